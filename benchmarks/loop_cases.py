@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -302,6 +303,12 @@ def text_of(case: Case) -> str:
 
 def problems(case: Case, workers: Sequence[int] = (2, 3)) -> list[str]:
     """What is wrong with a loop's analysis, schedule or results: nothing, one hopes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gl.LoopWarning)  # many are serial, as they are meant to be
+        return list(_problems(case, workers))
+
+
+def _problems(case: Case, workers: Sequence[int]) -> list[str]:
     found: list[str] = []
     logs = dict(touched(case))
     known = serially(case)

@@ -139,7 +139,7 @@ def factorise(folder: Path, told: Callable[[int], None]) -> dict[str, np.ndarray
             ("SH", np.zeros((items, rank))),
         )
     }
-    loop = gl.parallel_for(space, workers=2)(bodies.rating_adagrad)
+    loop = gl.parallel_for(space, ordered=False, workers=2)(bodies.rating_adagrad)
     return _epochs(folder, told, loop, shared, {"rank": rank, "step": 0.1, "l2": 0.02})
 
 

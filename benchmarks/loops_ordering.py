@@ -9,6 +9,8 @@ parts as workers, parts sent between steps; the unordered one has two parts for 
 four workers), measured against the simulation of the same.
 `2 workers`: SGD MF on this host, computed.
 Floors: unordered `--floor` times as fast on 12 machines; the simulation within 15 % of what is measured with 4 workers.
+`--quick` simulates machines of 4 workers, of which an ordered schedule wastes less: its floor is 1.9. Its blocks sleep
+for milliseconds, of which a busy host makes more: they are shown, and have no floor.
 """
 
 from __future__ import annotations
@@ -102,7 +104,7 @@ def computed(quick: bool, repeats: int) -> Row:
     row: Row = {"where": "2 workers, this host"}
     loops: dict[str, Any] = {
         "ordered": gl.parallel_for(space, ordered=True, workers=2, pipelined=1)(sgd),
-        "unordered": gl.parallel_for(space, workers=2)(sgd),
+        "unordered": gl.parallel_for(space, ordered=False, workers=2)(sgd),
     }
     arrays = [gl.array(item) for item in factors(50, users, items)]
     taken: dict[str, list[float]] = {name: [] for name in loops}
@@ -130,7 +132,7 @@ def measure(options: argparse.Namespace) -> Report:
         misses.append(f"on 12 machines {rows[0]['times']:.2f} ×")
     for name in ("ordered", "unordered"):
         apart = abs(rows[1][name] / rows[1][f"{name} simulated"] - 1)
-        if apart > NEAR:
+        if apart > NEAR and not options.quick:
             misses.append(f"4 workers, {name}: simulated {apart:.0%} off")
     columns = (("where", "where"), ("ordered, s", "ordered"), ("unordered, s", "unordered"), ("×", "times"),
                ("thesis ×", "thesis"), ("ordered simulated, s", "ordered simulated"),
@@ -141,7 +143,9 @@ def measure(options: argparse.Namespace) -> Report:
     )  # fmt: skip
 
 
-BENCHMARK = Benchmark("loops_ordering", __doc__ or "", measure, 2.2, "times as fast as the ordered schedule")
+BENCHMARK = Benchmark(
+    "loops_ordering", __doc__ or "", measure, 2.2, "times as fast as the ordered schedule", quick_floor=1.9
+)
 
 if __name__ == "__main__":
     sys.exit(BENCHMARK.main())

@@ -35,7 +35,7 @@ def main(path: str | None = None, epochs: int = 10) -> list[float]:
     H = gl.array(generator.normal(0, 0.3, (items, RANK)), np.float32)
     err = gl.accumulator(0.0)
 
-    @gl.parallel_for(ratings)
+    @gl.parallel_for(ratings, ordered=False)
     def sgd(key, v, W, H, step):
         i, j = key
         d = v - W[i] @ H[j]

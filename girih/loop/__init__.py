@@ -3,7 +3,7 @@
     ratings = gl.sparse("ratings.csv")
     W, H = gl.array(users), gl.array(items)
 
-    @gl.parallel_for(ratings)
+    @gl.parallel_for(ratings, ordered=False)
     def sgd(key, v, W, H, step):
         i, j = key
         d = v - W[i] @ H[j]
@@ -25,6 +25,7 @@ _HOMES = {
     "Array": "girih.loop.arrays",
     "Buffer": "girih.loop.arrays",
     "LoopError": "girih.capture.loops.errors",
+    "LoopWarning": "girih.capture.loops.errors",
     "ParallelLoop": "girih.loop.parallel",
     "Space": "girih.loop.spaces",
     "accumulator": "girih.loop.arrays",
@@ -50,6 +51,7 @@ __all__ = [
     "Array",
     "Buffer",
     "LoopError",
+    "LoopWarning",
     "ParallelLoop",
     "Space",
     "accumulator",
@@ -70,7 +72,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from girih.capture.loops.errors import LoopError
+    from girih.capture.loops.errors import LoopError, LoopWarning
     from girih.loop.arrays import Accumulator, Array, Buffer, accumulator, array, buffer, random
     from girih.loop.checkpoint import restore, save
     from girih.loop.lines import text

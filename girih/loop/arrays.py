@@ -189,6 +189,23 @@ def accumulator(initial: float = 0.0, operation: str = "sum") -> Accumulator:
     return Accumulator(initial, operation)
 
 
+def add_up(name: str, target: np.ndarray, part: np.ndarray) -> None:
+    """Add a worker's sums over iterations to an array.
+
+    Raises:
+        OverflowError: a sum of whole numbers does not fit the array's dtype, in which it would wrap.
+    """
+    if target.dtype.kind not in "iu" or part.dtype != np.int64:
+        target += part
+        return
+    before = target.astype(np.int64)
+    total = before + part
+    info = np.iinfo(target.dtype)
+    if ((((before ^ total) & (part ^ total)) < 0) | (total < info.min) | (total > info.max)).any():
+        raise OverflowError(f"{name}: a sum over iterations does not fit {target.dtype}; use an array of a wider dtype")
+    target[...] = total
+
+
 def random() -> float:
     """In a loop body: a uniform random number in [0, 1), from a stream of this iteration's own.
 

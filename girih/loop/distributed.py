@@ -12,8 +12,9 @@ from weakref import WeakSet
 import numpy as np
 
 from girih.capture.loops.body import Body
+from girih.capture.loops.dependences import sum_dtype
 from girih.capture.loops.errors import LoopError
-from girih.loop.arrays import Array
+from girih.loop.arrays import Array, add_up
 from girih.lower.loops.entries import Column, Layout, Ragged
 from girih.lower.loops.kernel import Kernel, by_value
 from girih.ops.functions import pickled
@@ -117,7 +118,7 @@ class Distributed:
         columns = [self.boxes[0][part] for part in range(self.plan.times)]
         return _ends(rows, strategy.space), _ends(columns, strategy.time)
 
-    def agree(self, crew: AgreeingCrew, given: Mapping[str, Any], seed: int) -> None:
+    def agree(self, crew: AgreeingCrew, given: Mapping[str, Any], seed: int, keys: Mapping[str, np.ndarray]) -> None:
         """Do all drivers of these workers give the same?
 
         Raises:
@@ -126,7 +127,8 @@ class Distributed:
         items = (item for _, item in sorted(given.items()))
         arrays = (item.values for item in items if isinstance(item, Array))
         sums = (zlib.crc32(np.ascontiguousarray(values).tobytes()) for values in arrays)
-        mine = f"{self.blocks.source} {seed} {self.plan.spaces} × {self.plan.times} {[*sums]}"
+        drawn = [*map(str, keys.values())]
+        mine = f"{self.blocks.source} {seed} {drawn} {self.plan.spaces} × {self.plan.times} {[*sums]}"
         other = next((rank for rank, word in enumerate(crew.agree(mine)) if word != mine), None)
         if other is not None:
             raise LoopError(
@@ -135,9 +137,10 @@ class Distributed:
             )
 
     def run(
-        self, given: Mapping[str, Any], ranges: Any, pieces: Any, seed: int, accumulators: Mapping[str, Any]
-    ) -> list[Reply]:
-        """Run once, and write the results into the arrays.
+        self, given: Mapping[str, Any], ranges: Any, pieces: Any, seed: int, keys: Mapping[str, np.ndarray],
+        accumulators: Mapping[str, Any],
+    ) -> list[Reply]:  # fmt: skip
+        """Run once, and write the results into the arrays. keys: of streams of random numbers, by the Generator's name.
 
         ranges(space, time): what the code runs for a block; pieces(worker): of a buffered loop.
 
@@ -147,7 +150,7 @@ class Distributed:
         shares = None if self.told else self._shares(given, ranges, pieces, accumulators)
         live = tuple(sorted(item.number for item in _known if item.crew is self.crew))
         calls = [
-            self._call(given, rank, None if shares is None else shares[rank], live, seed)
+            self._call({**given, **keys}, rank, None if shares is None else shares[rank], live, seed)
             for rank in range(self.plan.workers)
         ]
         self.crew.program = self.blocks
@@ -158,7 +161,7 @@ class Distributed:
             for reply in replies:
                 for where, part in reply.parts.get(name, ()):
                     if place.how == "added":
-                        target[where] += part
+                        add_up(name, target[where], part)
                     else:
                         target[where] = part
         for name in self.body.buffered:
@@ -183,6 +186,9 @@ class Distributed:
         )
         recipe = pickled(replace(self.kernel.recipe, outside=outside))  # type: ignore[arg-type]
         arrays = {name: (item.shape, str(item.dtype)) for name, item in given.items() if isinstance(item, Array)}
+        for name, place in self.places.items():
+            if place.how == "added":
+                arrays[name] = (arrays[name][0], sum_dtype(self.body, name))
         buffers = {}
         for name in self.body.buffered:
             target = self._target(given, name)
@@ -219,6 +225,8 @@ class Distributed:
         found: list[np.ndarray] = [keys[first:last] for keys in self.layout.entries.keys]
         for column in self.layout.entries.columns:
             found.extend(_cut(column, first, last))
+        if self.layout.numbers is not None:
+            found.append(self.layout.numbers[first:last])
         return tuple(found), first
 
     def _call(self, given: Mapping[str, Any], rank: int, share: Share | None, live: tuple[int, ...], seed: int) -> Call:
@@ -240,7 +248,7 @@ class Distributed:
             target = self._target(given, name)
             parts[target] = [((slice(None),), given[name].target.values)]
             reported[target] = [(slice(None),)] if rank == 0 else []
-        inherited = {name: given[name] for kind, name in self.kernel.arguments if kind == "inherited"}
+        inherited = {name: given[name] for kind, name in self.kernel.arguments if kind in ("inherited", "generator")}
         return Call(self.number, live, share, parts, tuple(zeroed), reported, inherited, seed)
 
     def _where(self, place: Place, rank: int, shape: tuple[int, ...]) -> tuple[list[Any], list[Any]]:

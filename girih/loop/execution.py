@@ -14,15 +14,16 @@ import numpy as np
 from numba.core.errors import NumbaError
 
 from girih.capture.loops.body import Body
-from girih.capture.loops.dependences import is_reduction
+from girih.capture.loops.dependences import is_reduction, sum_dtype
 from girih.capture.loops.errors import LoopError
-from girih.loop.arrays import Accumulator
+from girih.loop.arrays import Accumulator, add_up
 from girih.loop.distributed import Distributed, blocks_of
 from girih.loop.progress import ThreadProgress
 from girih.loop.remote import Prefetch, Served, prefetch_of
 from girih.loop.spaces import Space
 from girih.lower.loops.entries import Layout, Ragged
-from girih.lower.loops.kernel import Kernel, explained, inherited, read_only, reason
+from girih.lower.loops.kernel import STREAM, Kernel, explained, inherited, read_only, reason
+from girih.lower.loops.streams import key_of, stream_of
 from girih.partition.loops.schedule import Schedule, Task, rounds_of
 from girih.partition.loops.strategy import LoopStrategy
 from girih.report.live import LiveView
@@ -51,6 +52,8 @@ class Prepared:
     appliers: dict[str, Any] = field(default_factory=dict)
     elsewhere: Distributed | None = None
     prefetch: Prefetch | None = None
+    judged: bool = False
+    """Has it been looked at whether users should hear how it is divided?"""
     here: str = ""
     """Why it runs on threads of this process although there are others."""
 
@@ -71,12 +74,21 @@ class Execution:
             self.columns.extend(prepared.layout.entries.keys)
             for column in prepared.layout.entries.columns:
                 self.columns.extend((column.data, column.offsets) if isinstance(column, Ragged) else (column,))
+            if prepared.layout.numbers is not None:
+                self.columns.append(prepared.layout.numbers)
         elif space.values is not None:
             self.columns.append(space.values)
         self.columns = [read_only(column) for column in self.columns]
         body = prepared.body
-        self.sums = [name for name in body.reductions if self.workers > 1 and is_reduction(body, name, ordered)]
-        self.copies = {name: [np.zeros_like(given[name].values) for _ in range(self.workers)] for name in self.sums}
+        self.sums = [
+            name
+            for name in body.reductions
+            if is_reduction(body, name, ordered) and (self.workers > 1 or sum_dtype(body, name) != given[name].dtype)
+        ]
+        self.copies = {
+            name: [np.zeros(given[name].shape, sum_dtype(body, name)) for _ in range(self.workers)]
+            for name in self.sums
+        }
         self.partial: dict[str, dict[tuple[int, int], Any]] = {name: {} for name in body.accumulated}
         for name in body.buffered:
             if name not in prepared.buffers:
@@ -90,12 +102,14 @@ class Execution:
         if self.served and prepared.prefetch is None:
             prepared.prefetch = prefetch_of(body, tuple(dict.fromkeys(self.served)), prepared.kernel.boxes)
         self.check_served()
+        self.keys = {name: key_of(given[name]) for name in body.generators}
         self.mixed = [self.arguments(worker) for worker in range(self.workers)]
 
     def arguments(self, worker: int) -> tuple[list[Any], dict[str, np.ndarray]]:
         """What the code takes after the range, keys and values; and the cells of this worker's accumulators."""
         found: list[Any] = []
         cells: dict[str, np.ndarray] = {}
+        streams = {name: stream_of(key) for name, key in self.keys.items()}
         for kind, name in self.prepared.kernel.arguments:
             item = self.given.get(name)
             if kind == "array":
@@ -108,6 +122,8 @@ class Execution:
                 found.append(cells[name])
             elif kind == "random":
                 found.append(np.array([self.seed, 0], np.uint64))
+            elif kind in STREAM:
+                found.append(getattr(streams[name], kind))
             else:
                 found.append(inherited(item, self.prepared.kernel.single))
         return found, cells
@@ -121,6 +137,11 @@ class Execution:
         body, prefetch = self.prepared.body, self.prepared.prefetch
         place = f"{body.source.file}:{body.source.tree.lineno}"
         for name in dict.fromkeys(self.served):
+            if body.draws:
+                raise LoopError(
+                    f"{place}: random numbers may say which rows of {name} are read, which cannot be known before; "
+                    f"use gl.array in place of gl.served, or draw before the loop"
+                )
             if name in body.written:
                 raise LoopError(f"{place}: {name} is served, and written; write through gl.buffer({name})")
             if (
@@ -163,9 +184,8 @@ class Execution:
                     prepared.buffers.clear()  # what was written there belongs to this execution
                     raise
         for name in self.sums:
-            target = self.given[name].values
             for copy in self.copies[name]:
-                target += copy
+                add_up(name, self.given[name].values, copy)
         for name, parts in self.partial.items():
             accumulator: Accumulator = self.given[name]
             accumulator.add(self.by_worker(accumulator, parts))
@@ -182,13 +202,14 @@ class Execution:
         cluster = in_use.current()
         assert cluster is not None
         if isinstance(crew, AgreeingCrew) and not prepared.elsewhere.told:
-            prepared.elsewhere.agree(crew, self.given, int(self.seed))
+            prepared.elsewhere.agree(crew, self.given, int(self.seed), self.keys)
         with cluster.watched(blocks_of(prepared.body, prepared.plan)):
             replies = prepared.elsewhere.run(
                 self.given,
                 self.range_of,
                 lambda worker: [piece for task in prepared.plan.tasks[worker] for piece in self.pieces(task)],
                 int(self.seed),
+                self.keys,
                 {name: (self.given[name].operation, self.given[name].neutral) for name in prepared.body.accumulated},
             )
         for name in prepared.body.accumulated:

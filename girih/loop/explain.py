@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from girih.capture.loops.body import Body, Space, lines_of
 from girih.capture.loops.dependences import is_reduction, text
 from girih.machine.units import format_bytes
 from girih.partition.loops.blocks import imbalance
-from girih.partition.loops.schedule import Schedule
+from girih.partition.loops.schedule import Schedule, schedule
 from girih.partition.loops.strategy import LoopStrategy, Movement, named
 from girih.run.parallel.threads import Span
 from girih.simulate.loops import simulated
@@ -65,7 +66,7 @@ def explanation(
         *(f"  {name}: buffered" for name in body.buffered),
         *(f"  {name}: accumulated" for name in body.accumulated),
         f"dependence vectors: {', '.join(map(text, strategy.vectors)) or 'none'}",
-        f"{_divided(strategy)}: {strategy.why}",
+        f"{divided(strategy)}: {strategy.why}",
     ]
     if plan.workers > 1:
         lines.append(
@@ -101,7 +102,14 @@ def _moving(item: Movement, plan: Schedule) -> Movement:
     return replace(item, elements=once * plan.hand_overs // plan.times)
 
 
-def _divided(strategy: LoopStrategy) -> str:
+def busy(strategy: LoopStrategy, options: Any) -> float:
+    """How many workers compute at a time, in the mean, if all blocks take as long; options: of the loop."""
+    plan = schedule(strategy, options.pipelined, options.rounds)
+    blocks = np.ones((plan.spaces, plan.times))
+    return float(blocks.sum() / simulated(plan, blocks).seconds)
+
+
+def divided(strategy: LoopStrategy) -> str:
     if strategy.kind == "serial":
         return "serial"
     if strategy.kind == "1d":

@@ -10,6 +10,7 @@ import inspect
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from itertools import combinations, product
@@ -21,13 +22,14 @@ import numpy as np
 from girih.capture.loops import body as roles_of
 from girih.capture.loops.analyse import analyse
 from girih.capture.loops.body import Body, Inherited, Role, key_and_value
-from girih.capture.loops.errors import LoopError
+from girih.capture.loops.dependences import dependence_vectors, text, vectors_of
+from girih.capture.loops.errors import LoopError, LoopWarning
 from girih.capture.loops.inherited import arrays_in, container, is_container
 from girih.capture.loops.source import Source, identity, names_in, read_source
 from girih.loop.arrays import Accumulator, Array, Buffer
 from girih.loop.distributed import places
 from girih.loop.execution import Execution, Prepared
-from girih.loop.explain import Explanation, explanation
+from girih.loop.explain import Explanation, busy, divided, explanation
 from girih.loop.spaces import Space
 from girih.lower.loops.entries import Layout, boxes, laid_out
 from girih.lower.loops.kernel import kernel
@@ -51,13 +53,14 @@ MOST_KEPT = 8
 class Options:
     """What `parallel_for` takes besides the space."""
 
-    ordered: bool = False
+    ordered: bool | None = None
     workers: int | None = None
     kind: str | None = None
     dims: tuple[int, ...] | None = None
     pipelined: int | None = None
     rounds: int = ROUNDS
     seed: int = 0
+    fastmath: bool = False
 
 
 class _Workers:
@@ -107,6 +110,7 @@ class ParallelLoop:
         """Of workers, each by its rank and what became of it; the execution was then begun anew."""
         self._prepared: dict[Hashable, Prepared] = {}
         self._last: Prepared | None = None
+        self._told = False
 
     def __call__(self, *arguments: Any, **named: Any) -> None:
         """Run all iterations.
@@ -225,7 +229,8 @@ class ParallelLoop:
 
     def _prepare(self, roles: Mapping[str, Role], count: int, serial: bool) -> Prepared:
         body = analyse(self.source, self.space.known, roles)
-        options, ordered = self.options, self.options.ordered
+        options = self.options
+        ordered = bool(dependence_vectors(body, False)) if options.ordered is None else options.ordered
         if serial or count == 1:
             strategy = choose(body, ordered, 1)
         else:
@@ -234,21 +239,55 @@ class ParallelLoop:
         simple = all(form is None or sum(map(abs, form)) == 1 == max(form) for form in (strategy.space, strategy.time))
         if self.space.entries is None and simple:
             cut = boxes(self.space.starts, self.space.stops, plan, strategy.space, strategy.time)
-            return Prepared(body, strategy, plan, kernel(body, True), None, cut)
+            return Prepared(body, strategy, plan, kernel(body, True, options.fastmath), None, cut)
         listed = body
         if self.space.entries is None:
             known = Space(self.space.stops, entries=self.space.listed()).known
             listed = analyse(self.source, known, roles)
         layout = self._layout(body, strategy, plan, ordered, serial)
-        return Prepared(listed, strategy, plan, kernel(listed, False), layout, None)
+        return Prepared(listed, strategy, plan, kernel(listed, False, options.fastmath), layout, None)
+
+    def _tell(self, prepared: Prepared) -> None:
+        """Warn, once, of a loop that is serial or ordered without having been asked for it."""
+        body, strategy, options = prepared.body, prepared.strategy, self.options
+        workers, known = strategy.workers, self._told or prepared.judged
+        prepared.judged = True
+        if known or workers == 1 or not strategy.vectors:
+            return
+        serial = strategy.kind == "serial" and options.kind != "serial"
+        now = busy(strategy, options)
+        loose = choose(body, False, workers) if strategy.ordered else strategy
+        gain = busy(loose, options)
+        place = f"{body.source.file}:{body.source.tree.lineno}: {self.__name__}"
+        vectors = ", ".join(map(text, strategy.vectors))
+        said = f"iterations depend on each other (distances {vectors})"
+        if gain > 1.05 * now and (serial or options.ordered is None):
+            words = (
+                f"{place} keeps the order of the serial loop, by keys, since {said}: it is {divided(strategy)}, which "
+                f"keeps {now:.1f} of {workers} workers busy. Say ordered=True to keep it so, or ordered=False if any "
+                f"order will do: then it is {divided(loose)}, with {gain:.1f} of {workers} busy"
+            )
+        elif serial:
+            shared = [name for name in body.written if vectors_of(body, name, strategy.ordered)]
+            words = (
+                f"{place} runs on one worker of {workers}, since {said} in {', '.join(shared)}. Where writes may come "
+                f"late, write to gl.buffer({shared[0]}) by `+=`; a sum needs no order if nothing else reads it; else "
+                f"say kind='serial'"
+            )
+        else:
+            return
+        self._told = True
+        warnings.warn(words, LoopWarning, stacklevel=4)
 
     def _layout(self, body: Body, strategy: LoopStrategy, plan: Schedule, ordered: bool, serial: bool) -> Layout:
         entries = self.space.listed()
         for other in self._prepared.values():
-            if other.layout is not None and (other.strategy, other.plan) == (strategy, plan):
+            same = (other.strategy, other.plan, other.body.draws) == (strategy, plan, body.draws)
+            if other.layout is not None and same:
                 return other.layout
         rows, columns, width = (None, None, 0) if serial or ordered else turns(body)
-        return laid_out(entries, plan, strategy.space, strategy.time, ordered, rows, columns, width)
+        numbers = self.space.numbers() if body.draws else None
+        return laid_out(entries, plan, strategy.space, strategy.time, ordered, rows, columns, width, numbers)
 
     # ------------------------------------------------------------------------------------------- execution
 
@@ -257,9 +296,10 @@ class ParallelLoop:
         prepared = self.prepared(given, count or self._count(), serial=count is not None)
         if count is None:
             self._last = prepared
+            self._tell(prepared)
         prepared.here = self._unserved(prepared, given)
         crew = self._crew() if count is None and not prepared.here else None
-        execution = Execution(prepared, given, self.space, self.options.ordered, self.seed())
+        execution = Execution(prepared, given, self.space, prepared.strategy.ordered, self.seed())
         if crew is None:
             execution.compile()
         began = time.perf_counter()
@@ -350,7 +390,7 @@ def turns(body: Body) -> tuple[int | None, int | None, int]:
 
 def parallel_for(
     space: Space,
-    ordered: bool = False,
+    ordered: bool | None = None,
     *,
     workers: int | None = None,
     kind: str | None = None,
@@ -358,13 +398,16 @@ def parallel_for(
     pipelined: int | None = None,
     rounds: int = ROUNDS,
     seed: int = 0,
+    fastmath: bool = False,
 ) -> Callable[[Callable[..., Any]], ParallelLoop]:
     """Run a function for every entry of a space, in parallel where its iterations do not depend on each other.
 
-    ordered: iterations that depend on each other run in the order of their keys; without it in any order, one after
-    another. workers: by default `gl.workers()`. kind, dims: overrule the strategy (`1d`, `2d`, `unimodular`, `serial`)
-    and its space and time dimensions; pipelined, rounds: the time and space parts for each worker, in two dimensions.
-    seed: of `gl.random()`.
+    ordered: whether iterations that depend on each other keep the order of their keys, as they do in the serial loop,
+    or run in any order, one after another. Who says neither gets the order, and is told once if the other would be
+    faster (LoopWarning). workers: by default `gl.workers()`. kind, dims: overrule the strategy (`1d`, `2d`,
+    `unimodular`, `serial`) and its space and time dimensions; pipelined, rounds: the time and space parts for each
+    worker, in two dimensions. seed: of `gl.random()`. fastmath: the body's arithmetic may be rearranged and contracted,
+    which is faster and rounds in other places; without it, it is done as it is written.
 
     Raises:
         LoopError: the function's text cannot be read, or has what a loop body cannot have.
@@ -380,7 +423,7 @@ def parallel_for(
         raise ValueError(f"kind={kind!r}: expected one of {', '.join(map(repr, KINDS))}")
     if dims is not None and not (isinstance(dims, tuple) and set(dims) <= {*range(len(space.shape))}):
         raise ValueError(f"dims={dims!r}: expected a tuple of dimensions of the space, each below {len(space.shape)}")
-    options = Options(ordered, workers, kind, dims, pipelined, rounds, seed)
+    options = Options(ordered, workers, kind, dims, pipelined, rounds, seed, fastmath)
     frame = sys._getframe(1)
     nearby = {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
 

@@ -64,6 +64,12 @@ class Space:
         columns: tuple[Column, ...] = () if self.values is None else (self.values[keys],)
         return Entries(keys, columns, self.stops)
 
+    def numbers(self) -> np.ndarray:
+        """The numbers of the listed entries, by which iterations draw: of a space that has all indices, their own."""
+        if self.entries is not None:
+            return np.arange(len(self))
+        return np.ravel_multi_index(self.listed().keys, self.stops).astype(np.int64)
+
     def map(self, function: Callable[..., Any]) -> Space:
         """The same keys with other values: function(values), of whole columns at once, gives one column or a tuple."""
         entries = self.listed()

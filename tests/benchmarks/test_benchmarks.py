@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
+import argparse
+import importlib.util
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import loops_mf
 from benchmarks.__main__ import NAMES
 from benchmarks.common import Benchmark, Report
 
@@ -29,7 +31,7 @@ def benchmark(name: str) -> Benchmark:
 # Their floors are times, which decide no test: a loaded machine, or kernels compiled for the first time, would fail it.
 TIMED = {
     "arrays_dask", "arrays_faults", "arrays_numpy", "arrays_straggler", "blocked_layouts", "first_use", "loops_lda",
-    "loops_mf", "loops_ordering", "loops_prefetch", "many_devices", "partition_search", "planning_time", "predict_time",
+    "loops_prefetch", "many_devices", "partition_search", "planning_time", "predict_time",
     "rewrite_search", "rules", "simulate_speed", "slow_links", "small_optimum", "tables_bandwidth",
     "tables_throughput", "taso_table", "tiling_als", "tiling_random", "transports", "worker_overhead",
 }  # fmt: skip
@@ -69,6 +71,28 @@ def test_without_check_a_missed_floor_is_only_said(capsys: pytest.CaptureFixture
     assert made.main([]) == 0
     assert capsys.readouterr().out.rstrip().splitlines()[-1] == "FAIL example: a took 3 s"
     assert made.main(["--check"]) == 1
+
+
+def test_a_quick_form_has_a_floor_of_its_own() -> None:
+    asked = []
+
+    def measure(options: argparse.Namespace) -> Report:
+        asked.append(options.floor)
+        return Report("title", (("case", "case"),), (), "all well")
+
+    made = Benchmark("example", "about", measure, 2.0, "times as fast", quick_floor=1.5)
+    for arguments in ([], ["--quick"], ["--quick", "--floor", "0.5"]):
+        made.main(arguments)
+    assert asked == [2.0, 1.5, 0.5]
+
+
+def test_a_peer_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "libmf" else name)
+    assert loops_mf.peers_of(loops_mf.EXTRAS) == (
+        {"ALS"},
+        ("LIBMF was not measured: libmf is not installed; get it by `pip install 'girih[benchmarks-compiled]'`",),
+    )
+    assert loops_mf.peers_of(()) == (frozenset(), ())
 
 
 def test_a_benchmark_that_breaks_down_has_a_verdict_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,7 +45,7 @@ def results() -> tuple[list[np.ndarray], gl.ParallelLoop]:
     ratings, samples = data()
     draw = np.random.default_rng(1)
     W, H = (gl.array(draw.normal(0, 0.3, (size, 8)), np.float32) for size in (50, 20))
-    sgd = gl.parallel_for(ratings)(sgd_mf)
+    sgd = gl.parallel_for(ratings, ordered=False)(sgd_mf)
     sgd(W, H, step=0.05)
     weights = gl.array(np.zeros(30))
     gl.parallel_for(samples)(slr)(weights, gl.buffer(weights, delay=20), step=0.1)

@@ -51,7 +51,7 @@ def test_the_lowered_body_is_numpys(rank: int) -> None:
         zip(*(keys.tolist() for keys in space.entries.keys), strict=True), space.entries.columns[0], strict=True
     ):
         sgd(key, v, *expected, 0.05)
-    gl.parallel_for(space)(sgd).serial(W, H, step=0.05)
+    gl.parallel_for(space, ordered=False)(sgd).serial(W, H, step=0.05)
     np.testing.assert_allclose(W.values, expected[0], rtol=2e-4, atol=1e-5)
     np.testing.assert_allclose(H.values, expected[1], rtol=2e-4, atol=1e-5)
 
@@ -61,7 +61,7 @@ def test_the_same_seed_and_workers_give_the_same_bits() -> None:
     results = []
     for _ in range(3):
         W, H = factors(space, 8)
-        loop = gl.parallel_for(space, workers=3)(sgd)
+        loop = gl.parallel_for(space, ordered=False, workers=3)(sgd)
         for _ in range(3):
             loop(W, H, step=0.05)
         results.append(W.numpy())
@@ -278,7 +278,7 @@ def test_subscripts_of_other_arrays_are_checked() -> None:
 def test_what_is_known_to_lie_inside_is_not_checked_again() -> None:
     space = ratings(50)
     W, H = factors(space, 4)
-    loop = gl.parallel_for(space)(sgd)
+    loop = gl.parallel_for(space, ordered=False)(sgd)
     assert not loop.prepared(loop.bound((W, H, 0.05), {}), 2).kernel.recipe.bounds
 
     def rows(i, v, a):
@@ -301,7 +301,11 @@ def test_whole_numbers_have_no_result_of_their_own_for_what_python_has_none() ->
     def power(i, a):
         a[i] = 2 ** (1 - i)
 
+    def fraction(i, a):
+        a[i] = 5 / (i - 3)
+
     for body, kind, words in (
+        (fraction, ZeroDivisionError, r"`5 / \(i - 3\)`: division of whole numbers by zero"),
         (divided, ZeroDivisionError, r"`5 // \(i - 3\)`: division of whole numbers by zero"),
         (left, ZeroDivisionError, r"`x %= i`: division"),
         (power, ValueError, r"`2 \*\* \(1 - i\)`: a power below 0 of whole numbers: write `2\.0"),
@@ -340,7 +344,7 @@ def test_a_failure_in_one_block_ends_the_others() -> None:
 
 def test_bad_calls_say_what_was_expected() -> None:
     space = ratings(10)
-    loop = gl.parallel_for(space)(sgd)
+    loop = gl.parallel_for(space, ordered=False)(sgd)
     W, H = factors(space, 4)
     with pytest.raises(TypeError, match="sgd needs step"):
         loop(W, H)
@@ -390,7 +394,11 @@ def test_explain_says_why_a_loop_is_serial() -> None:
         loop(a)
         return str(loop.explain())
 
-    chain = told(body, workers=2)
+    def meant(body, **options) -> str:
+        with pytest.warns(gl.LoopWarning, match=r"body runs on one worker of 2, .* \(distances \(1\)\) in a\. Where"):
+            return told(body, **options)
+
+    chain = meant(body, workers=2)
     assert "serial: no division keeps the order of iterations that depend on each other" in chain
     assert "between processes" not in chain  # nothing would be
     assert "serial: there is one worker" in told(body, workers=1)
@@ -415,7 +423,7 @@ def test_the_prediction_knows_what_a_hand_over_took(latency: float) -> None:
 def test_explain_says_what_happens() -> None:
     space = ratings()
     W, H = factors(space, 8)
-    loop = gl.parallel_for(space, workers=2)(sgd)
+    loop = gl.parallel_for(space, ordered=False, workers=2)(sgd)
     loop(W, H, step=0.05)
     told = loop.explain()
     assert told.kind == "2d"
@@ -430,7 +438,7 @@ def test_explain_says_what_happens() -> None:
 
 def test_equal_bodies_are_compiled_once() -> None:
     space = ratings(50)
-    loops = [gl.parallel_for(space, workers=count)(sgd) for count in (1, 2)]
+    loops = [gl.parallel_for(space, ordered=False, workers=count)(sgd) for count in (1, 2)]
     kernels = [
         loop.prepared(loop.bound((*factors(space, 4), 0.1), {}), count).kernel.run
         for loop, count in zip(loops, (1, 2), strict=True)

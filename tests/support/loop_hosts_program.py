@@ -36,7 +36,7 @@ def loops(between: Any = lambda: None) -> tuple[dict[str, np.ndarray], gl.Parall
     """Factors of ratings, by an array that travels; weights of a regression, through a buffer. And the first loop."""
     draw = np.random.default_rng(1)
     W, H = (gl.array(draw.normal(0, 0.3, (size, 8)), np.float32) for size in (USERS, ITEMS))
-    sgd = gl.parallel_for(ratings())(sgd_mf)
+    sgd = gl.parallel_for(ratings(), ordered=False)(sgd_mf)
     for _ in range(EPOCHS):
         sgd(W, H, step=0.02)
         between()
@@ -49,7 +49,7 @@ def different_arrays(rank: int) -> None:
     """Of the ranks: that is an error."""
     W, H = (gl.array(np.full((size, 8), 1.0 + rank), np.float32) for size in (USERS, ITEMS))
     with pytest.raises(gl.LoopError, match="has other values in its arrays: every rank must do the same"):
-        gl.parallel_for(ratings())(sgd_mf)(W, H, step=0.02)
+        gl.parallel_for(ratings(), ordered=False)(sgd_mf)(W, H, step=0.02)
 
 
 def work(t: Any, rank: int) -> float:

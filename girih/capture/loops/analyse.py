@@ -16,12 +16,12 @@ import builtins
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from girih.capture.loops.arithmetic import constant, of_intervals, result_type, ufunc_result
+from girih.capture.loops.arithmetic import constant, is_beyond, literal, of_intervals, result_type, ufunc_result
 from girih.capture.loops.body import (
     Accumulator,
     Array,
@@ -35,7 +35,7 @@ from girih.capture.loops.body import (
     vector_of,
 )
 from girih.capture.loops.errors import LoopError, refusal, short
-from girih.capture.loops.inherited import ANY_DIMS, inherited
+from girih.capture.loops.inherited import ANY_DIMS, beyond, inherited
 from girih.capture.loops.source import Source, read_source
 from girih.capture.loops.subscripts import entry, is_whole
 from girih.capture.loops.values import (
@@ -44,6 +44,7 @@ from girih.capture.loops.values import (
     WEAK_FLOAT,
     WEAK_INT,
     Cut,
+    Foreign,
     Function,
     Index,
     Interval,
@@ -51,6 +52,7 @@ from girih.capture.loops.values import (
     Outside,
     Reference,
     Scalar,
+    Stream,
     Subscript,
     Tuple,
     Unknown,
@@ -91,6 +93,17 @@ VIEW_FUNCTIONS = frozenset({
     "sliding_window_view", "split", "squeeze", "swapaxes", "transpose", "trim_zeros", "unstack", "vsplit",
 })  # fmt: skip
 """Of NumPy: what they return may share memory with what they are given."""
+DRAWING = {
+    **dict.fromkeys(("random", "standard_normal", "standard_exponential", "standard_cauchy"), (0, WEAK_FLOAT)),
+    **dict.fromkeys(("standard_gamma", "exponential", "chisquare", "pareto", "weibull", "power", "rayleigh",
+                     "standard_t"), (1, WEAK_FLOAT)),
+    **dict.fromkeys(("normal", "uniform", "gamma", "beta", "f", "laplace", "logistic", "lognormal", "wald",
+                     "noncentral_chisquare"), (2, WEAK_FLOAT)),
+    **dict.fromkeys(("triangular", "noncentral_f"), (3, WEAK_FLOAT)),
+    **dict.fromkeys(("geometric", "zipf", "poisson", "logseries"), (1, "int64")),
+    **dict.fromkeys(("integers", "binomial", "negative_binomial"), (2, "int64")),
+}  # fmt: skip
+"""Methods of NumPy's Generators that Numba has: how many parameters come before the size, and what they draw."""
 BUILTINS = {abs, min, max, int, float, bool, round, sum, divmod, pow, len, range, complex, print}
 """Of Python: they keep nothing of what they are given."""
 
@@ -130,6 +143,7 @@ class _Run:
         self.buffered: dict[str, None] = {}
         self.accumulated: dict[str, None] = {}
         self.random = False
+        self.generators: dict[str, None] = {}
         self.notes = Notes()
         self.calls: list[Any] = []
 
@@ -143,7 +157,7 @@ class _Run:
         self.run(self.source.tree.body, scope)
         return Body(
             self.source, self.space, self.roles, tuple(self.references), tuple(self.buffered), tuple(self.accumulated),
-            self.random, self.notes,
+            self.random, tuple(self.generators), self.notes,
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------ statements
@@ -270,6 +284,7 @@ class _Run:
 
     def element(self, node: ast.expr, value: Value, scope: _Scope) -> Value:
         """An item of what is iterated over."""
+        self.check_foreign(node, value, scope)
         if isinstance(value, View):
             return self.subscripted(node, value, [ANYWHERE], scope, writes=False)
         if isinstance(value, Views):
@@ -455,8 +470,17 @@ class _Run:
 
     # ----------------------------------------------------------------------------------------- expressions
 
-    def value(self, node: ast.expr, scope: _Scope) -> Value:
-        return self.note(node, self.evaluated(node, scope))
+    def value(self, node: ast.expr, scope: _Scope, large: bool = False) -> Value:
+        """large: the number may need more than 64 bits, since a float comes of it, or an unsigned number."""
+        number = literal(node)
+        if number is None:
+            return self.note(node, self.evaluated(node, scope))
+        if is_beyond(node) and not large:
+            raise self.refused(
+                scope, node, "the whole number does not fit 64 bits",
+                "write a float, such as `1e20`, or `np.uint64(…)` up to 2**64",
+            )  # fmt: skip
+        return self.note(node, Interval(number, number + 1))
 
     def note(self, node: ast.expr, value: Value) -> Value:
         """Remember what is known of a node: what holds each time that it is computed."""
@@ -540,6 +564,13 @@ class _Run:
         if isinstance(role, Buffer):
             raise self.refused(scope, node, "a buffer is not passed on or read whole", f"use `{name}[…]`")
         if isinstance(role, Inherited):
+            if scope.top and isinstance(role.value, np.random.Generator):
+                self.generators[name] = None
+                return Stream(name)
+            number = beyond(role.value)
+            if number is not None:
+                what = f"{name} is, or has, {number}, which does not fit 64 bits"
+                raise self.refused(scope, node, what, "give a float, or np.uint64(…)")
             return inherited(role.value)
         raise self.refused(scope, node, f"{name} has not been set in this iteration", "set it before, on every path")
 
@@ -579,6 +610,7 @@ class _Run:
             whole = len(parts) == len(role.shape) and not any(isinstance(item, Cut) for item in parts)
             return Scalar(role.dtype) if whole and isinstance(node.value, ast.Name) else UNKNOWN
         base = self.base(node.value, scope)
+        self.check_foreign(node, base, scope)
         if isinstance(base, Tuple):
             index = self.value(node.slice, scope)
             if (
@@ -710,6 +742,9 @@ class _Run:
 
     def attribute(self, node: ast.Attribute, scope: _Scope) -> Value:
         base = self.base(node.value, scope)
+        self.check_foreign(node, base, scope)
+        if isinstance(base, Stream):
+            raise self.refused(scope, node, f"{base.name} is only drawn from in a loop", "call one of its methods")
         if isinstance(base, Object):
             if not hasattr(base.target, node.attr):
                 raise self.refused(scope, node, f"there is no {node.attr}", "look for its name")
@@ -740,7 +775,11 @@ class _Run:
         return vector_of(value, self.roles)
 
     def binary(self, node: ast.BinOp, scope: _Scope) -> Value:
-        left, right = self.value(node.left, scope), self.value(node.right, scope)
+        found: dict[int, Value] = {}
+        for item in sorted((node.left, node.right), key=is_beyond):  # what a float meets becomes one
+            large = is_beyond(item) and any("float" in (self.dtype(other) or "") for other in found.values())
+            found[id(item)] = self.value(item, scope, large)
+        left, right = found[id(node.left)], found[id(node.right)]
         shared = [item for item in (left, right) if isinstance(item, Outside) and holds_outside(item.element)]
         if shared:  # of lists: the new one has the same members
             return joined(shared)
@@ -756,8 +795,8 @@ class _Run:
                     return Index(first.dim, first.offset + second.low)
                 if isinstance(op, ast.Sub) and sign == 1:
                     return Index(first.dim, first.offset - second.low)
-        if isinstance(left, Interval) and isinstance(right, Interval):
-            return of_intervals(op, left, right)
+        if isinstance(left, Interval | Index) and isinstance(right, Interval | Index):
+            return of_intervals(op, self.interval(left), self.interval(right))
         vectors = [item for item in (self.vector(left), self.vector(right)) if item]
         dtypes = [dtype for item in (left, right) if (dtype := self.dtype(item)) is not None]
         if len(dtypes) < 2:
@@ -768,6 +807,12 @@ class _Run:
         if not vectors:
             return Scalar(dtype)
         return Vector(vectors[0][0], dtype) if len({item[0] for item in vectors}) == 1 else UNKNOWN
+
+    def interval(self, value: Interval | Index) -> Interval:
+        """Where an index of the loop lies."""
+        if isinstance(value, Interval):
+            return value
+        return Interval(self.space.start(value.dim) + value.offset, self.space.shape[value.dim] + value.offset)
 
     def dtype(self, value: Value) -> str | None:
         if isinstance(value, Interval | Index):
@@ -795,9 +840,13 @@ class _Run:
     def call(self, node: ast.Call, scope: _Scope) -> Value:
         if isinstance(node.func, ast.Attribute):
             base = self.base(node.func.value, scope)
+            self.check_foreign(node, base, scope)
+            if isinstance(base, Stream):
+                return self.drawn(node, node.func.attr, scope)
             if not isinstance(base, Object):
                 return self.method(node, node.func, base, scope)
         callee = self.value(node.func, scope)
+        self.check_foreign(node, callee, scope)
         target = callee.target if isinstance(callee, Function) else None
         if target is None:
             raise self.refused(scope, node, "it is not known what is called", "call a function by its name")
@@ -809,10 +858,50 @@ class _Run:
                 self.random = True
                 return Scalar(WEAK_FLOAT)
             return self.user_function(node, target, scope)
-        values = [self.value(item, scope) for item in node.args]
+        large = target in (float, np.float64, np.uint64) if _hashable(target) else False
+        values = [self.value(item, scope, large) for item in node.args]
         for item in node.keywords:
             self.value(item.value, scope)
         return self.known_function(node, target, values, scope)
+
+    def holder(self, target: Any) -> Value:
+        """The object that a function is a method of."""
+        owner = getattr(target, "__self__", None)
+        shared = owner is not None and not isinstance(owner, ModuleType | type | np.ufunc)
+        return Foreign(type(owner)) if shared else UNKNOWN
+
+    def check_foreign(self, node: ast.AST, value: Value, scope: _Scope) -> None:
+        """Nothing is done with an object that it may change."""
+        if not isinstance(value, Foreign):
+            return
+        if issubclass(value.what, np.random.Generator):
+            what, instead = (
+                "random numbers of a Generator that the loop is not given",
+                "make it a parameter of the loop, by its name, and an argument of functions that draw from it",
+            )
+        elif "Random" in value.what.__name__ or issubclass(value.what, np.random.BitGenerator):
+            what, instead = (
+                "random numbers would depend on the schedule",
+                "draw from np.random.default_rng(…), or use gl.random(): both draw numbers of this iteration's own",
+            )
+        else:
+            what = f"a {value.what.__name__} may change when it is used, and workers would share it or have copies"
+            instead = "make the numbers and arrays that it holds, or gives, parameters of the loop"
+        raise self.refused(scope, node, what, instead)
+
+    def drawn(self, node: ast.Call, name: str, scope: _Scope) -> Value:
+        """Random numbers of the iteration's own, by a method of a Generator."""
+        if name not in DRAWING:
+            raise self.refused(
+                scope, node, f"a Generator's .{name}() is not to be had in a loop",
+                "draw before the loop, into an array; in it there are .random(), .integers(…), .normal(…) and others",
+            )  # fmt: skip
+        values = [self.value(item, scope) for item in (*node.args, *(item.value for item in node.keywords))]
+        if any(map(holds_view, values)):
+            raise self.refused(scope, node, "drawing by, or into, an array is not followed", "draw number by number")
+        parameters, dtype = DRAWING[name]
+        more = {item.arg for item in node.keywords} & {"size", "dtype", "out", "method", "endpoint"}
+        return UNKNOWN if more or len(node.args) > parameters else Scalar(dtype)
 
     def length(self, node: ast.Call, scope: _Scope) -> Value:
         value = self.base(node.args[0], scope) if node.args else UNKNOWN
@@ -831,11 +920,10 @@ class _Run:
         """A function of Python or NumPy, which is known not to write to what it is given."""
         name = getattr(target, "__name__", "")
         module = (getattr(target, "__module__", None) or "").partition(".")[0]
-        if getattr(target, "__self__", None) is not None and "Random" in type(target.__self__).__name__:
-            raise self.refused(
-                scope, node, "random numbers would depend on the schedule",
-                "use gl.random(), which draws numbers of this iteration's own",
-            )  # fmt: skip
+        for value in (self.holder(target), *values):
+            self.check_foreign(node, value, scope)
+            if isinstance(value, Stream):
+                raise self.refused(scope, node, "it is not known what it draws", f"call methods of {value.name}")
         if any(item.arg == "out" for item in node.keywords) or _writes_by_position(target, len(node.args)):
             raise self.refused(scope, node, "`out=` is not followed", "assign the result: `a[…] = …`")
         if name in WRITING_FUNCTIONS:

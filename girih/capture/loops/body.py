@@ -84,7 +84,8 @@ class Body:
     """What a loop body does to what it shares.
 
     references: reads and writes of arrays. buffered, accumulated: names of buffers and accumulators that it uses.
-    All of it holds for the values of inherited integers in roles. random: it draws random numbers.
+    All of it holds for the values of inherited integers in roles. random: it calls `gl.random()`; generators: names of
+    NumPy's Generators that it draws from.
     """
 
     source: Source
@@ -94,7 +95,13 @@ class Body:
     buffered: tuple[str, ...]
     accumulated: tuple[str, ...]
     random: bool
+    generators: tuple[str, ...]
     notes: Notes
+
+    @property
+    def draws(self) -> bool:
+        """Does it need the iterations' numbers, by which they draw?"""
+        return self.random or bool(self.generators)
 
     def of(self, array: str) -> tuple[Reference, ...]:
         return tuple(item for item in self.references if item.array == array)

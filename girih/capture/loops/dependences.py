@@ -50,14 +50,18 @@ def dependence_vectors(body: Body, ordered: bool) -> frozenset[Vector]:
     A reduction (an array that is only added to) has none where order does not matter; in an ordered loop sums of
     integers alone have none, because floating-point sums would be rounded otherwise.
     """
-    found: set[Vector] = set()
+    found: frozenset[Vector] = frozenset()
     for array in dict.fromkeys(item.array for item in body.references):
-        references = body.of(array)
-        if is_reduction(body, array, ordered):
-            continue
-        for vector in vectors(references, body.space.dims, skip_writes=False):
-            found.update(positive(vector))
+        found |= vectors_of(body, array, ordered)
     return frozenset(found)
+
+
+def vectors_of(body: Body, array: str, ordered: bool) -> frozenset[Vector]:
+    """Those of one array."""
+    if is_reduction(body, array, ordered):
+        return frozenset()
+    pairs = vectors(body.of(array), body.space.dims, skip_writes=False)
+    return frozenset(item for vector in pairs for item in positive(vector))
 
 
 def is_reduction(body: Body, array: str, ordered: bool) -> bool:
@@ -65,6 +69,12 @@ def is_reduction(body: Body, array: str, ordered: bool) -> bool:
     role = body.roles[array]
     whole = not ordered or "int" in str(getattr(role, "dtype", ""))
     return whole and array in body.reductions
+
+
+def sum_dtype(body: Body, array: str) -> str:
+    """In which the workers' sums over iterations are kept: whole numbers in 64 bits, so that their total is checked."""
+    dtype = str(getattr(body.roles[array], "dtype", ""))
+    return "int64" if dtype.startswith(("int", "uint")) and dtype != "uint64" else dtype
 
 
 def vectors(references: Sequence[Reference], dims: int, skip_writes: bool) -> Iterator[Vector]:

@@ -11,6 +11,10 @@ class LoopError(CaptureError):
     """A loop body that cannot be run in parallel without losing its meaning: the line, what is there, what to write."""
 
 
+class LoopWarning(UserWarning):
+    """A loop that runs in parallel less than it might, told once: why, and what to write."""
+
+
 def refusal(file: str, node: ast.AST | int, what: str, instead: str) -> LoopError:
     """node: an AST node with its true line number, or that number."""
     line = node if isinstance(node, int) else getattr(node, "lineno", 0)

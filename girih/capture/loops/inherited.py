@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from types import ModuleType
+from enum import Enum
+from types import EllipsisType, ModuleType, NoneType
 from typing import Any
 
 import numpy as np
 
+from girih.capture.loops.arithmetic import fits
 from girih.capture.loops.values import (
     UNKNOWN,
     WEAK_FLOAT,
     WEAK_INT,
+    Foreign,
     Function,
     Interval,
     Object,
@@ -22,6 +25,10 @@ from girih.capture.loops.values import (
     joined,
 )
 
+UNCHANGING = (str, bytes, complex, range, slice, EllipsisType, NoneType, Enum, np.dtype)
+"""Other values that nobody can change."""
+FUNCTIONS_OF = {"builtins", "numpy", "numba", "ctypes"}
+"""Whose callable objects change nothing of themselves when they are called."""
 ANY_DIMS = 64
 """Of an inherited array's view whose number of dimensions is not followed: more than subscripts can take away."""
 
@@ -30,6 +37,8 @@ def inherited(value: Any) -> Value:
     """What is known of it; of integers their value, of arrays and containers nothing that another time may differ."""
     if isinstance(value, bool | np.bool_):
         return Scalar("bool")
+    if isinstance(value, np.uint64):
+        return Scalar("uint64")
     if isinstance(value, int | np.integer):
         return Interval(int(value), int(value) + 1)
     if isinstance(value, float):
@@ -42,7 +51,16 @@ def inherited(value: Any) -> Value:
         return Object(value)
     if is_container(value):
         return container(value)
-    return Function(value) if callable(value) else UNKNOWN
+    if callable(value) and is_function(value):
+        return Function(value)
+    return UNKNOWN if isinstance(value, UNCHANGING) else Foreign(type(value))
+
+
+def is_function(value: Any) -> bool:
+    """Is it a function or a class, and no object of the user's that remembers something when it is called?"""
+    module = type(value).__module__
+    known = module.partition(".")[0] in FUNCTIONS_OF and not module.startswith("numba.experimental")
+    return known or isinstance(value, type)
 
 
 def is_container(value: Any) -> bool:
@@ -64,6 +82,15 @@ def container(value: Any) -> Outside:
             known = inherited(item)
             kinds[type(item)] = Scalar(WEAK_INT) if isinstance(known, Interval) else known
     return Outside(joined(list(kinds.values())) if kinds else UNKNOWN)
+
+
+def beyond(value: Any) -> int | None:
+    """A whole number in it, at any depth, that compiled code does not have; None: there is none."""
+    if isinstance(value, int):
+        return None if fits(value, value + 1) else value
+    if not is_container(value):
+        return None
+    return next((number for item in _items(value) if (number := beyond(item)) is not None), None)
 
 
 def arrays_in(value: Any) -> Iterator[np.ndarray]:

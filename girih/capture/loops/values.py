@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeAlias
 
+import numpy as np
+
 WEAK_INT, WEAK_FLOAT = "int", "float"
 """Python's own numbers: they take the dtype of what they meet (NumPy's NEP 50)."""
 
@@ -155,12 +157,39 @@ class Outside:
 
 
 @dataclass(frozen=True)
+class Stream:
+    """A NumPy `Generator` that the loop is given: each iteration draws from a stream of its own."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """Another object that the loop inherits: whatever is done with it may change it, in each worker otherwise."""
+
+    what: type
+
+
+@dataclass(frozen=True)
 class Unknown:
     """A value that shares no memory with arrays of the loop."""
 
 
 Value: TypeAlias = (
-    Index | Interval | Tuple | Cut | View | Views | Scalar | Vector | Function | Object | Outside | Unknown
+    Index
+    | Interval
+    | Tuple
+    | Cut
+    | View
+    | Views
+    | Scalar
+    | Vector
+    | Function
+    | Object
+    | Outside
+    | Stream
+    | Foreign
+    | Unknown
 )
 UNKNOWN = Unknown()
 
@@ -169,6 +198,9 @@ def join(first: Value, second: Value) -> Value:
     """What is known where it may be either."""
     if first == second:
         return first
+    for item in (first, second):
+        if isinstance(item, Foreign | Stream):
+            return Foreign(np.random.Generator) if isinstance(item, Stream) else item
     if isinstance(first, View | Views) or isinstance(second, View | Views):
         members = [item for value in (first, second) for item in views_of(value)]
         return Views(frozenset(members), is_outside(first) or is_outside(second))

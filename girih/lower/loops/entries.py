@@ -69,7 +69,8 @@ class Entries:
 class Layout:
     """Entries in the order of a schedule. offsets: where block space·times+time begins; the last is the end.
 
-    space_cuts, time_cuts: the values of the forms at which parts begin, and the end.
+    space_cuts, time_cuts: the values of the forms at which parts begin, and the end. numbers: of the iterations, where
+    they are needed.
     """
 
     entries: Entries
@@ -77,6 +78,7 @@ class Layout:
     times: int
     space_cuts: tuple[int, ...] = ()
     time_cuts: tuple[int, ...] = ()
+    numbers: np.ndarray | None = None
 
     def block(self, space: int, time: int) -> tuple[int, int]:
         at = space * self.times + time
@@ -103,11 +105,12 @@ def laid_out(
     rows: int | None = None,
     columns: int | None = None,
     column_bytes: int = 0,
+    numbers: np.ndarray | None = None,
 ) -> Layout:
     """The entries block by block.
 
     space, time: the forms that are cut. rows, columns: of an unordered loop, the dimensions whose entries are taken by
-    turns and in tiles; column_bytes: what one column's rows of arrays take.
+    turns and in tiles; column_bytes: what one column's rows of arrays take. numbers: of the iterations.
     """
     count = len(entries)
     (first, space_cuts), (second, time_cuts) = (
@@ -138,7 +141,8 @@ def laid_out(
     elif blocks > 1:
         order = sorted_by(block, blocks, order)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(block, minlength=blocks))])
-    return Layout(taken(entries, order), offsets, plan.times, space_cuts, time_cuts)
+    mine = None if numbers is None else numbers[order]
+    return Layout(taken(entries, order), offsets, plan.times, space_cuts, time_cuts, mine)
 
 
 def parts_of(entries: Entries, form: Form | None, parts: int) -> tuple[np.ndarray | None, tuple[int, ...]]:

@@ -3,13 +3,16 @@
 The user's own statements are compiled, by Numba, with the user's file and lines; arithmetic on rows is lowered first
 (`girih.lower.loops.vectors`). Added are: the loop over the entries with its key and value, checks of the subscripts
 that the analysis could not prove to lie inside their array, notes of which elements of a buffer were written, and a
-stream of random numbers for each iteration. Where all floating-point data are float32, Python's numbers are too, as in
-NumPy. Sums may be reassociated (SIMD); the same code runs in every schedule, so results do not depend on it.
+stream of random numbers for each iteration; and operations of whole numbers are checked where their result may not fit
+(`girih.lower.loops.arithmetic`). Where all floating-point data are float32, Python's numbers are too, as in NumPy.
+Arithmetic is done as it is written, but for `@` and sums of rows, which have no order in NumPy either; with `fast` any
+may be rearranged. The same code runs in every schedule, so results do not depend on it.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,15 +21,18 @@ from typing import Any
 
 import numpy as np
 
+from girih.capture.loops.arithmetic import LEAST, fits, is_beyond, literal, of_intervals
 from girih.capture.loops.body import Accumulator, Array, Body, Buffer, Inherited, key_and_value
 from girih.capture.loops.errors import LoopError, short
 from girih.capture.loops.source import Source, identity, names_in
 from girih.capture.loops.values import (
+    WEAK_FLOAT,
     WEAK_INT,
     Function,
     Index,
     Interval,
     Scalar,
+    Stream,
     Tuple,
     Value,
     Vector,
@@ -34,7 +40,10 @@ from girih.capture.loops.values import (
     views_of,
 )
 from girih.layout.jit import numba
+from girih.lower.loops.arithmetic import EXACT, FAST, Checked, checked, fitting, summed, summed_product
+from girih.lower.loops.streams import begin_stream
 from girih.lower.loops.vectors import (
+    NARROW,
     OWN,
     Lowering,
     OutlivesError,
@@ -44,8 +53,15 @@ from girih.lower.loops.vectors import (
     scratch_name,
 )
 
-FAST = {"reassoc", "contract", "arcp", "nsz"}
-"""Infinities and NaNs keep their meaning."""
+SIGNS: dict[type, str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Pow: "**", ast.LShift: "<<", ast.RShift: ">>", ast.Div: "/",
+    ast.FloorDiv: "//", ast.Mod: "%",
+}  # fmt: skip
+"""Operations whose result may not fit, or may not be."""
+WHOLE = (int, round, math.floor, math.ceil, math.trunc)
+"""Functions that make a whole number of a float."""
+STREAM = ("generator", "counter", "state")
+"""The arguments that a NumPy Generator becomes: a stream (`girih.run.parallel.streams`)."""
 WEAK_OPERATIONS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 
 
@@ -55,8 +71,10 @@ class Recipe:
 
     text: the lowered function. outside: the user's functions and modules that it names. checks: of subscripts, by the
     name of the function that checks: (least, one more than the largest, what is said). dtypes: of vectors in memory of
-    their own. bounds: Numba checks every subscript. beyond: what is said where it finds one outside. operands: of whole
-    numbers, by the name of the function that checks: whether it is an exponent (else a divisor), and what is said.
+    their own. bounds: Numba checks every subscript. beyond: what is said where it finds one outside. operations: those
+    that are checked, by the name of their function: (sign, what is said, whether the first operand may be changed).
+    fitting: of numbers that become whole ones of a dtype, likewise: (least, most, what is said). fast: arithmetic may
+    be rearranged.
     """
 
     text: str
@@ -66,7 +84,9 @@ class Recipe:
     dtypes: tuple[str, ...]
     bounds: bool
     beyond: str
-    operands: tuple[tuple[str, bool, str], ...]
+    operations: tuple[tuple[str, str, str, bool], ...]
+    fitting: tuple[tuple[str, int, int, str], ...]
+    fast: bool
 
 
 @dataclass(frozen=True)
@@ -75,7 +95,7 @@ class Kernel:
 
     run(*range, *keys, *values, *arguments): range is (first, last) of the entries, or first and last index of each
     dimension of a box. arguments: (kind, name) with kind `array`, `buffer`, `flags`, `touched`, `accumulator`,
-    `inherited` or `random`. single: Python's floats are given as float32.
+    `inherited`, those of STREAM, or `random`. single: Python's floats are given as float32.
     """
 
     run: Callable[..., Any]
@@ -89,17 +109,18 @@ class Kernel:
         return self.recipe.text
 
 
-def kernel(body: Body, boxes: bool) -> Kernel:
-    """The compiled code of a body. boxes: the space is all indices of a box, and has no list of entries.
+def kernel(body: Body, boxes: bool, fast: bool = False) -> Kernel:
+    """The compiled code of a body. boxes: the space is all indices of a box, and has no list of entries. fast: its
+    arithmetic may be rearranged.
 
     Numba compiles it when it is first run; what it cannot compile, `explained` says.
     """
-    builder = _Builder(body, boxes)
+    builder = _Builder(body, boxes, fast)
     tree = builder.tree()
     _set_lines(tree, body.source.tree.lineno)
     recipe = builder.recipe(ast.unparse(tree))
     slot = _of_text((recipe.text, body.source.function.__code__, recipe.checks, recipe.bounds, recipe.beyond,
-                     recipe.operands,
+                     recipe.operations, recipe.fitting, fast,
                      tuple((name, identity(value)) for name, value in recipe.outside)))  # fmt: skip
     if "run" not in slot:
         code = compile(ast.Module([tree], []), body.source.function.__code__.co_filename, "exec")
@@ -118,19 +139,24 @@ def built(recipe: Recipe, code: Any = None) -> Any:
     space: dict[str, Any] = {
         f"{OWN}float32": np.float32, f"{OWN}float64": np.float64, f"{OWN}int64": np.int64, f"{OWN}empty": np.empty,
         f"{OWN}inside": inside, f"{OWN}perhaps": perhaps, f"{OWN}begin": begin_random, f"{OWN}next": next_random,
+        f"{OWN}begin_stream": begin_stream,
+        f"{OWN}summed": summed, f"{OWN}summed_product": summed_product, f"{OWN}uint64": np.uint64,
         "__builtins__": __builtins__,
     }  # fmt: skip
-    for dtype in recipe.dtypes:
+    for dtype in {*recipe.dtypes, *NARROW}:
         space[f"{OWN}{dtype}"] = getattr(np, dtype)
     for name, value in recipe.outside:
-        space[name] = compiled_function(value, identity(value)) if isinstance(value, FunctionType) else value
+        space[name] = (
+            compiled_function(value, identity(value), recipe.fast) if isinstance(value, FunctionType) else value
+        )
     for name, low, high, words in recipe.checks:
         space[name] = _check(low, high, words)
-    for name, power, words in recipe.operands:
-        space[name] = _operand(power, words)
+    for name, sign, words, in_place in recipe.operations:
+        space[name] = checked(sign, words, recipe.fast, in_place)
+    for name, least, most, words in recipe.fitting:
+        space[name] = fitting(least, most, words)
     exec(compile(recipe.text, "<loop>", "exec") if code is None else code, space)
-    options = {"nogil": True, "fastmath": FAST, "error_model": "numpy", "boundscheck": recipe.bounds}
-    compiled = numba.njit(space[recipe.name], **options)
+    compiled = numba.njit(space[recipe.name], boundscheck=recipe.bounds, **_options(recipe.fast))
 
     def run(*arguments: Any) -> None:
         try:
@@ -146,13 +172,15 @@ def built(recipe: Recipe, code: Any = None) -> Any:
 class _Builder:
     """The lowered tree of one body."""
 
-    def __init__(self, body: Body, boxes: bool) -> None:
+    def __init__(self, body: Body, boxes: bool, fast: bool) -> None:
         self.body = body
         self.boxes = boxes
+        self.fast = fast
         self.single = _is_single(body)
         self.rows = Lowering(body, self.single, self.plain)
         self.checks: dict[str, tuple[int, bool, int, str]] = {}
-        self.operands: dict[str, tuple[bool, str]] = {}
+        self.operations: dict[str, tuple[str, str, bool]] = {}
+        self.fitting: dict[str, tuple[int, int, str]] = {}
         # A prefetch computes what the body may not.
         self.prefetches = any(isinstance(role, Buffer) and role.notes for role in body.roles.values())
         self.others = () if self.prefetches else tuple(self.other_subscripts())
@@ -196,7 +224,8 @@ class _Builder:
     def tree(self) -> ast.FunctionDef:
         while True:
             self.checks.clear()
-            self.operands.clear()
+            self.operations.clear()
+            self.fitting.clear()
             self.rows.temporaries = 0
             self.rows.aliases.clear()
             try:
@@ -241,6 +270,8 @@ class _Builder:
             names.append(f"{OWN}values{number}")
             if _is_ragged(item):
                 names.append(f"{OWN}offsets{number}")
+        if self.body.draws and not self.boxes:
+            names.append(f"{OWN}numbers")
         return [*names, *(argument_name(kind, name) for kind, name in self.arguments_named())]
 
     def arguments_named(self) -> list[tuple[str, str]]:
@@ -263,8 +294,9 @@ class _Builder:
             elif isinstance(role, Accumulator):
                 if name in self.body.accumulated:
                     found.append(("accumulator", name))
-            elif isinstance(role, Inherited) and is_argument(role.value):
+            elif isinstance(role, Inherited) and is_argument(role.value) and name not in self.body.generators:
                 found.append(("inherited", name))
+        found += [(kind, name) for name in self.body.generators for kind in STREAM]
         if self.body.random:
             found.append(("random", ""))
         return tuple(found)
@@ -299,10 +331,15 @@ class _Builder:
                 made.append(assign(name, ast.Name(argument_name(kind, name), ast.Load())))
         if self.body.random:
             made.append(ast.Expr(_call(f"{OWN}begin", ast.Name(f"{OWN}random", ast.Load()), self.number(indices))))
+        for name in self.body.generators:
+            memory = [ast.Name(argument_name(kind, name), ast.Load()) for kind in STREAM[1:]]
+            made.append(ast.Expr(_call(f"{OWN}begin_stream", *memory, self.number(indices))))
         return made
 
     def number(self, indices: list[ast.expr]) -> ast.expr:
         """The iteration's number in the whole space, which no schedule changes."""
+        if not self.boxes:
+            return _item(f"{OWN}numbers", ast.Name(f"{OWN}p", ast.Load()))
         total: ast.expr = indices[0]
         for dim in range(1, len(indices)):
             size = ast.Constant(self.body.space.shape[dim])
@@ -318,7 +355,10 @@ class _Builder:
         before: list[ast.stmt] = []
         made: list[ast.stmt]
         if isinstance(node, ast.Assign):
-            made = [ast.Assign([self.plain(item, before) for item in node.targets], self.plain(node.value, before))]
+            code = self.plain(node.value, before)
+            for target in node.targets:
+                code = self.stored_in(target, node.value, code)
+            made = [ast.Assign([self.plain(target, before) for target in node.targets], code)]
         elif isinstance(node, ast.AnnAssign):
             made = (
                 []
@@ -356,12 +396,12 @@ class _Builder:
         return self.statements(statements) or [ast.Pass()]
 
     def augmented(self, node: ast.AugAssign, before: list[ast.stmt]) -> list[ast.stmt]:
-        target, value = node.target, self.operand(node, node.target, node.value, self.plain(node.value, before))
+        target, value = node.target, self.plain(node.value, before)
         if self.single and self.type_of(target) == "float32" and self.type_of(node.value) in (WEAK_INT, "float"):
             value = as_single(value)
         name = target.value.id if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) else ""
         if not isinstance(self.body.roles.get(name), Buffer):
-            return [ast.AugAssign(self.lowered(target, before), node.op, value)]
+            return self.changed(node, value, before)
         assert isinstance(target, ast.Subscript)
         parts = [self.plain(item, before) for item in _parts(target.slice)]
         if isinstance(parts[0], ast.Slice):
@@ -416,6 +456,11 @@ class _Builder:
 
     def lowered(self, node: Any, before: list[ast.stmt] | None) -> Any:
         """A copy of an expression with checks, random numbers, float32 and sums of rows."""
+        number = literal(node) if isinstance(node, ast.expr) else None
+        if number is not None:
+            if is_beyond(node):  # it meets a float, which the analysis has seen to
+                return as_single(ast.Constant(float(number))) if self.single else ast.Constant(float(number))
+            return ast.copy_location(ast.Constant(number), node)
         if before is not None and isinstance(node, ast.BinOp | ast.Call):
             reduced = self.rows.reduction(node)
             if reduced is not None:
@@ -440,6 +485,12 @@ class _Builder:
             made = _call(f"{OWN}next", ast.Name(f"{OWN}random", ast.Load()))
             if self.single:
                 made = as_single(made)
+        elif isinstance(node, ast.Call) and self.is_drawn(node):
+            ends = [*node.args, *(item for item in node.keywords if item.arg in ("low", "high"))]
+            if made.func.attr == "integers" and len(node.args) == len(ends) == 1:
+                made.args = [ast.Constant(0), *made.args]  # Numba wants both ends
+            if self.single and self.type_of(node) == WEAK_FLOAT:
+                made = as_single(made)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, WEAK_OPERATIONS) and self.single:
             left, right = self.type_of(node.left), self.type_of(node.right)
             if right == "float32" and left == WEAK_INT:
@@ -449,27 +500,160 @@ class _Builder:
         elif isinstance(node, ast.Constant) and isinstance(node.value, float) and self.single:
             made = as_single(made)
         if isinstance(node, ast.BinOp):
-            made.right = self.operand(node, node.left, node.right, made.right)
+            made = self.operation(node, node.op, node.left, node.right, made.left, made.right) or made
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and self.is_whole(node.operand):
+            zero = ast.Constant(0)
+            made = self.operation(node, ast.Sub(), zero, node.operand, zero, made.operand) or made
+        elif isinstance(node, ast.Call) and not node.keywords and isinstance(known := self.known(node.func), Function):
+            if known.target is pow and len(node.args) == 2:
+                made = self.operation(node, ast.Pow(), *node.args, *made.args) or made
+            elif len(node.args) == 1 and any(known.target is item for item in WHOLE):
+                made.args = [self.fits(node, node.args[0], made.args[0], "int64")]
+            elif known.target is np.uint64 and len(node.args) == 1 and (number := literal(node.args[0])) is not None:
+                made.args = [ast.Constant(number)]
         if isinstance(made, ast.expr):
             ast.copy_location(made, node)
             return self.checked(node, made)
         return made
 
-    def operand(self, node: ast.BinOp | ast.AugAssign, left: ast.expr, right: ast.expr, code: ast.expr) -> ast.expr:
-        """The right operand of whole numbers' `//`, `%` and `**`, for which Numba's result would be 0 where Python has
-        none, or a fraction."""
-        if self.prefetches or not isinstance(node.op, ast.FloorDiv | ast.Mod | ast.Pow):
+    def known(self, node: ast.expr) -> Value | None:
+        return self.body.notes.types.get(id(node))
+
+    def is_whole(self, node: ast.expr) -> bool:
+        return (self.type_of(node) or "").startswith(("int", "uint", "bool"))
+
+    def operation(
+        self, node: ast.expr | ast.stmt, op: ast.operator, left: ast.expr, right: ast.expr, *code: ast.expr,
+        in_place: bool = False,
+    ) -> ast.expr | None:  # fmt: skip
+        """The checked form of an operation on two numbers; None: it needs none. code: of both operands.
+
+        Of whole numbers the result might not fit 64 bits, or be 0 or a fraction where Python has none or another.
+        """
+        sign = SIGNS.get(type(op))
+        if sign is None or self.prefetches or any(self.is_array(item) for item in (left, right)):
+            return None
+        dtypes = [self.type_of(item) for item in (left, right)]
+        if any(dtype and not dtype.startswith(("int", "uint", "bool")) for dtype in dtypes):
+            if sign != "**" or self.single or self.fast:
+                return None
+        elif "uint64" in dtypes:
+            if dtypes.count(WEAK_INT) == 1:  # which takes the other's dtype, as in NumPy
+                weak = dtypes.index(WEAK_INT)
+                code = tuple(_call(f"{OWN}uint64", item) if at == weak else item for at, item in enumerate(code))
+                return ast.BinOp(code[0], op, code[1])
+        else:
+            first, second = self.range_of(left), self.range_of(right)
+            signed = not any((dtype or "").startswith("uint") for dtype in dtypes)
+            if signed and first and second and self.is_proved(op, first, second):
+                return None  # what is unsigned would have an unsigned difference
+        name = f"{OWN}operation{len(self.operations)}"
+        self.operations[name] = sign, f"{self.body.source.file}:{node.lineno}: `{short(node)}`", in_place
+        return _call(name, *code)
+
+    def is_array(self, node: ast.expr) -> bool:
+        known = self.known(node)
+        return isinstance(known, Vector) or bool(known is not None and views_of(known))
+
+    def is_proved(self, op: ast.operator, left: Interval, right: Interval) -> bool:
+        """Has an operation on whole numbers a result that fits, whatever they are?"""
+        if isinstance(op, ast.Div):
+            exact = all(item.low >= -EXACT and item.high <= EXACT for item in (left, right))
+            return exact and (right.low > 0 or right.high <= 0)
+        if isinstance(op, ast.LShift | ast.RShift):
+            low, high = right.low, right.high
+            if low < 0 or high > 63:
+                return False
+            if isinstance(op, ast.RShift):
+                return True
+            return fits(min(left.low, left.low << (high - 1)), max(left.high, (left.high << (high - 1)) + 1))
+        if isinstance(op, ast.FloorDiv | ast.Mod):
+            return right.low > 0 or (right.high <= 0 and left.low > LEAST)
+        result = of_intervals(op, left, right)
+        return isinstance(result, Interval) and fits(result.low, result.high)
+
+    def range_of(self, node: ast.expr) -> Interval | None:
+        """Where a whole number lies, if that is known."""
+        known, number = self.known(node), literal(node)
+        if number is not None:
+            return Interval(number, number + 1)
+        if isinstance(known, Interval):
+            return known
+        if isinstance(known, Index):
+            space = self.body.space
+            return Interval(space.start(known.dim) + known.offset, space.shape[known.dim] + known.offset)
+        if isinstance(known, Scalar) and known.dtype == "bool":
+            return Interval(0, 2)
+        if isinstance(node, ast.BinOp):
+            left, right = self.range_of(node.left), self.range_of(node.right)
+            found = of_intervals(node.op, left, right) if left and right else None
+            return found if isinstance(found, Interval) else None
+        value = key_and_value(self.body.source, self.body.space)[1]
+        entry = isinstance(node, ast.Name) and node.id == value and node.id not in self.stored
+        if isinstance(known, Scalar) and (entry or isinstance(node, ast.Subscript)):
+            return _range_of(WEAK_INT if self.is_sum(node) else known.dtype)
+        return None
+
+    def is_sum(self, node: ast.expr) -> bool:
+        """Is it an element of a sum over iterations, which are kept in 64 bits and checked in the end?"""
+        known = self.known(node.value) if isinstance(node, ast.Subscript) else None
+        return known is not None and any(view.array in self.body.reductions for view in views_of(known))
+
+    def stored_in(self, target: ast.expr, value: ast.expr, code: ast.expr) -> ast.expr:
+        """What is stored in an array of whole numbers has to fit its dtype."""
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and isinstance(code, ast.Tuple):
+            if len(target.elts) == len(value.elts):
+                code.elts = list(map(self.stored_in, target.elts, value.elts, code.elts))
+        elif isinstance(target, ast.Subscript) and not self.is_array(target):
+            return self.fits(target, value, code, self.type_of(target) or "")
+        return code
+
+    def fits(self, node: ast.expr, value: ast.expr, code: ast.expr, dtype: str) -> ast.expr:
+        """The value as it is, if a dtype of whole numbers has it; else it is an error. node: for what is said."""
+        span = _range_of(dtype)
+        known = self.range_of(value)
+        if span is None or self.prefetches or (known and known.low >= span.low and known.high <= span.high):
             return code
-        if not all((self.type_of(item) or "").startswith(("int", "uint")) for item in (left, right)):
+        if (
+            self.is_array(value)
+            or self.is_sum(node)
+            or (self.is_whole(value) and dtype == "int64" and self.type_of(value) != "uint64")
+        ):
             return code
-        power = isinstance(node.op, ast.Pow)
-        known = self.body.notes.types.get(id(right))
-        if isinstance(known, Interval) and (known.low >= (0 if power else 1) or (known.high <= 0 and not power)):
-            return code
-        what = "a power below 0 of whole numbers: write `2.0 ** …`" if power else "division of whole numbers by zero"
-        name = f"{OWN}operand{len(self.operands)}"
-        self.operands[name] = power, f"{self.body.source.file}:{node.lineno}: `{short(node)}`: {what}"
+        name = f"{OWN}fits{len(self.fitting)}"
+        words = f"{self.body.source.file}:{node.lineno}: `{short(node)}`: the number does not fit {dtype}"
+        self.fitting[name] = span.low, span.high - 1, words
         return _call(name, code)
+
+    def changed(self, node: ast.AugAssign, value: ast.expr, before: list[ast.stmt]) -> list[ast.stmt]:
+        """`x += y`, where the sum may not fit: what x is, is computed once."""
+        target = node.target
+        made: ast.expr | None = None
+        if isinstance(target, ast.Name):
+            old: ast.expr = ast.Name(target.id, ast.Load())
+            made = self.operation(node, node.op, target, node.value, old, value, in_place=True)
+            if made is not None:
+                return [assign(target.id, made)]
+        elif isinstance(target, ast.Subscript) and not any(
+            isinstance(part, ast.Slice) for part in _parts(target.slice)
+        ):
+            parts = [(self.rows.temporary(), part) for part in _parts(target.slice)]
+            base = self.rows.temporary()
+            places: list[ast.expr] = [ast.Name(name, ast.Load()) for name, _ in parts]
+            where = places[0] if len(places) == 1 else ast.Tuple(places, ast.Load())
+            old = ast.Subscript(ast.Name(base, ast.Load()), where, ast.Load())
+            whole = ast.copy_location(ast.BinOp(target, node.op, node.value), node)
+            plain = ast.BinOp(old, node.op, value)
+            made = self.operation(node, node.op, target, node.value, old, value, in_place=True) or plain
+            made = self.fits(target, whole, made, self.type_of(target) or "")
+            if made is not plain:
+                before.append(assign(base, self.plain(target.value, before)))
+                before.extend(assign(name, self.plain(part, before)) for name, part in parts)
+                return [ast.Assign([ast.Subscript(ast.Name(base, ast.Load()), where, ast.Store())], made)]
+        return [ast.AugAssign(self.lowered(target, before), node.op, value)]
+
+    def is_drawn(self, node: ast.Call) -> bool:
+        return isinstance(node.func, ast.Attribute) and isinstance(self.known(node.func.value), Stream)
 
     def is_random(self, node: ast.expr) -> bool:
         known = self.body.notes.types.get(id(node))
@@ -504,12 +688,14 @@ class _Builder:
         places = ", ".join(f"`{short(node)}` in line {node.lineno}" for node in self.others)
         beyond = f"{source.file}:{source.tree.lineno}: a subscript lies outside its array in {source.tree.name}"
         beyond += f" or in a function that it calls{f'; it may be {places}' if places else ''}"
-        operands = tuple((name, *told) for name, told in self.operands.items())
-        return Recipe(text, source.tree.name, outside, tuple(checks), dtypes, self.bounds, beyond, operands)
+        operations = tuple((name, *told) for name, told in self.operations.items())
+        spans = tuple((name, *told) for name, told in self.fitting.items())
+        return Recipe(text, source.tree.name, outside, tuple(checks), dtypes, self.bounds, beyond, operations, spans,
+                      self.fast)  # fmt: skip
 
 
 def argument_name(kind: str, name: str) -> str:
-    if kind in ("array", "inherited", "buffer"):
+    if kind in ("array", "inherited", "buffer", "generator"):
         return name
     if kind == "random":
         return f"{OWN}random"
@@ -565,8 +751,8 @@ def reason(error: Exception) -> str:
 
 
 @lru_cache(maxsize=1024)
-def compiled_function(function: FunctionType, known: Hashable) -> Any:
-    """A user's function compiled, with the functions that it calls; its subscripts are all checked.
+def compiled_function(function: FunctionType, known: Hashable, fast: bool) -> Any:
+    """A user's function compiled, with the functions that it calls; its subscripts and operations are all checked.
 
     known: its identity, in which is what it reads from outside: Numba takes that for constant.
     """
@@ -574,9 +760,13 @@ def compiled_function(function: FunctionType, known: Hashable) -> Any:
     for name in names_in(function.__code__):
         other = space.get(name)
         if isinstance(other, FunctionType) and other is not function:
-            space[name] = compiled_function(other, identity(other))
+            space[name] = compiled_function(other, identity(other), fast)
     copy = FunctionType(function.__code__, space, function.__name__, function.__defaults__, function.__closure__)
-    return numba.njit(copy, nogil=True, fastmath=FAST, error_model="numpy", boundscheck=True)
+    return numba.njit(copy, boundscheck=True, pipeline_class=Checked, **_options(fast))
+
+
+def _options(fast: bool) -> dict[str, Any]:
+    return {"nogil": True, "error_model": "numpy", "fastmath": FAST if fast else False}
 
 
 def by_value(function: FunctionType) -> FunctionType:
@@ -603,20 +793,6 @@ def read_only(array: np.ndarray) -> np.ndarray:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-def _operand(power: bool, words: str) -> Any:
-    def divisor(x):  # type: ignore[no-untyped-def]
-        if x == 0:
-            raise ZeroDivisionError(words)
-        return x
-
-    def exponent(x):  # type: ignore[no-untyped-def]
-        if x < 0:
-            raise ValueError(words)
-        return x
-
-    return numba.njit(exponent if power else divisor, nogil=True)
 
 
 def _check(low: int, high: int, words: str) -> Any:
@@ -698,6 +874,16 @@ def _parts(node: ast.expr) -> list[ast.expr]:
 
 def _call(name: str, *arguments: ast.expr) -> ast.Call:
     return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
+
+
+def _range_of(dtype: str) -> Interval | None:
+    """The whole numbers of a dtype; None: it has others."""
+    if dtype == WEAK_INT:
+        dtype = "int64"
+    if not dtype.startswith(("int", "uint")):
+        return None
+    info = np.iinfo(dtype)
+    return Interval(int(info.min), int(info.max) + 1)
 
 
 def _item(name: str, at: ast.expr) -> ast.expr:

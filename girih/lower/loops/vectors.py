@@ -35,6 +35,7 @@ UNROLLED = 64
 """LLVM unrolls loops of fewer rounds whole, if it knows how many, and then finds no SIMD in them: at rank 16 a third of
 the speed. Told no more than that they are at most so many, it keeps the loop and chooses its width for them: a quarter
 faster at rank 50 than if it knew nothing. From here on it is faster if it knows, by a quarter at rank 100."""
+NARROW = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
 ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 
 
@@ -266,11 +267,13 @@ class Lowering:
             return self.place(node, made)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ARITHMETIC):
             left, right = self.element(node.left, length, made), self.element(node.right, length, made)
-            return ast.BinOp(
+            made_of = ast.BinOp(
                 self.weakly(left, node.left, self.dtype(node.right)),
                 node.op,
                 self.weakly(right, node.right, self.dtype(node.left)),
             )
+            narrow = vector[1] in NARROW  # as NumPy's rows, whose numbers are modulo their width
+            return ast.Call(ast.Name(f"{OWN}{vector[1]}", ast.Load()), [made_of], []) if narrow else made_of
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
             return ast.UnaryOp(node.op, self.element(node.operand, length, made))
         if isinstance(node, ast.Call) and not node.keywords:
@@ -360,8 +363,8 @@ class Lowering:
         zero: ast.expr = ast.Constant(0.0)
         if dtype == "float32":
             zero = as_single(zero)
-        code = codes[0] if len(codes) == 1 else ast.BinOp(codes[0], ast.Mult(), codes[1])
-        adding: ast.stmt = ast.AugAssign(ast.Name(total, ast.Store()), ast.Add(), code)
+        function = ast.Name(f"{OWN}{'summed' if len(codes) == 1 else 'summed_product'}", ast.Load())
+        adding = assign(total, ast.Call(function, [ast.Name(total, ast.Load()), *codes], []))
         return [*made.before, assign(total, zero), self.over(length, [adding])], ast.Name(total, ast.Load())
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from girih.layout.jit import numba
+from girih.lower.loops.arithmetic import Checked
 
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "sum": operator.add,
@@ -52,7 +53,7 @@ def applier(function: Callable[[float, float], float]) -> Any:
 
     function(element, sum) returns the new element.
     """
-    element = numba.njit(function, nogil=True)
+    element = numba.njit(function, nogil=True, pipeline_class=Checked)
 
     @numba.njit(nogil=True)
     def apply(target, values, flags, touched, low, high):  # type: ignore[no-untyped-def]
@@ -75,7 +76,9 @@ def reviser(function: Callable[[float, float, np.ndarray], float]) -> tuple[Any,
     gather adds rows of one worker's buffer to the first worker's; apply then calls function(element, sum, further) once
     for each element, with all workers' sum, and empties the row. further: [columns, rows, width].
     """
-    element = numba.njit(function, nogil=True, boundscheck=True)  # of `further` it may ask for a column too many
+    element = numba.njit(
+        function, nogil=True, pipeline_class=Checked, boundscheck=True
+    )  # of `further` it may ask for a column too many
 
     @numba.njit(nogil=True)
     def gather(first, values, touched, low, high):  # type: ignore[no-untyped-def]

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from girih.lower.loops.kernel import built, inherited, read_only
+from girih.lower.loops.kernel import STREAM, built, inherited, read_only
+from girih.lower.loops.streams import stream_of
 from girih.ops.functions import pickled
 from girih.partition.loops.schedule import Schedule, Task
 from girih.run.parallel import progress
@@ -172,6 +173,7 @@ class LoopWorker:
 
 def _arguments(ready: _Ready, call: Call, cells: Mapping[str, np.ndarray]) -> list[Any]:
     found: list[Any] = []
+    streams = {name: stream_of(call.inherited[name]) for kind, name in ready.share.arguments if kind == "generator"}
     for kind, name in ready.share.arguments:
         if kind == "array":
             found.append(ready.arrays[name])
@@ -182,6 +184,8 @@ def _arguments(ready: _Ready, call: Call, cells: Mapping[str, np.ndarray]) -> li
             found.append(cells[name])
         elif kind == "random":
             found.append(np.array([call.seed, 0], np.uint64))
+        elif kind in STREAM:
+            found.append(getattr(streams[name], kind))
         else:
             found.append(inherited(call.inherited[name], ready.share.single))
     return found

@@ -97,9 +97,9 @@ def test_loops_on_actors(cluster):
             loop(*found, step=0.05)
         return [item.values for item in found]
 
-    expected = factors(gl.parallel_for(ratings, workers=2)(sgd_mf), 2)
+    expected = factors(gl.parallel_for(ratings, ordered=False, workers=2)(sgd_mf), 2)
     x = (gnp.array(POINTS) + 1).persist()
-    loop = gl.parallel_for(ratings)(sgd_mf)
+    loop = gl.parallel_for(ratings, ordered=False)(sgd_mf)
     assert all(map(np.array_equal, factors(loop, 2), expected))
     assert "on threads" not in str(loop.explain())
     os.kill(cluster.run.crew.pids[1], signal.SIGKILL)

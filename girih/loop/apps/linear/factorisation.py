@@ -73,7 +73,7 @@ class MatrixFactorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         scale = (max(float(centred.std()), 1e-3) / self.n_components**0.5) ** 0.5
         W, H = (gl.array(random.normal(0, scale, (size, self.n_components)), np.float32) for size in shape)
         adaptive = self.optimizer != "sgd"
-        loop = gl.parallel_for(space, workers=checks.workers_of(self.n_jobs))(
+        loop = gl.parallel_for(space, ordered=False, workers=checks.workers_of(self.n_jobs), fastmath=True)(
             bodies.rating_adagrad if adaptive else bodies.rating
         )
         given: dict[str, Any] = {"W": W, "H": H, "step": float(self.step), "l2": float(self.alpha)}

@@ -101,7 +101,7 @@ class _Regression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             given["classes"] = outputs
         ending = {"sgd": "", "adagrad": "_adagrad", "adarevision": "_gradient"}[self.optimizer]
         name = ("binary" if outputs == 1 else "multinomial") + ending
-        loop = gl.parallel_for(samples, workers=checks.workers_of(self.n_jobs))(getattr(bodies, name))
+        loop = gl.parallel_for(samples, workers=checks.workers_of(self.n_jobs), fastmath=True)(getattr(bodies, name))
         for _ in range(self.epochs):
             loop(**given)
         found = learned.numpy()
