@@ -10,8 +10,9 @@ from girih.graph import check as check_graph
 from girih.graph.graph import ITEM_BYTES
 from girih.layout import Mesh, Partial, Replicated, Sharding, Split, bounds_of
 from girih.layout.mesh import MOST_DIMENSIONS
-from girih.lower import ProgramError
+from girih.lower import Overlap, ProgramError
 from girih.lower import check as check_program
+from girih.memory.residency import misfit
 from girih.ops import Description, descriptions_of
 from girih.ops.derive.divisions import divisible, executable, merged, passing_sets
 from girih.ops.gate import refusals
@@ -38,6 +39,7 @@ def check(plan: Plan) -> None:
         prove_all(plan.rewrites)
     except ProofError as error:
         raise PlanError(str(error)) from error
+    _check_times(plan)
     try:
         check_program(plan.program)
     except ProgramError as error:
@@ -127,6 +129,40 @@ def _check_work(plan: Plan) -> None:
             f"to work out what lies where on a mesh {_cut(str(mesh), 60)} takes about {needed} bytes for these "
             f"tensors: expected at most {MOST_WORK}"
         )
+
+
+def _check_times(plan: Plan) -> None:
+    """What is computed when, and what is in memory then, key by key, each before the loops that work with it: these
+    are compiled, and trust their numbers."""
+    if plan.schedule != "graph" and (plan.pieces or plan.overlap != Overlap()):
+        other = "pieces" if plan.pieces else "overlap"
+        raise PlanError(f"schedule: expected 'graph' beside {other}, there is {plan.schedule!r}")
+    for key, name in (("pieces", "lowered"), ("sequence", "unmoved")):
+        try:
+            getattr(plan, name)
+        except ProgramError as error:
+            raise PlanError(f"{key}: {error}") from error
+    if plan.residency is None and not plan.residencies:
+        return
+    if plan.memory is None:
+        raise PlanError("memory: expected a number of bytes beside a residency, there is null")
+    try:
+        check_program(plan.unmoved)
+    except ProgramError as error:
+        raise PlanError(f"the plan's program is broken: {error}") from error
+    classes = len(plan.unmoved.classes)
+    if plan.residency is not None and (plan.residencies or plan.unmoved.orders):
+        raise PlanError(f"residency: expected residencies in its place, one for each of {classes} classes of devices")
+    if plan.residency is not None:
+        own = {"residency": (plan.residency, plan.lifetimes)}
+    elif len(plan.residencies) != classes:
+        raise PlanError(f"residencies: expected one for each of {classes} classes, there are {len(plan.residencies)}")
+    else:
+        pairs = enumerate(zip(plan.residencies, plan.lifetimes_by_class, strict=True))
+        own = {f"residencies[{number}]": pair for number, pair in pairs}
+    for key, (residency, lives) in own.items():
+        if wrong := misfit(residency, lives):
+            raise PlanError(f"{key}.{wrong}")
 
 
 def _check_strategy(plan: Plan) -> None:
