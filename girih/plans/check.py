@@ -70,16 +70,25 @@ def _cut(text: str, length: int) -> str:
 
 def _check_file(plan: Plan) -> None:
     """What a file may hold: before anything is computed of it."""
-    for node, why in refusals(plan.graph, trust=plan.trusted):
-        raise PlanError(f"{plan.file} is refused: node {node.name!r}: {why}")
-    _check_sizes(plan.graph, plan.machine.mesh)
-    _check_constants(plan.graph)
+    check_gate(plan.graph, plan.file, plan.trusted, plan.machine.mesh.devices)
     _check_work(plan)
 
 
-def _check_sizes(graph: Graph, mesh: Mesh) -> None:
-    if mesh.devices > MOST_DEVICES:
-        raise PlanError(f"the machine has {mesh.devices} devices: expected at most {MOST_DEVICES}")
+def check_gate(graph: Graph, file: str, trust: bool = False, devices: int = 1) -> None:
+    """What a graph that was read from a file may call, and how large its tensors may be.
+
+    Raises:
+        PlanError: it calls what a file must not (`girih.ops.gate`), or is larger than any that girih makes.
+    """
+    for node, why in refusals(graph, trust=trust):
+        raise PlanError(f"{file} is refused: node {node.name!r}: {why}")
+    _check_sizes(graph, devices)
+    _check_constants(graph)
+
+
+def _check_sizes(graph: Graph, devices: int) -> None:
+    if devices > MOST_DEVICES:
+        raise PlanError(f"the machine has {devices} devices: expected at most {MOST_DEVICES}")
     total = 0
     for name, value in graph.values.items():
         if value.dtype not in ITEM_BYTES:
@@ -91,8 +100,8 @@ def _check_sizes(graph: Graph, mesh: Mesh) -> None:
         if size > MOST_BYTES:
             raise PlanError(f"value {name} {_short(value.shape)} has {size} bytes: expected at most {MOST_BYTES}")
         total += size
-    if total * mesh.devices > MOST_IN_ALL:
-        raise PlanError(f"the plan's tensors have {total} bytes on each of {mesh.devices} devices: too many to count")
+    if total * devices > MOST_IN_ALL:
+        raise PlanError(f"the plan's tensors have {total} bytes on each of {devices} devices: too many to count")
 
 
 def _check_constants(graph: Graph) -> None:
