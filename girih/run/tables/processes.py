@@ -39,16 +39,17 @@ KIND = Kind(__name__, "main", ("numba", "numpy", "scipy.sparse", "zmq", "cloudpi
 
 @dataclass(frozen=True)
 class ServerWork:
-    """locked: only who knows its key may speak to it."""
+    """locked: only who knows its key may speak to it. secret: from which all programs derive it; "": it is new."""
 
     number: int
     address: str
     specs: tuple[TableSpec, ...]
     options: Options
     locked: bool = False
+    secret: str = ""
 
     def run(self, context: Any, ready: Callable[[Any], None], stopped: Callable[[], bool]) -> None:
-        serve(self.address, Server(self.number, self.specs, self.options), context, ready, self.locked)
+        serve(self.address, Server(self.number, self.specs, self.options), context, ready, self.locked, self.secret)
 
 
 @dataclass(frozen=True)
