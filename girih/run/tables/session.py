@@ -303,7 +303,7 @@ class Session:
             found = list(meeting.hear("server", range(options.servers), options.timeout).values())
         self._addresses = tuple(found)
         rank = 0 if join is None else join.rank
-        self._control = Control(self._addresses, self._host.context, max(60.0, options.timeout), rank)
+        self._control = Control(self._addresses, self._host.context, options.timeout, rank)
         if clock is not None:
             for server in mine:
                 self._control.ask(server, "restore", folder=options.folder, clock=clock)
@@ -456,7 +456,7 @@ class Session:
             if now - looked >= LOOK and all(job.ended() is None for job in self._servers.values()):
                 looked = now
                 with suppress(TimeoutError):
-                    statuses = self._statuses(timeout=5.0)
+                    statuses = self._statuses(timeout=1.0)
                     seen = [min(status["clocks"][rank] for status in statuses) for rank in range(len(jobs))]
                     if min(seen) != min(clocks):
                         since, told = now, ()
@@ -514,7 +514,7 @@ class Session:
             if (lost := self._lost_server()) is not None:
                 return lost
             with suppress(TimeoutError):
-                if all(min(status["clocks"]) == GONE for status in self._statuses(timeout=2.0)):
+                if all(min(status["clocks"]) == GONE for status in self._statuses(timeout=1.0)):
                     return None
             time.sleep(0.005)
         return None  # `_all_gone` says what is wrong

@@ -97,7 +97,7 @@ class Lines:
         for address in addresses:
             socket = self._context.socket(zmq.DEALER)
             socket.setsockopt(zmq.IDENTITY, worker_name(rank, epoch))
-            socket.setsockopt(zmq.LINGER, 30_000)
+            socket.setsockopt(zmq.LINGER, round(1000 * min(30.0, options.timeout)))
             socket.setsockopt(zmq.RCVTIMEO, LONGEST)
             socket.set_hwm(0)
             connect(socket, address)
@@ -114,13 +114,14 @@ class Lines:
     def __enter__(self) -> Lines:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        """All that was sent has arrived when the servers have said farewell; who leaves otherwise waits for nobody."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
         self.flush()
         for socket in self._sockets:
-            socket.close()
+            socket.close(linger=None if kind is None else 0)
         if self._owns:
             self._context.term()
 
@@ -386,6 +387,10 @@ def opened(frame: bytes) -> Any:
     return decoded(memoryview(frame)[HEADER.size :])
 
 
+FILES, FILES_SECONDS = ("restore", "written"), 60.0
+"""Requests that read or write files may take so long, however short the timeout is."""
+
+
 class Control:
     """The session's lines to the servers. number: of this session, if several share the servers."""
 
@@ -420,7 +425,7 @@ class Control:
         self._asked += 1
         number = self._asked
         socket.send(control([number, name, fields]))
-        seconds = timeout or self._timeout
+        seconds = timeout or (max(FILES_SECONDS, self._timeout) if name in FILES else self._timeout)
         answered = 0
         while answered != number:  # an answer that came too late is for nobody
             if not socket.poll(round(seconds * 1000)):

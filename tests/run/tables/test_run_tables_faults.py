@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -14,6 +17,7 @@ import numpy as np
 import pytest
 
 import girih.loop as gl
+from girih.run.engines.folders import new_folder
 from girih.run.tables import snapshots
 from girih.run.tables.session import Event, Held, Restarted, TablesError
 from girih.run.tables.snapshots import SnapshotError, clocks_of
@@ -125,6 +129,70 @@ def test_a_stopped_worker_is_named_and_holds_the_others_for_the_staleness(tmp_pa
     (held,) = (event for event in events if isinstance(event, Held) and event.clock == 5)
     assert (held.workers, held.waiting) == ((1,), (0,))
     assert str(held) == "worker 1 is at clock 5 and holds worker 0"
+
+
+@pytest.mark.parametrize("who", ["worker", "server"])
+def test_a_stop_takes_no_longer_than_the_timeout(who: str, tmp_path: Path) -> None:
+    """Not the half minute in which ZeroMQ would wait for who was stopped to take its messages."""
+    gate = tmp_path / "gate"
+    struck = [0.0]
+    with gl.tables(2, 0, servers=2, patience=0.2, timeout=3) as t:
+        tables(t)
+
+        def strike() -> None:
+            wait_until(Path(f"{gate}.there").exists)
+            struck[0] = time.monotonic()
+            os.kill((t.pids if who == "worker" else t.server_pids)[1], signal.SIGSTOP)
+            gate.touch()
+
+        thread = threading.Thread(target=strike)
+        thread.start()
+        with pytest.raises(TablesError, match=r"waited \d s at clock \d"):
+            t.run(work, str(gate))
+        thread.join()
+    assert time.monotonic() - struck[0] < 20  # on a machine with nothing else to do, under 5
+
+
+KILLED = """
+import os, signal, sys
+import numpy as np
+import girih.loop as gl
+
+def work(t, rank, driver):
+    for _ in range(100):
+        t["x"].get_row(0)
+        t.clock()
+        if t.ticks == 5 and rank == 0:
+            os.kill(driver, signal.SIGKILL)
+
+with gl.tables(2, 0) as t:
+    t.dense("x", 2, 2)
+    print(t._host._folder.path, flush=True)
+    {ending}
+    t.run(work, os.getpid())
+"""
+
+
+def test_a_killed_driver_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that outlive it remove it; where all were killed at once, whoever makes one next."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for ending, left in (("", False), ("os.kill(os.getpid(), signal.SIGKILL)", True)):
+        code, environment = KILLED.format(ending=ending), {**os.environ, "TMPDIR": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == -signal.SIGKILL
+        folder = Path(done.stdout.strip())
+        assert folder.parent == tmp_path
+        if left:
+            assert folder.exists()
+            new_folder("tables").close()
+        wait_until(lambda folder=folder: not folder.exists())
+    one, other = new_folder("tables"), new_folder("run")
+    assert one.path.exists()  # its driver is there
+    one.close()
+    other.close()
+    assert not list(tmp_path.iterdir())
 
 
 def test_who_waits_too_long_names_who_holds_it() -> None:
