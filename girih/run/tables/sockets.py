@@ -37,9 +37,10 @@ def worker_name(rank: int, epoch: int) -> bytes:
 def keys_of(secret: str = "") -> tuple[bytes, bytes]:
     """(public, secret) key of a server: the same for who knows the same secret; without one, new ones."""
     if not secret:
-        return zmq.curve_keypair()
-    own = z85.encode(blake2b(secret.encode(), digest_size=32, person=b"girih tables").digest())
-    return zmq.curve_public(own), own
+        public, own = zmq.curve_keypair()
+        return public, own
+    derived: bytes = z85.encode(blake2b(secret.encode(), digest_size=32, person=b"girih tables").digest())
+    return zmq.curve_public(derived), derived
 
 
 def connect(socket: Any, address: str) -> None:
