@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -19,6 +21,8 @@ import pytest
 import girih.loop as gl
 from girih.run.engines.folders import new_folder
 from girih.run.tables import snapshots
+from girih.run.tables.options import Options, TableSpec
+from girih.run.tables.server import Server
 from girih.run.tables.session import Event, Held, Restarted, TablesError
 from girih.run.tables.snapshots import SnapshotError, clocks_of
 
@@ -270,6 +274,39 @@ def test_a_damaged_snapshot_is_refused_by_name(tmp_path: Path) -> None:
     path.unlink()  # as after a kill in between: the one before counts
     results, _ = kept(tmp_path, every=2, resume=True)
     assert results[0][0] == 8
+
+
+def test_a_snapshot_with_a_digest_that_fits_is_held_against_the_tables(tmp_path: Path) -> None:
+    """Whoever writes a digest writes a fitting one: sizes, rows and columns are looked at before loops that trust them
+    are."""
+    kept(tmp_path, every=10)
+    path = tmp_path / "clock-000010" / "server-1"
+    body = path.read_bytes()[:-16]
+    head, options = body.index(b"\n") + 1, Options(2, servers=2, staleness=0)
+    specs = (
+        TableSpec("x", 40, 3, "float64", False, 1 << 20), TableSpec("n", 40, 40, "int32", True, 1 << 20)
+    )  # fmt: skip
+    chance = random.Random(0)
+    refusals: list[str] = []
+    for number in range(400):
+        mutant = bytearray(body)
+        for _ in range(chance.choice((1, 1, 2))):
+            if number % 4 == 0:  # the head is JSON
+                at = chance.randrange(head)
+                mutant[at : at + 1] = chance.choice((b"", b"0", b'"', b"-1", b"[", b"null", b"9" * 30))
+            else:
+                at = head + 4 * chance.randrange((len(body) - head) // 4)
+                mutant[at : at + 4] = chance.choice((-1, 0, 1, 3, 41, 2**30, -(2**31))).to_bytes(
+                    4, "little", signed=True
+                )
+        path.write_bytes(mutant + hashlib.blake2b(mutant, digest_size=16).digest())
+        try:
+            snapshots.head_of(path)
+            snapshots.restore(Server(1, specs, options), str(tmp_path), 10)
+        except SnapshotError as error:
+            refusals.append(str(error))
+    assert len(refusals) > 60
+    assert all("clock-000010/server-1" in message for message in refusals)
 
 
 def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
