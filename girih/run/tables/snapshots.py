@@ -350,12 +350,12 @@ def restore(server: Any, folder: str, clock: int) -> None:
             expect(begin, done, "the first row of a part")
             expect(done < end <= table.count, True, f"a part that ends behind row {done}, by row {table.count}")
             width, item = table.spec.width, table.spec.kind.itemsize
-            further = dense and table.store.further is not None
-            expect(arrays, 3 if not dense else 2 if further else 1, "the number of arrays of a part")
+            more = dense and table.store.further is not None
+            expect(arrays, 3 if not dense else 2 if more else 1, "the number of arrays of a part")
             sizes = np.frombuffer(take(8 * arrays), np.int64).tolist()
             if dense:
                 each = (end - begin) * width * item
-                expect(sizes, [each] + ([len(table.store.further) * each] if further else []), "the bytes of a part")
+                expect(sizes, [each] + ([len(table.store.further) * each] if more else []), "the bytes of a part")
             else:
                 entries = sizes[1] // 4
                 expect(sizes, [4 * (end - begin), 4 * entries, item * entries], "the bytes of a part")
