@@ -258,7 +258,7 @@ def compare(options: argparse.Namespace) -> int:
     return 0
 
 
-def _store(options: argparse.Namespace) -> Path:
+def _store(options: argparse.Namespace) -> Path | None:
     from girih.cli.predicting import store_path
 
     return store_path(options.store)

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from girih.api import Plan, load
 from girih.cli.batches import random_batch
-from girih.cli.captured import cache_folder
+from girih.cost.cache import cache_folder, usable_cache
 from girih.cost.store import Store
 from girih.lower import ComputeStep, TransferStep
 from girih.machine import MachineError
@@ -28,11 +28,12 @@ from girih.simulate.timeline import COMPUTE, Timeline
 MOST_CALIBRATED = 64
 
 
-def store_path(path: str | None) -> Path:
-    """Where measured costs are kept: as given, or in the user's cache."""
+def store_path(path: str | None) -> Path | None:
+    """Where measured costs are kept: as given, or in the user's cache; None where that may not be used."""
     if path:
         return Path(path)
-    return cache_folder() / "costs.sqlite"
+    folder = usable_cache()
+    return None if folder is None else folder / "costs.sqlite"
 
 
 def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[dict[str, Any], list[str]]:
@@ -40,6 +41,9 @@ def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[d
     from girih.run.calibrate.calibrate import calibrate
 
     path = store_path(options.store)
+    if path is None:
+        folder = cache_folder()
+        raise PlanError(f"there is nowhere to keep what is measured: {folder} may not be used; give --store FILE")
     if options.forget:
         return _forget(path, options.machine)
     plans = [load(name, trust=options.trust) for name in options.plans]

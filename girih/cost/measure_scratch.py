@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 
+from girih.cost.cache import usable_cache
 from girih.cost.scratch import BOUND, ESTIMATE, MEASURED, ScratchSetting, ScratchStore, Told
 from girih.kernels.evaluate import call as apply
 from girih.lower.strides import contiguous_strides
@@ -71,13 +72,10 @@ class HostScratch:
 @cache
 def host_scratch(path: Path | None = None) -> HostScratch:
     """Of this process. path: of the store; None: in the user's cache, beside the costs of `girih calibrate`."""
-    return HostScratch(setting_here(), ScratchStore(path or default_path()))
-
-
-def default_path() -> Path:
-    """$XDG_CACHE_HOME/girih/scratch.sqlite, or in ~/.cache."""
-    cache_home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache_home) if cache_home else Path.home() / ".cache") / "girih" / "scratch.sqlite"
+    if path is None:
+        folder = usable_cache()
+        path = None if folder is None else folder / "scratch.sqlite"
+    return HostScratch(setting_here(), ScratchStore(path))
 
 
 @cache

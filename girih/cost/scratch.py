@@ -117,14 +117,15 @@ def _threads(count: int) -> str:
 
 
 class ScratchStore:
-    """A file of measurements, which several processes read and write at once.
+    """A file of measurements, which several processes read and write at once. path: None: there is none, and nothing is
+    kept.
 
     Measuring again costs little, so nothing that is wrong with the file stops anybody: what cannot be read was not
     measured, what cannot be written is kept by the caller. `trouble` then says why, else it is "".
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path | None) -> None:
+        self.path = None if path is None else Path(path)
         self.trouble = ""
 
     def every(self, setting: ScratchSetting) -> dict[str, Told]:
@@ -138,7 +139,7 @@ class ScratchStore:
 
     def _do(self, query: str, values: tuple[Any, ...]) -> list[Any]:
         """A connection for each query: a process that is forked must not have its parent's."""
-        if self.trouble:
+        if self.trouble or self.path is None:
             return []
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -58,12 +58,6 @@ class Measurement:
     when: str
 
 
-def default_path(home: Path, cache_home: str | None) -> Path:
-    """Where the command line keeps costs: $XDG_CACHE_HOME/girih/costs.sqlite, or in ~/.cache."""
-    base = Path(cache_home) if cache_home else home / ".cache"
-    return base / "girih" / "costs.sqlite"
-
-
 class Store:
     """An open file of costs. Several processes may read it; writing takes turns.
 

@@ -87,8 +87,11 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
         with place.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             head = json.loads(str(file["head"]))
             arrays = {name.removeprefix("array."): file[name] for name in file.files if name != "head"}
-    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, EOFError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, EOFError, NotImplementedError,
+            AttributeError, RecursionError) as error:  # fmt: skip
         raise LoopCheckpointError(f"{place} is no whole checkpoint: {error}") from error
+    if not isinstance(head, dict) or not all(isinstance(head.get(name), dict) for name in ("sums", "others")):
+        raise LoopCheckpointError(f"{place} is damaged: head: expected an object with version, sums and others")
     if head.get("version") != VERSION:
         raise LoopCheckpointError(f"{place} is of version {head.get('version')}: expected {VERSION}")
     for name, item in arrays.items():
@@ -133,5 +136,17 @@ def _check(place: Path, name: str, wanted: Any, arrays: dict[str, np.ndarray], o
             )
         return
     kind = "accumulator" if isinstance(wanted, Accumulator) else "executions"
-    if kind not in others.get(name, {}):
+    item = others.get(name, {})
+    if isinstance(item, dict) and kind in item and not _fits(kind, item[kind]):
+        expected = "a list of numbers" if kind == "accumulator" else "a whole number from 0"
+        raise LoopCheckpointError(
+            f"{place} is damaged: {name}: {kind}: expected {expected}, there is {item[kind]!r:.60}"
+        )
+    if not isinstance(item, dict) or kind not in item:
         raise LoopCheckpointError(f"{place} has no {'accumulator' if kind == 'accumulator' else 'loop'} {name}")
+
+
+def _fits(kind: str, item: Any) -> bool:
+    if kind == "executions":
+        return type(item) is int and 0 <= item < 1 << 63
+    return isinstance(item, list) and all(type(part) in (int, float, bool) for part in item)

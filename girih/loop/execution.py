@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -29,6 +32,7 @@ from girih.partition.loops.strategy import LoopStrategy
 from girih.report.live import LiveView
 from girih.run.engines import in_use
 from girih.run.engines.crew import AgreeingCrew, Crew
+from girih.run.errors import WorkerError
 from girih.run.parallel import buffers, progress, threads
 from girih.run.parallel.buffers import OPERATIONS
 from girih.run.parallel.threads import Span
@@ -255,6 +259,43 @@ class Execution:
                 raise LoopError(
                     f"{name}: Numba cannot compile the function of this buffer ({reason(error)})"
                 ) from error
+
+    def raised(self, error: WorkerError) -> Exception:
+        """What a worker's failure is to the user: the same that threads of this process would have raised. Its cause is
+        the worker's own error.
+
+        Raises:
+            LoopError: Numba cannot compile the body; the user's line is named.
+        """
+        self.compile()
+        name, *arguments = error.raised
+        source = self.prepared.body.source
+        kind = source.nearby.get(name, source.function.__globals__.get(name))
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            module, _, name = error.kind.rpartition(".")
+            kind = getattr(sys.modules.get(module), name, None)
+        if kind is None:
+            return error
+        found: Exception = kind(*arguments)
+        if line := self._raising_line(error.details):
+            found.add_note(f"raised by worker {error.rank} at {source.file}:{line}")
+        return found
+
+    def _raising_line(self, details: str) -> int:
+        """The user's line in which a worker raised something, by its traceback; 0: it is not there. A worker compiles
+        the body's text, whose `raise` statements are the user's in the same order."""
+        source = self.prepared.body.source
+        file = re.escape(source.function.__code__.co_filename)
+        places = re.findall(rf'File "(<loop>|{file})", line (\d+), in', details)
+        if not places:
+            return 0
+        name, line = places[-1][0], int(places[-1][1])
+        if name != "<loop>":
+            return line
+        text, own = ([node.lineno for node in ast.walk(tree) if isinstance(node, ast.Raise)]
+                     for tree in (ast.parse(self.prepared.kernel.text), source.tree))  # fmt: skip
+        alike = len(text) == len(own) and line in text
+        return own[text.index(line)] if alike else source.tree.lineno
 
     def block(self, worker: int, space: int, time: int) -> None:
         """Run a block."""

@@ -316,6 +316,8 @@ class ParallelLoop:
                 return execution.on(crew)
             except WorkerError as error:
                 execution.prepared.elsewhere = None
+                if not error.lost and error.raised:
+                    raise execution.raised(error) from error
                 cluster = in_use.current()
                 if not error.lost or attempt == LOSSES or cluster is None or cluster.engine.launched:
                     raise

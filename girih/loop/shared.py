@@ -47,6 +47,7 @@ def tables(
     rank: int | None = None,
     addresses: Sequence[str] | None = None,
     address: str = "",
+    key: str = "",
     observer: Callable[[Event], None] | None = None,
     seed: int = 0,
 ) -> Session:
@@ -63,7 +64,9 @@ def tables(
     host), "ray://host:port" on another. threads: that each process's libraries may use, and Ray reserves for it.
 
     Several programs that run the same code, on several hosts, give their `rank`, how many `workers` there are, and the
-    `addresses` of the servers, such as ["tcp://10.0.0.1:7000"]; the program of rank r runs server r. Under torchrun
+    `addresses` of the servers, such as ["tcp://10.0.0.1:7000"]; the program of rank r runs server r. All messages are
+    encrypted by a `key` that all programs give, a long secret text, and servers drop what comes without; on one host
+    the user's programs need not be given any. Under torchrun
     they find each other, without `workers`; `address` is this host's, by which the others reach it, where that is not
     the one by which it reaches torchrun's.
 
@@ -91,7 +94,9 @@ def tables(
             raise TableError(f"{servers} servers at {len(addresses)} addresses: as many are needed")
         if len(addresses) > workers:
             raise TableError(f"{len(addresses)} servers, which the first of {workers} workers run: there are too many")
-        join, servers = Joining(rank, tuple(addresses)), len(addresses)
+        join, servers = Joining(rank, tuple(addresses), key=key), len(addresses)
+    elif key:
+        raise TableError("key= is for programs that join others by addresses: all else makes keys of its own")
     if snapshots is not None and every == 0:
         raise TableError("every=0: snapshots are taken every 1 clock or more")
     if not isinstance(threads, int) or threads < 1 or not isinstance(restarts, int) or restarts < 0:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from girih.lower.check import ProgramError
 from girih.lower.liveness import lasting, reads_of, writes_of
 from girih.lower.orders import arranged
 from girih.lower.program import Program
@@ -23,7 +24,7 @@ def sequenced(program: Program, sequence: Sequence[int]) -> Program:
     """The program with these steps, in this order.
 
     Raises:
-        ValueError: a step is left out, one comes that there is not, before what it reads, or again though it computes
+        ProgramError: a step is left out, one comes that there is not, before what it reads, or again though it computes
             nothing, or makes what stays when the program has ended.
     """
     steps = [step for step in program.steps if not isinstance(step, FreeStep)]
@@ -35,7 +36,7 @@ def sequenced(program: Program, sequence: Sequence[int]) -> Program:
 
     def read(buffer: str) -> str:
         if buffer not in names:
-            raise ValueError(f"step {number} reads {buffer}, which no step before it in the sequence makes")
+            raise ProgramError(f"step {number} reads {buffer}, which no step before it in the sequence makes")
         return names[buffer]
 
     def write(buffer: str) -> str:
@@ -45,14 +46,14 @@ def sequenced(program: Program, sequence: Sequence[int]) -> Program:
 
     for number in sequence:
         if not 0 <= number < len(steps):
-            raise ValueError(f"the sequence has step {number}: there are {len(steps)}, counted from 0")
+            raise ProgramError(f"the sequence has step {number}: there are {len(steps)}, counted from 0")
         step = steps[number]
         if times[number] and (not isinstance(step, ComputeStep | BlockStep) or not kept.isdisjoint(writes_of(step))):
-            raise ValueError(f"step {number} comes again, but only what computes, and nothing that stays, can")
+            raise ProgramError(f"step {number} comes again, but only what computes, and nothing that stays, can")
         ordered.append(renamed(step, read, write))
         times[number] += 1
     if 0 in times:
-        raise ValueError(f"the sequence leaves out step {times.index(0)} of {len(steps)}")
+        raise ProgramError(f"the sequence leaves out step {times.index(0)} of {len(steps)}")
     return arranged(replace(program, places=places, value_of=value_of), ordered, kept)
 
 

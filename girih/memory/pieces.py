@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from girih.lower.check import ProgramError
 from girih.lower.fusion.block_units import Unit, ordered
 from girih.lower.fusion.registers import Member, member_of, ranges
 from girih.lower.liveness import lasting, reads_of, writes_of
@@ -52,7 +53,7 @@ def in_pieces(program: Program, loops: Sequence[InPieces]) -> Program:
     """The program with these loops in the place of their steps. A step that was in a loop before is computed again.
 
     Raises:
-        ValueError: a step cannot be cut so, or not with the others of its loop, or is none that computes.
+        ProgramError: a step cannot be cut so, or not with the others of its loop, or is none that computes.
     """
     steps = [step for step in program.steps if not isinstance(step, FreeStep)]
     kept, places, value_of = lasting(program.graph), dict(program.places), dict(program.value_of)
@@ -67,11 +68,11 @@ def in_pieces(program: Program, loops: Sequence[InPieces]) -> Program:
             step = steps[position] if 0 <= position < len(steps) else None
             cut = _member(program, step, variable) if isinstance(step, ComputeStep) else None
             if cut is None:
-                raise ValueError(f"step {position} cannot be computed in pieces of its index variable {variable}")
+                raise ProgramError(f"step {position} cannot be computed in pieces of its index variable {variable}")
             step = cut.step
             spans.add(ranges(program, step, variable).tobytes())
             if len(spans) > 1 or any(dims.get(name, at) != at for name, at in _touched(cut)[:-1]):
-                raise ValueError(f"step {position} is not cut as the steps before it in its loop are: by {variable}")
+                raise ProgramError(f"step {position} is not cut as the steps before it in its loop are: by {variable}")
             dims[cut.write] = cut.way.made
             for buffer in step.writes:
                 name = names[buffer] = f"{buffer}~{times[position]}" if times[position] else buffer

@@ -38,7 +38,7 @@ from girih.memory.compact.residency_kernels import (
     planned,
     prefetched,
 )
-from girih.memory.lifetimes import Lifetimes
+from girih.memory.lifetimes import Lifetimes, Storage
 
 FEW = 16  # pairs of state, of which each is tried in both places
 
@@ -113,6 +113,76 @@ def rows_of(stays: Sequence[Stay]) -> Integers:
     """Stays as rows of numbers."""
     rows = [(*(getattr(stay, name) for name in COLUMNS),) for stay in stays]
     return np.asarray(rows, np.int64).reshape(-1, len(COLUMNS))
+
+
+def misfit(residency: Residency, lives: Lifetimes) -> str:
+    """What keeps a residency from being one of these lifetimes, with its key; "" where nothing does.
+
+    All that `girih.memory.moves` and its compiled loops rely on: numbers of storages and steps that there are; stays
+    of a storage that follow each other and cover the steps that touch it; copies that are there when they are copied
+    in. Not whether it keeps a cap. Cost: linear.
+    """
+    storages, end = lives.storages, len(lives.steps)
+    partner = {**dict(lives.state), **{new: old for old, new in lives.state}}
+    for number in sorted(residency.home):
+        if not 0 <= number < len(storages):
+            return f"home: expected numbers of {len(storages)} storages, counted from 0, there is {number}"
+        if partner.get(number) not in residency.home:
+            return (
+                f"home: storage {number} ({storages[number].name}) is there without what replaces it, or is no state "
+                "that can be moved: expected both of a pair of old and new state"
+            )
+    stays: list[list[tuple[int, Stay]]] = [[] for _ in storages]
+    for at, stay in enumerate(residency.stays):
+        if not 0 <= stay.storage < len(storages):
+            return f"stays[{at}]: the storage: expected one of {len(storages)}, counted from 0, there is {stay.storage}"
+        if not -1 <= stay.start <= stay.first <= stay.last <= end:
+            return (
+                f"stays[{at}]: start, first and last: expected steps from -1 to {end}, none before the one before it, "
+                f"there are {stay.start}, {stay.first} and {stay.last}"
+            )
+        stays[stay.storage].append((at, stay))
+    for number, (storage, own) in enumerate(zip(storages, stays, strict=True)):
+        old = number in residency.home and storage.born == -1
+        if wrong := _misfit(storage, own, old, number in residency.home):
+            return wrong
+    return ""
+
+
+def _misfit(storage: Storage, stays: Sequence[tuple[int, Stay]], old: bool, home: bool) -> str:
+    """The same of one storage. old: is it state that lies in the large memory at the beginning? home: or at the end?"""
+    copy, behind = old, -2
+    touched = [at for at in storage.touched if at >= 0 or not old]
+    inside = 0
+    for rank, (at, stay) in enumerate(stays):
+        named = f"stays[{at}] (of {storage.name})"
+        if stay.start <= behind:
+            return (
+                f"{named}: expected a start behind step {behind}, to which the stay before lasts, there is {stay.start}"
+            )
+        if stay.fresh != (rank == 0 and not old):
+            expected = "true: nothing was there before" if rank == 0 and not old else "false: it was there before"
+            return f"{named}: fresh: expected {expected}"
+        if stay.fresh and not stay.start == stay.first == storage.born:
+            return (
+                f"{named}: expected start and first as the step that makes it, {storage.born}, there are {stay.start} "
+                f"and {stay.first}"
+            )
+        if not stay.fresh and (not copy or stay.start < 0):
+            return f"{named}: it is copied in, but no stay before it was copied out"
+        if stay.copied and (copy or not storage.movable):
+            return f"{named}: copied: expected false: {'it has a copy' if copy else 'it cannot be moved'}"
+        if stay.lasts and (home or not storage.lasts or rank < len(stays) - 1):
+            return f"{named}: lasts: expected false: it is not there at the end, or is in the large memory then"
+        copy, behind = copy or stay.copied, stay.last
+        inside += sum(stay.first <= step <= stay.last for step in touched)
+    if storage.lasts and not (copy if home else stays and stays[-1][1].lasts):
+        return (
+            f"stays: the last of {storage.name}: {'copied' if home else 'lasts'}: expected true: it is there at the end"
+        )
+    if inside < len(touched):
+        return f"stays: those of {storage.name} leave out a step that touches it: expected all of {touched[:8]}"
+    return ""
 
 
 class TooSmallError(ValueError):

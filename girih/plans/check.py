@@ -10,8 +10,9 @@ from girih.graph import check as check_graph
 from girih.graph.graph import ITEM_BYTES
 from girih.layout import Mesh, Partial, Replicated, Sharding, Split, bounds_of
 from girih.layout.mesh import MOST_DIMENSIONS
-from girih.lower import ProgramError
+from girih.lower import Overlap, ProgramError
 from girih.lower import check as check_program
+from girih.memory.residency import misfit
 from girih.ops import Description, descriptions_of
 from girih.ops.derive.divisions import divisible, executable, merged, passing_sets
 from girih.ops.gate import refusals
@@ -41,6 +42,7 @@ def check(plan: Plan) -> None:
         prove_all(plan.rewrites)
     except ProofError as error:
         raise PlanError(str(error)) from error
+    _check_times(plan)
     try:
         check_program(plan.program)
     except ProgramError as error:
@@ -72,10 +74,7 @@ def _cut(text: str, length: int) -> str:
 def _check_file(plan: Plan) -> None:
     """What a file may hold: before anything is computed of it."""
     for graph in (plan.graph, *(() if plan.undivided is None else (plan.undivided,))):
-        for node, why in refusals(graph, trust=plan.trusted):
-            raise PlanError(f"{plan.file} is refused: node {node.name!r}: {why}")
-        _check_sizes(graph, plan.machine.mesh)
-        _check_constants(graph)
+        check_gate(graph, plan.file, plan.trusted, plan.machine.mesh.devices)
     _check_work(plan)
 
 
@@ -90,9 +89,21 @@ def _check_undivided(graph: Graph, undivided: Graph) -> None:
         raise PlanError("the plan's key 'undivided' is the graph of another step: its inputs or outputs are others")
 
 
-def _check_sizes(graph: Graph, mesh: Mesh) -> None:
-    if mesh.devices > MOST_DEVICES:
-        raise PlanError(f"the machine has {mesh.devices} devices: expected at most {MOST_DEVICES}")
+def check_gate(graph: Graph, file: str, trust: bool = False, devices: int = 1) -> None:
+    """What a graph that was read from a file may call, and how large its tensors may be.
+
+    Raises:
+        PlanError: it calls what a file must not (`girih.ops.gate`), or is larger than any that girih makes.
+    """
+    for node, why in refusals(graph, trust=trust):
+        raise PlanError(f"{file} is refused: node {node.name!r}: {why}")
+    _check_sizes(graph, devices)
+    _check_constants(graph)
+
+
+def _check_sizes(graph: Graph, devices: int) -> None:
+    if devices > MOST_DEVICES:
+        raise PlanError(f"the machine has {devices} devices: expected at most {MOST_DEVICES}")
     total = 0
     for name, value in graph.values.items():
         if value.dtype not in ITEM_BYTES:
@@ -104,8 +115,8 @@ def _check_sizes(graph: Graph, mesh: Mesh) -> None:
         if size > MOST_BYTES:
             raise PlanError(f"value {name} {_short(value.shape)} has {size} bytes: expected at most {MOST_BYTES}")
         total += size
-    if total * mesh.devices > MOST_IN_ALL:
-        raise PlanError(f"the plan's tensors have {total} bytes on each of {mesh.devices} devices: too many to count")
+    if total * devices > MOST_IN_ALL:
+        raise PlanError(f"the plan's tensors have {total} bytes on each of {devices} devices: too many to count")
 
 
 def _check_constants(graph: Graph) -> None:
@@ -142,6 +153,40 @@ def _check_work(plan: Plan) -> None:
             f"to work out what lies where on a mesh {_cut(str(mesh), 60)} takes about {needed} bytes for these "
             f"tensors: expected at most {MOST_WORK}"
         )
+
+
+def _check_times(plan: Plan) -> None:
+    """What is computed when, and what is in memory then, key by key, each before the loops that work with it: these
+    are compiled, and trust their numbers."""
+    if plan.schedule != "graph" and (plan.pieces or plan.overlap != Overlap()):
+        other = "pieces" if plan.pieces else "overlap"
+        raise PlanError(f"schedule: expected 'graph' beside {other}, there is {plan.schedule!r}")
+    for key, name in (("pieces", "lowered"), ("sequence", "unmoved")):
+        try:
+            getattr(plan, name)
+        except ProgramError as error:
+            raise PlanError(f"{key}: {error}") from error
+    if plan.residency is None and not plan.residencies:
+        return
+    if plan.memory is None:
+        raise PlanError("memory: expected a number of bytes beside a residency, there is null")
+    try:
+        check_program(plan.unmoved)
+    except ProgramError as error:
+        raise PlanError(f"the plan's program is broken: {error}") from error
+    classes = len(plan.unmoved.classes)
+    if plan.residency is not None and (plan.residencies or plan.unmoved.orders):
+        raise PlanError(f"residency: expected residencies in its place, one for each of {classes} classes of devices")
+    if plan.residency is not None:
+        own = {"residency": (plan.residency, plan.lifetimes)}
+    elif len(plan.residencies) != classes:
+        raise PlanError(f"residencies: expected one for each of {classes} classes, there are {len(plan.residencies)}")
+    else:
+        pairs = enumerate(zip(plan.residencies, plan.lifetimes_by_class, strict=True))
+        own = {f"residencies[{number}]": pair for number, pair in pairs}
+    for key, (residency, lives) in own.items():
+        if wrong := misfit(residency, lives):
+            raise PlanError(f"{key}.{wrong}")
 
 
 def _check_strategy(plan: Plan) -> None:

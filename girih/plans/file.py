@@ -200,8 +200,8 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
         where_to,
         Strategy(
             where_to.mesh,
-            tuple(map(_sharding, data.divisions)),
-            {name: _sharding(item) for name, item in data.layouts.items()},
+            tuple(_sharding(item, f"divisions[{number}]") for number, item in enumerate(data.divisions)),
+            {name: _sharding(item, f"layouts[{name[:60]!r}]") for name, item in data.layouts.items()},
         ),
         Certificate(**certificate),
         data.search,
@@ -236,9 +236,16 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
     )
 
 
-def _sharding(item: tuple[int, ...] | str) -> Sharding:
-    """As text, or as version 2 has it: the codes of solvers."""
-    return parse_sharding(item) if isinstance(item, str) else sharding_of(item)
+def _sharding(item: tuple[int, ...] | str, key: str) -> Sharding:
+    """As text, or as version 2 has it: the codes of solvers.
+
+    Raises:
+        PlanError: it is neither.
+    """
+    try:
+        return parse_sharding(item) if isinstance(item, str) else sharding_of(item)
+    except ValueError as error:
+        raise PlanError(f"{key}: {error}") from error
 
 
 def _number(item: float | str | None) -> float | None:

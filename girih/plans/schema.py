@@ -152,6 +152,19 @@ class PlanFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"version
     undivided: tuple[str, ...] = ()
 
 
+class CapturedFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A captured program in the user's cache: as it stands in a plan."""
+
+    model: Text
+    graph: tuple[str, ...]
+    initial: dict[Text, tuple[Literal["constant", "normal", "uniform"], float, float]]
+    scalars: dict[Text, float]
+    ranges: dict[Text, Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]]
+    keys: dict[Text, Text] | None
+    constants: dict[Text, Text]
+    micro_batches: Annotated[int, Meta(ge=1, le=1 << 16)]
+
+
 class Version(Struct, frozen=True, rename={"version": "girih plan"}):
     """All that is asked of a file of another version."""
 
@@ -178,6 +191,18 @@ def read_schema(text: bytes, oldest: int, newest: int) -> PlanFile:
         )
     try:
         return msgspec.json.decode(text, type=PlanFile)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SchemaError(f"is damaged: {_told(text, error)}") from None
+
+
+def read_captured(text: bytes) -> CapturedFile:
+    """The parts of a captured program.
+
+    Raises:
+        SchemaError: the text is none.
+    """
+    try:
+        return msgspec.json.decode(text, type=CapturedFile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SchemaError(f"is damaged: {_told(text, error)}") from None
 

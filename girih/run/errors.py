@@ -84,11 +84,18 @@ class WorkerError(RuntimeError):
 
     rank: the worker that is to blame. place: the instruction it was in. details: its traceback, or "". lost: it died,
     hung or lost its peers, so that another worker may do the same with success. kind: as `kind_of` names the class of
-    what was raised there, or "".
+    what was raised there, or "". raised: the class's own name, and what it was made of, numbers and texts.
     """
 
     def __init__(
-        self, rank: int, place: Where, reason: str, details: str = "", lost: bool = False, kind: str = ""
+        self,
+        rank: int,
+        place: Where,
+        reason: str,
+        details: str = "",
+        lost: bool = False,
+        kind: str = "",
+        raised: tuple[Any, ...] = (),
     ) -> None:
         text = f"worker {rank} {reason} {place}"
         super().__init__(f"{text}\n\n{details.rstrip()}" if details else text)
@@ -98,9 +105,10 @@ class WorkerError(RuntimeError):
         self.details = details
         self.lost = lost
         self.kind = kind
+        self.raised = raised
 
     def __reduce__(self) -> Any:
-        return type(self), (self.rank, self.place, self.reason, self.details, self.lost, self.kind)
+        return type(self), (self.rank, self.place, self.reason, self.details, self.lost, self.kind, self.raised)
 
 
 class ClosedError(RuntimeError):
@@ -121,8 +129,8 @@ class UnreadableError(WorkerError):
 
 @dataclass(frozen=True)
 class Failure:
-    """What a worker reports instead of a reply. in_transfer: it may only be the victim of another. kind: the class of
-    what was raised, as `kind_of` names it."""
+    """What a worker reports instead of a reply. in_transfer: it may only be the victim of another. kind, raised: of
+    what was raised, as in `WorkerError`."""
 
     rank: int
     place: Where
@@ -130,9 +138,11 @@ class Failure:
     details: str
     in_transfer: bool
     kind: str = ""
+    raised: tuple[Any, ...] = ()
 
     def error(self, kind: type[WorkerError] = WorkerError) -> WorkerError:
-        return kind(self.rank, self.place, f"failed ({self.message})", self.details, self.in_transfer, self.kind)
+        reason = f"failed ({self.message})"
+        return kind(self.rank, self.place, reason, self.details, self.in_transfer, self.kind, self.raised)
 
 
 @dataclass(frozen=True)
@@ -148,7 +158,9 @@ def failure_of(rank: int, error: BaseException) -> Failure:
     place = error.place if isinstance(error, StepError) else Where(IDLE, 0)
     details = "".join(traceback.format_exception(inner))
     message = f"{type(inner).__name__}: {inner}"
-    return Failure(rank, place, message, details, isinstance(inner, TransportError), kind_of(inner))
+    plain = all(isinstance(item, str | int | float | None) for item in inner.args)
+    raised = (type(inner).__name__, *(inner.args if plain else (str(inner),)))
+    return Failure(rank, place, message, details, isinstance(inner, TransportError), kind_of(inner), raised)
 
 
 PUBLIC = ("builtins", "numpy.linalg", "numpy.exceptions")

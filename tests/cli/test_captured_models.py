@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
+import json
 import os
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from girih.cli import captured
 from girih.cli.main import main
 from girih.cli.programs import in_micro_batches, program
+from girih.cost import cache
 from girih.plans.inputs import program_of
+
+INPUT = "p.0.bias"
+
+
+class Bomb:
+    """What runs a command when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.path}",)
 
 
 @pytest.fixture
@@ -57,6 +74,48 @@ def test_what_a_search_makes_of_the_graph_is_not_kept(folder: Path, capsys: pyte
     assert captured.load(kept) == program_of(made.step, made.batch, made.name)
 
 
+def test_a_file_passes_the_gate_of_plan_files(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing that its writer chose is run, and it is captured again."""
+    first = planned(capsys)
+    (kept,) = folder.iterdir()
+    good = json.loads(gzip.decompress(kept.read_bytes()))
+    target = tmp_path / "ran"
+    bomb = f"f|{base64.b85encode(pickle.dumps(Bomb(target))).decode()}"
+    for call in (
+        f'girih.map(tensors=[%{INPUT}], function={json.dumps(bomb)}, kind="float32")',
+        f'girih.map(tensors=[%{INPUT}], function="os:system", kind="float32")',
+        f'aten.from_file(filename="{target}", shared=True, size=4)',
+    ):
+        graph = [*good["graph"][:-1], f"  %hostile: float32[4] = {call}  # forward", good["graph"][-1]]
+        kept.write_bytes(gzip.compress(json.dumps({**good, "graph": graph}).encode()))
+        assert captured.load(kept) is None
+        assert planned(capsys) == first
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("whose", ["others may write to the file", "others may write to the folder", "somebody else's"])
+def test_what_others_may_have_written_is_not_used(
+    whose: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = planned(capsys)
+    (kept,) = folder.iterdir()
+    assert [part.stat().st_mode & 0o777 for part in (folder.parent, folder, kept)] == [0o700, 0o700, 0o600]
+    if whose == "others may write to the file":
+        kept.chmod(0o622)
+        assert captured.load(kept) is None
+        return
+    if whose == "somebody else's":
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    else:
+        folder.parent.chmod(0o777)
+    cache._warn.cache_clear()
+    message = "girih goes on without its cache: .* (may be written to by others .mode 0777|belongs to user)"
+    with pytest.warns(UserWarning, match=message) as told:
+        assert planned(capsys) == first
+    assert len(told) == 1
+    assert captured.load(kept) is None
+
+
 @pytest.mark.parametrize(
     "content",
     [b"", b"junk", gzip.compress(b"{}"), gzip.compress(b"[" * 100_000), gzip.compress(b'{"graph": ["graph", "x"]}')],
@@ -78,7 +137,10 @@ def test_a_cache_that_cannot_be_written_stops_nobody(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert "mlp-tiny@8 on local:2" in planned(capsys)
+    with pytest.warns(
+        UserWarning, match="girih goes on without its cache: .*file/girih cannot be made: Not a directory"
+    ):
+        assert "mlp-tiny@8 on local:2" in planned(capsys)
 
 
 def test_old_files_go(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from girih.cost.calls import Call, Operand
-from girih.cost.store import Measurement, Setting, Store, default_path
+from girih.cost.store import Measurement, Setting, Store
 from girih.cost.work import Work
 from girih.graph import Ref
 from girih.machine import MachineError
@@ -120,8 +120,3 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(MachineError, match=r"of version 1 \(it says 99\): delete it"):
         Store(path)
-
-
-def test_the_default_place() -> None:
-    assert default_path(Path("/home/a"), None) == Path("/home/a/.cache/girih/costs.sqlite")
-    assert default_path(Path("/home/a"), "/tmp/cache") == Path("/tmp/cache/girih/costs.sqlite")

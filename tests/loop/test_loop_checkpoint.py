@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,6 +68,30 @@ def test_damage_changes_nothing(tmp_path: Path) -> None:
     assert a[0] == 7.0
     with pytest.raises(FileNotFoundError):
         gl.restore(tmp_path / "none.npz", a=a)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda head: [], lambda head: None, lambda head: {**head, "sums": 3}, lambda head: {**head, "others": None},
+        lambda head: {**head, "others": {**head["others"], "err": []}},
+        lambda head: {**head, "others": {**head["others"], "err": {"accumulator": "x"}}},
+        lambda head: {**head, "others": {**head["others"], "loop": {"executions": "many"}}},
+        lambda head: {**head, "others": {**head["others"], "loop": {"executions": -3}}},
+        lambda head: {**head, "others": {**head["others"], "loop": {"executions": 10**40}}},
+    ],
+)  # fmt: skip
+def test_a_head_that_says_something_else_is_refused_before_anything_is_changed(change: Any, tmp_path: Path) -> None:
+    loop, a, b, _, err = made()
+    gl.save(tmp_path / "c.npz", a=a, b=b, loop=loop, err=err)
+    with np.load(tmp_path / "c.npz") as file:
+        content = {**file}
+    content["head"] = np.array(json.dumps(change(json.loads(str(content["head"])))))
+    np.savez(tmp_path / "c.npz", **content)
+    a.values[...] = 7
+    with pytest.raises(LoopCheckpointError, match=r"c\.npz"):
+        gl.restore(tmp_path / "c.npz", a=a, b=b, loop=loop, err=err)
+    assert (a.values == 7).all()
 
 
 def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -74,9 +77,64 @@ def test_processes_make_the_bits_of_threads_and_send_what_was_promised() -> None
         assert sum(item.bytes_sent for item in cluster.run.statistics()) - sent == sgd.explain().bytes_moved
 
         a, b = gl.array(np.arange(41.0)), gl.array(np.zeros(40))
-        with pytest.raises(WorkerError, match="lies outside"):
+        with pytest.raises(IndexError, match="lies outside"):
             gl.parallel_for(gl.range(40))(fails)(a, b)
         assert not b.values.any()
+
+
+class OwnError(ValueError):
+    pass
+
+
+def raises(i, a):
+    if i == 99:
+        raise KeyError("never")
+    if i == 7:
+        raise ValueError("i is 7")
+    a[i] = i
+
+
+def raises_own(i, a):
+    a[i] = checked(i)
+
+
+def checked(i):
+    if i == 9:
+        raise OwnError("nine", 9)
+    return 1.0 * i
+
+
+def unknown(i, a, b):
+    a[i] = b.size3
+
+
+def refused(body: Any, *arguments: Any) -> tuple[BaseException, str]:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - which it is is compared
+        gl.parallel_for(gl.range(16))(body)(*arguments)
+    return caught.value, "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("backend", ["processes", "ray"])
+def test_errors_are_those_of_threads(backend: str) -> None:
+    """What the body raises keeps its class, its arguments and its line; what cannot be compiled is one line."""
+    if backend == "ray":
+        pytest.importorskip("ray")
+    bodies = [(raises, ()), (unknown, (np.zeros(4),)), (fails, (gl.array(np.zeros(16)),)), (raises_own, ())]
+    if backend == "ray":  # its workers do not import this module, in which the class is
+        bodies.pop()
+    here = [refused(body, gl.array(np.zeros(16)), *more)[0] for body, more in bodies]
+    with girih.cluster(2, backend=backend):
+        there = [refused(body, gl.array(np.zeros(16)), *more) for body, more in bodies]
+    for one, (other, _) in zip(here, there, strict=True):
+        assert type(one) is type(other)
+        assert one.args == other.args
+        assert len(str(other).splitlines()) == 1
+    assert [type(one) for one in here] == [ValueError, gl.LoopError, IndexError, OwnError][: len(here)]
+    error, text = there[0]
+    assert f"test_processes.py:{raises.__code__.co_firstlineno + 4}" in text
+    assert isinstance(error.__cause__, WorkerError)
+    if backend == "processes":
+        assert f"test_processes.py:{checked.__code__.co_firstlineno + 2}" in there[3][1]
 
 
 def test_explain_says_why_a_loop_stays_here() -> None:

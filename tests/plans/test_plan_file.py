@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -93,6 +94,96 @@ def test_mutants_are_refused_in_one_line_or_start(text: str, tmp_path: Path) -> 
     assert result.ends["refused"] > count // 2
     assert result.ends["started"] > count // 100
     assert result.ends["loaded"] > count // 20
+
+
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a plan of each kind."""
+    folder = tmp_path_factory.mktemp("kinds")
+    for kind, make in fuzz_plans.PLANS.items():
+        make().save(folder / f"{kind}.json")
+    return folder
+
+
+def test_no_mutant_of_any_kind_of_plan_takes_a_compiled_loop_out_of_bounds(plans: Path, tmp_path: Path) -> None:
+    """`NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=… python -m tests.support.fuzz_plans --plan all --compiled` does more."""
+    command = [sys.executable, "-m", "tests.support.fuzz_plans", "--plan", "all", "--compiled", "--count", "40",
+               "--seed", "1", "--files", str(plans)]  # fmt: skip
+    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"exit code {done.returncode}: {done.stdout[-3000:]}{done.stderr[-1000:]}"
+    assert done.stdout.count("      0 something else") == len(fuzz_plans.PLANS)
+
+
+LONG = [[0, -1, -1, 1, True, False, False]] * 26_000
+HELD: dict[str, tuple[str, Callable[[dict[str, Any]], Any], str]] = {
+    "a step out of bounds": (
+        "moved",
+        lambda data: data["residency"]["stays"].extend([*LONG, [5, 1, 1, 2**30, True, False, False]]),
+        r"residency\.stays\[\d+\]: start, first and last: expected steps from -1 to \d+, .* are 1, 1 and 1073741824",
+    ),
+    "a storage out of bounds": (
+        "moved",
+        lambda data: data["residency"]["stays"][3].__setitem__(0, 10**6),
+        r"residency\.stays\[3\]: the storage: expected one of \d+, counted from 0, there is 1000000",
+    ),
+    "a home out of bounds": (
+        "moved", lambda data: data["residency"]["home"].append(10**6),
+        r"residency\.home: expected numbers of \d+ storages, counted from 0, there is 1000000",
+    ),
+    "stays that are left out": (
+        "moved", lambda data: data["residency"].update(stays=[]), r"residency\.stays: "
+    ),
+    "a copy of nothing": (
+        "moved", lambda data: data["residency"]["stays"][0].__setitem__(4, False),
+        r"residency\.stays\[0\] \(of .*\): fresh: expected true",
+    ),
+    "a step twice": (
+        "moved", lambda data: data["sequence"].append([0, 2**22]), "sequence has .* steps: expected at most"
+    ),
+    "a step that is not there": (
+        "computed again", lambda data: data["sequence"].append([5000, 5001]),
+        r"sequence: the sequence has step 5000: there are \d+, counted from 0",
+    ),
+    "a step left out": (
+        "computed again", lambda data: data["sequence"].pop(), r"sequence: the sequence leaves out step \d+ of \d+"
+    ),
+    "no memory": (
+        "moved", lambda data: data.update(memory=None), "memory: expected a number of bytes beside a residency"
+    ),
+    "a piece of no step": (
+        "in pieces", lambda data: data["pieces"][0][1][0].__setitem__(0, 2**31),
+        "pieces: step 2147483648 cannot be computed in pieces",
+    ),
+    "an index variable that is not there": (
+        "in pieces", lambda data: data["pieces"][0][1][0].__setitem__(1, 64),
+        r"pieces: step \d+ cannot be computed in pieces of its index variable 64",
+    ),
+    "a class too few": (
+        "pipeline", lambda data: data["residencies"].pop(),
+        "residencies: expected one for each of 2 classes, there are 1"
+    ),
+    "residencies of other classes": (
+        "pipeline", lambda data: data["residencies"].reverse(), r"residencies\[0\]\."
+    ),
+    "one residency for all": (
+        "pipeline", lambda data: data.update(residency=data["residencies"][0]),
+        "residency: expected residencies in its pl"
+    ),
+    "a schedule beside pieces": (
+        "in pieces", lambda data: data.update(schedule="1f1b"),
+        "schedule: expected 'graph' beside pieces, there is '1f1b'"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HELD)
+def test_when_and_where_are_checked_by_key_before_they_are_used(what: str, plans: Path, tmp_path: Path) -> None:
+    kind, change, message = HELD[what]
+    data = json.loads((plans / f"{kind}.json").read_text())
+    change(data)
+    assert re.search(message, refused(written(tmp_path, data)))
 
 
 # ------------------------------------------------------------------------------------------- code in files

@@ -3,8 +3,11 @@
     python -m tests.support.fuzz_plans --count 100000 --seed 3
 
 says how many were refused when they were loaded, how many when they were started, and how many started; anything else
-is shown with its number, and the exit code is 1. `--only NUMBER` does one again and shows its traceback. `make
-test-long` does 2,000.
+is shown with its number, and the exit code is 1. `--only NUMBER` does one again and shows its traceback. `--plan KIND`
+breaks a plan of another kind (`PLANS`), or `all`, one after the other. `--compiled` runs all loops as Numba compiles
+them; with NUMBA_BOUNDSCHECK=1 in the environment, and a NUMBA_CACHE_DIR of its own, each index out of bounds is an
+IndexError there, which is none of the ends that are right. `--files FOLDER` keeps the plans there, or takes those that
+it finds. The suite does 200, and some dozens of each of the other kinds; `make test-long` does 2,000.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from typing import Any
 import torch
 
 import girih
+from girih.layout import compiled
 
 JSON = Any
 NASTY: tuple[JSON, ...] = (
@@ -45,6 +49,11 @@ WORDS = (
     "1e400",
     "99999999999999999999", "4611686018427387904", "1000000000000", "=", ",", "  # ", "replaces",
 )  # fmt: skip
+POSITIONS = (-(2**63), -(2**31), -1000, -2, -1, 0, 1, 2, 3, 10, 63, 64, 65, 200, 4096, 10**6, 2**30, 2**31 - 1, 2**31,
+             2**62, 2**63, 1.5, float("nan"), float("inf"), True, False, "0", None)  # fmt: skip
+HELD = ("residency", "residencies", "sequence", "pieces", "schedule", "memory", "room", "rewrites")
+"""Keys that say what is computed when, and what is in memory then: by numbers of steps and of storages."""
+LONG = 26_000
 CHUNK = 500  # mutants after which what went wrong is shown
 ENTRIES = (
     "S0", "S1", "S7", "S0[7:3]", "S1[1:3]", "S0[1:1000000]", "S0[1:1:1]", "S0[0:1]", "S0@1", "S1[2]@0", "R", "R@0",
@@ -91,6 +100,88 @@ def small_plan() -> girih.Plan:
     return girih.plan(step, batch, machine="local:4", objective="seconds", compare=("data",))
 
 
+def _perceptron(depth: int, rows: int, micro_batches: int = 1) -> tuple[girih.TrainingStep, tuple[torch.Tensor, ...]]:
+    torch.manual_seed(0)
+    layers = [part for _ in range(depth) for part in (torch.nn.Linear(8, 8), torch.nn.Tanh())]
+    model = torch.nn.Sequential(*layers, torch.nn.Linear(8, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    step = girih.TrainingStep(
+        model, loss=torch.nn.functional.cross_entropy, optimizer=optimizer, micro_batches=micro_batches
+    )
+    return step, (torch.randn(rows, 8), torch.randint(0, 4, (rows,)))
+
+
+def _limited(share: float, step: girih.TrainingStep, batch: tuple[torch.Tensor, ...], **how: Any) -> girih.Plan:
+    """In so much of the memory that it needs without a limit."""
+    how = {"machine": "local:1", "compare": ()} | how
+    free = girih.plan(step, batch, **{key: value for key, value in how.items() if key != "hold"})
+    return girih.plan(step, batch, memory=int(free.peak * share), **how)
+
+
+def moved_plan() -> girih.Plan:
+    """A step whose tensors are moved out and back, in another order."""
+    return _limited(0.6, *_perceptron(3, 16), hold="swap")
+
+
+def computed_again_plan() -> girih.Plan:
+    return _limited(0.85, *_perceptron(6, 64), hold="recompute")
+
+
+def plan_in_pieces() -> girih.Plan:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 256))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = girih.TrainingStep(model, loss=torch.nn.functional.cross_entropy, optimizer=optimizer)
+    return _limited(0.5, step, (torch.randn(64, 8), torch.randint(0, 256, (64,))))
+
+
+def pipeline_plan() -> girih.Plan:
+    """Two stages, each with movements of its own."""
+    step, batch = _perceptron(3, 32, micro_batches=4)
+    return _limited(0.8, step, batch, machine="local:2", search="pipeline-1f1b", objective="seconds", hold="swap")
+
+
+def rewritten_plan() -> girih.Plan:
+    """The same layer on two inputs: the gradients of its weights are two products, whose sum is one."""
+
+    class Siamese(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.head = torch.nn.Linear(64, 64, bias=False), torch.nn.Linear(64, 4)
+
+        def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+            return self.head(torch.relu(self.layer(one)) * torch.relu(self.layer(other)))
+
+    torch.manual_seed(0)
+    model = Siamese()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = girih.TrainingStep(model, step=lambda net, batch: (net(*batch) ** 2).mean(), optimizer=optimizer)
+    batch = (torch.randn(2, 64), torch.randn(2, 64))
+    return girih.plan(step, batch, machine="local:2", compare=(), rewrite=True)
+
+
+def array_plan() -> girih.Plan:
+    """Of an array program: products, sorting, sums."""
+    import girih.array as gnp
+    from girih.array.session.explain import explain
+
+    with girih.cluster(workers=2, backend="threads"):
+        x, y = gnp.arange(48.0).reshape(6, 8), gnp.arange(48.0).reshape(8, 6)
+        made = (x @ y).sum(axis=0) + gnp.sort(x[:, :6], axis=0).max(axis=0)
+        return girih.Plan.of(explain(made).plan)
+
+
+PLANS: dict[str, Callable[[], girih.Plan]] = {
+    "training": small_plan,
+    "moved": moved_plan,
+    "computed again": computed_again_plan,
+    "in pieces": plan_in_pieces,
+    "pipeline": pipeline_plan,
+    "rewritten": rewritten_plan,
+    "arrays": array_plan,
+}
+
+
 # ------------------------------------------------------------------------------------------- mutations
 
 
@@ -125,6 +216,10 @@ class Mutator:
             self.doubled, self.nested, self.swapped, self.number, self.number, self.word, self.lines, self.code,
             self.code, self.several,
         )  # fmt: skip
+        self.held = [place for place in self.ways if place[0] in HELD]
+        self.lists = [place for place in self.held if isinstance(at(self.data, place), list)]
+        if self.lists:  # a plan that is held within a limit: half of what is done to it is done there
+            self.kinds += 6 * (self.position,) + 3 * (self.grown, self.shuffled) + 2 * (self.renamed,)
 
     def mutant(self, number: int) -> tuple[str, bytes]:
         """(what was done, the file)"""
@@ -220,6 +315,55 @@ class Mutator:
             data["graph"][line] = f"{text[: match.start()]}{chance.choice(words)}{text[match.end() :]}"
         return self.written(data, chance)
 
+    def position(self, chance: random.Random) -> bytes:
+        """The number of a step or of a storage, or several."""
+        data = copy.deepcopy(self.data)
+        for _ in range(chance.choice((1, 1, 1, 2, 5))):
+            *way, last = chance.choice(self.held)
+            holder = at(data, tuple(way))
+            if isinstance(holder[last], (int, float)):
+                near = (holder[last] + 1, holder[last] - 1, not holder[last])
+                holder[last] = chance.choice((*near, *near, *POSITIONS))
+        return self.written(data, chance)
+
+    def grown(self, chance: random.Random) -> bytes:
+        """A list with copies of one of its items, and one of them changed: so much that loops are worth compiling."""
+        data = copy.deepcopy(self.data)
+        items = at(data, chance.choice(self.lists))
+        if items:
+            one = chance.choice(items)
+            items += [copy.deepcopy(one) for _ in range(chance.choice((1, 2, 100, LONG)))]
+            last = items[-1]
+            if isinstance(last, list) and last and chance.random() < 0.7:
+                last[chance.randrange(len(last))] = chance.choice(POSITIONS)
+        return self.written(data, chance)
+
+    def shuffled(self, chance: random.Random) -> bytes:
+        """A list without an item, without its end, or in another order."""
+        data = copy.deepcopy(self.data)
+        items = at(data, chance.choice(self.lists))
+        do = chance.randrange(5)
+        if do == 0 and items:
+            del items[chance.randrange(len(items))]
+        elif do == 1:
+            del items[chance.randrange(len(items) + 1) :]
+        elif do == 2:
+            items.reverse()
+        elif do == 3 and len(items) > 1:
+            one, two = chance.sample(range(len(items)), 2)
+            items[one], items[two] = items[two], items[one]
+        else:
+            chance.shuffle(items)
+        return self.written(data, chance)
+
+    def renamed(self, chance: random.Random) -> bytes:
+        """A key under the name of another."""
+        data = copy.deepcopy(self.data)
+        held = chance.choice([key for key in data if key in HELD])
+        other = chance.choice([*HELD, "stays", "home", "overlap", "held"])
+        data[other] = data.pop(held) if chance.random() < 0.5 else copy.deepcopy(data[held])
+        return self.written(data, chance)
+
     def lines(self, chance: random.Random) -> bytes:
         """Lines of the graph gone, twice, elsewhere."""
         data = copy.deepcopy(self.data)
@@ -301,6 +445,9 @@ def _check_message(message: str, path: Path | None) -> None:
     assert len(message.splitlines()) == 1, f"a refusal of several lines: {message!r}"
     assert len(message) < 2000, f"a refusal of {len(message)} letters: {message[:200]!r}"
     assert path is None or str(path) in message, f"the file is not named: {message!r}"
+    assert not re.search(r"is damaged: \w+Error\b", message), (
+        f"an error of Python's in the place of a reason: {message!r}"
+    )
 
 
 def fuzz(text: str, numbers: range, seed: int, folder: Path, every: int = 1) -> Result:
@@ -326,11 +473,24 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int)
+    parser.add_argument("--plan", choices=[*PLANS, "all"], default="training")
+    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--files", type=Path)
     options = parser.parse_args()
+    if options.compiled:
+        compiled._Budget.left = float("-inf")
+    kinds = list(PLANS) if options.plan == "all" else [options.plan]
+    return max(_tried(kind, options) for kind in kinds)
+
+
+def _tried(kind: str, options: argparse.Namespace) -> int:
+    """Mutants of one kind of plan; the exit code."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        small_plan().save(folder / "plan.json")
-        text = (folder / "plan.json").read_text()
+        file = (options.files or folder) / f"{kind}.json"
+        if not file.exists():
+            PLANS[kind]().save(file)
+        text = file.read_text()
         if options.only is not None:
             what, raw = Mutator(text, options.seed).mutant(options.only)
             (folder / "mutant.json").write_bytes(raw)
@@ -348,6 +508,7 @@ def main() -> int:
             result.ends += part.ends
             result.wrong += part.wrong
             result.slowest = max(result.slowest, part.slowest)
+    print(f"of a plan: {kind}")
     for end, count in result.ends.most_common():
         print(f"{count:>7} {end}")
     print(f"{len(result.wrong):>7} something else")

@@ -1,8 +1,9 @@
 """Arenas: PyTorch's CPU allocator served from one region of a fixed size, at planned addresses, while a step runs.
 
 `arena.c` says how. It is compiled once for each version of its text, with the C compiler that `CC` names, or `cc`, into
-the user's cache. Where there is no compiler, or no libc10 whose import table can be changed (it is not Linux with ELF),
-`library` says why not, and the run goes on without.
+the user's cache (`girih.cost.cache`), in a file that is named after its own bytes: what is empty, damaged or somebody
+else's is compiled again. Where there is no compiler, or no libc10 whose import table can be changed (it is not Linux
+with ELF), `library` says why not, and the run goes on without.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from girih.cost.cache import others_may_write, usable_cache, write_whole
 from girih.machine.units import format_bytes
 
 SOURCE = Path(__file__).with_name("arena.c")
@@ -48,7 +50,13 @@ def library() -> ctypes.CDLL:
         raise ArenaError(f"memory is not held in one region on {sys.platform}: it needs 64-bit Linux")
     import torch  # noqa: F401 - its libc10 must be loaded
 
-    functions = ctypes.CDLL(str(_compiled()))
+    folder = usable_cache("arena", say=False)
+    with nullcontext(folder) if folder else tempfile.TemporaryDirectory() as where:
+        built = _compiled(Path(where))
+        try:
+            functions = ctypes.CDLL(str(built))
+        except OSError as error:
+            raise ArenaError(f"memory is not held in one region: {built} cannot be loaded: {error}") from error
     pointer, number, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
     for name, result, arguments in (
         ("arena_make", pointer, [size, number]),
@@ -72,27 +80,33 @@ def library() -> ctypes.CDLL:
     return functions
 
 
-def _compiled() -> Path:
-    text = SOURCE.read_bytes()
-    home = os.environ.get("XDG_CACHE_HOME")
-    folder = (Path(home) if home else Path.home() / ".cache") / "girih" / "arena"
-    built = folder / f"{hashlib.sha256(text).hexdigest()[:16]}-{os.uname().machine}.so"
-    if built.exists():
-        return built
-    compiler = os.environ.get("CC", "cc").split()
+def _compiled(folder: Path) -> Path:
+    """The library in a folder that is the user's own, `<of the text>-<machine>-<of its own bytes>.so`."""
+    known = f"{_short_hash(SOURCE.read_bytes())}-{os.uname().machine}-"
+    for built in sorted(folder.glob(f"{known}*.so")):
+        with suppress(OSError):
+            if not others_may_write(built) and built.name == f"{known}{_short_hash(built.read_bytes())}.so":
+                return built
+            built.unlink()
+    compiler = os.environ.get("CC", "cc").split() or ["cc"]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:  # two processes may compile at once
+        with tempfile.TemporaryDirectory() as scratch:
             own = Path(scratch) / "arena.so"
             command = [*compiler, "-O2", "-shared", "-fPIC", "-o", str(own), str(SOURCE), "-ldl", "-lpthread"]
             subprocess.run(command, check=True, capture_output=True, text=True)
-            own.replace(built)
+            content = own.read_bytes()
+        built = folder / f"{known}{_short_hash(content)}.so"
+        write_whole(built, content)
     except OSError as error:
         raise ArenaError(f"memory is not held in one region: {' '.join(compiler)} cannot be run: {error}") from error
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip().splitlines() or ["no message"])[-1]
         raise ArenaError(f"memory is not held in one region: {' '.join(compiler)} fails: {last}") from error
     return built
+
+
+def _short_hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]
 
 
 def possible() -> bool:

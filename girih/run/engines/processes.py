@@ -19,7 +19,6 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import weakref
@@ -32,6 +31,7 @@ from typing import Any
 
 from girih.lower import Program
 from girih.run.engines.crew import Status, first_failure, hanging, resident_bytes, standstill
+from girih.run.engines.folders import Folder, new_folder
 from girih.run.engines.fork_server import LOOPBACK, Process, launch
 from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
 from girih.run.parallel.progress import LoopBlocks
@@ -64,15 +64,14 @@ class ProcessCrew:
             gloo.check_interface(LOOPBACK)
         self.broken: WorkerError | ClosedError | None = None
         self._turn = threading.Lock()
-        self.directory = Path(tempfile.mkdtemp(prefix="girih-run-"))
+        folder = new_folder("run")
+        self.directory = folder.path
         self.processes: list[Process] = []
         self._pipes: list[Connection] = []
         life, self._life = os.pipe()
         files = shared.Files.made(self.size) if shares else None
         self.carries = shares
-        self._finalizer = weakref.finalize(
-            self, _end, os.getpid(), self.processes, self._pipes, self._life, self.directory
-        )
+        self._finalizer = weakref.finalize(self, _end, os.getpid(), self.processes, self._pipes, self._life, folder)
         try:
             self._progress = _progress_file(self.directory, self.size)
             (self.directory / "program.pickle").write_bytes(pickle.dumps((program, options), protocol=5))
@@ -194,7 +193,7 @@ class ProcessCrew:
         raise error
 
 
-def _end(owner: int, processes: list[Process], pipes: list[Connection], life: int, directory: Path) -> None:
+def _end(owner: int, processes: list[Process], pipes: list[Connection], life: int, folder: Folder) -> None:
     """Leave no process and no file behind: closed pipes end the workers, and who does not end is killed."""
     if os.getpid() != owner:  # a fork of the driver owns nothing
         return
@@ -209,7 +208,7 @@ def _end(owner: int, processes: list[Process], pipes: list[Connection], life: in
             process.kill()
     for process in processes:
         process.wait()
-    shutil.rmtree(directory, ignore_errors=True)
+    folder.close()
 
 
 def _limit_waiting(pipe: Connection, seconds: float) -> None:

@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -26,6 +25,7 @@ from typing import Any, Protocol
 import cloudpickle
 import zmq
 
+from girih.run.engines.folders import new_folder
 from girih.run.engines.fork_server import Kind, Process, launch
 from girih.run.parallel.stopping import StoppedError, WorkerThread, stop
 from girih.run.tables.messages import decoded
@@ -35,21 +35,23 @@ from girih.run.tables.snapshots import read_state
 from girih.run.tables.sockets import Lines, Stopped, serve
 from girih.run.tables.worker import Worker
 
+LEAVE_SECONDS = 1.0
 KIND = Kind(__name__, "main", ("numba", "numpy", "scipy.sparse", "zmq", "cloudpickle", __name__))
 
 
 @dataclass(frozen=True)
 class ServerWork:
-    """locked: only who knows its key may speak to it."""
+    """locked: only who knows its key may speak to it. secret: from which all programs derive it; "": it is new."""
 
     number: int
     address: str
     specs: tuple[TableSpec, ...]
     options: Options
     locked: bool = False
+    secret: str = ""
 
     def run(self, context: Any, ready: Callable[[Any], None], stopped: Callable[[], bool]) -> None:
-        serve(self.address, Server(self.number, self.specs, self.options), context, ready, self.locked)
+        serve(self.address, Server(self.number, self.specs, self.options), context, ready, self.locked, self.secret)
 
 
 @dataclass(frozen=True)
@@ -100,18 +102,18 @@ class ProcessHost:
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
-        self._directory = Path(tempfile.mkdtemp(prefix="girih-tables-"))
+        self._folder = new_folder("tables")
         self.context = zmq.Context()
 
     def address(self, server: int) -> str:
-        return f"ipc://{self._directory}/{server}" if sys.platform == "linux" else "tcp://127.0.0.1:*"
+        return f"ipc://{self._folder.path}/{server}" if sys.platform == "linux" else "tcp://127.0.0.1:*"
 
     def start(self, work: ServerWork | WorkerWork) -> ProcessJob:
-        return ProcessJob(work, self._threads)
+        return ProcessJob(work, self._threads, self._folder.path)
 
     def close(self) -> None:
         self.context.destroy(linger=0)
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._folder.close()
 
 
 class ProcessJob:
@@ -119,10 +121,10 @@ class ProcessJob:
 
     look = 0.002
 
-    def __init__(self, work: ServerWork | WorkerWork, threads: int) -> None:
+    def __init__(self, work: ServerWork | WorkerWork, threads: int, folder: Path) -> None:
         self.pipe, theirs = Pipe()
         with theirs:
-            self.process: Process = launch([], [theirs.fileno()], threads, KIND)
+            self.process: Process = launch([str(folder)], [theirs.fileno()], threads, KIND)
         self._outcome: Ended | None = None
         with suppress(OSError):  # it died at once; `ended` says so
             self.pipe.send_bytes(cloudpickle.dumps(work))
@@ -170,9 +172,9 @@ class ProcessJob:
             self._outcome = Ended(False, "was ended", lost=True)
 
     def leave(self) -> None:
-        """Let it end by itself."""
+        """Let it end by itself; one that was stopped does not."""
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=5.0)
+            self.process.wait(timeout=LEAVE_SECONDS)
         self.kill()
 
 
@@ -280,14 +282,14 @@ def wait_for(jobs: Sequence[Job], seconds: float) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """A process, from its command line: its end of the pipe."""
+    """A process, from its command line: the session's folder, and its end of the pipe."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    pipe = Connection(int(arguments[0]))
+    pipe = Connection(int(arguments[1]))
     try:
         data = pipe.recv_bytes()
     except (EOFError, OSError):
-        os._exit(0)
-    threading.Thread(target=_end_with_session, args=(pipe,), daemon=True).start()
+        _end_with_session(pipe, arguments[0])
+    threading.Thread(target=_end_with_session, args=(pipe, arguments[0]), daemon=True).start()
     try:
         work = cloudpickle.loads(data)
     except BaseException as error:
@@ -299,9 +301,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.stderr.flush()
 
 
-def _end_with_session(pipe: Connection) -> None:
+def _end_with_session(pipe: Connection, folder: str) -> None:
+    """The session is gone, or was killed: its folder goes too."""
     with suppress(EOFError, OSError):
         pipe.recv_bytes()
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)
 
 

@@ -6,6 +6,8 @@ workers start again where all servers live.
 
 from __future__ import annotations
 
+import os
+import secrets
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from girih.cost.cache import others_may_write, usable_cache, write_whole
 from girih.run.tables import snapshots
 from girih.run.tables.client import checked_rows, checked_values
 from girih.run.tables.options import Options, TableError, TableSpec, bytes_of
@@ -33,8 +36,8 @@ from girih.run.tables.processes import (
     wait_for,
 )
 from girih.run.tables.server import GONE
-from girih.run.tables.sockets import Control
-from girih.run.transport.meeting import endpoint, launched, numeric
+from girih.run.tables.sockets import Control, keys_of
+from girih.run.transport.meeting import endpoint, is_loopback, launched, numeric
 
 PIECE = 4 << 20
 """Bytes of rows in one message."""
@@ -81,12 +84,14 @@ class Joining:
     """This process is one of several programs that run the same code, started by torchrun, Ray or by hand.
 
     addresses: of the servers; none where torchrun has started the programs, which meet there. address: then, of this
-    host, by which the others reach it; "": the one by which it reaches torchrun's.
+    host, by which the others reach it; "": the one by which it reaches torchrun's. key: a secret that all programs
+    have; "": that of the user, if all addresses are of this host.
     """
 
     rank: int
     addresses: tuple[str, ...] = ()
     address: str = ""
+    key: str = ""
 
 
 class TableView:
@@ -277,13 +282,15 @@ class Session:
         join = self._join
         mine = range(options.servers) if join is None else [join.rank] if join.rank < options.servers else []
         meeting = launched("tables", join.address, options.timeout) if join is not None and not join.addresses else None
-        found = [] if join is None else list(join.addresses)
+        secret = "" if join is None or not join.addresses else join.key or _user_secret(join.addresses)
+        public = keys_of(secret)[0].decode()
+        found = [] if join is None else [f"{address} {public}" for address in join.addresses]
         for server in mine:
             if join is None:
                 own = self._host.address(server)
             else:
                 own = endpoint(meeting.address, "*") if meeting is not None else numeric(join.addresses[server])
-            work = ServerWork(server, own, self.specs, options, meeting is not None)
+            work = ServerWork(server, own, self.specs, options, join is not None, secret)
             job = self._servers[server] = self._host.start(work)
             address = job.ready(START_SECONDS)
             if address is None:
@@ -296,7 +303,7 @@ class Session:
             found = list(meeting.hear("server", range(options.servers), options.timeout).values())
         self._addresses = tuple(found)
         rank = 0 if join is None else join.rank
-        self._control = Control(self._addresses, self._host.context, max(60.0, options.timeout), rank)
+        self._control = Control(self._addresses, self._host.context, options.timeout, rank)
         if clock is not None:
             for server in mine:
                 self._control.ask(server, "restore", folder=options.folder, clock=clock)
@@ -449,7 +456,7 @@ class Session:
             if now - looked >= LOOK and all(job.ended() is None for job in self._servers.values()):
                 looked = now
                 with suppress(TimeoutError):
-                    statuses = self._statuses(timeout=5.0)
+                    statuses = self._statuses(timeout=1.0)
                     seen = [min(status["clocks"][rank] for status in statuses) for rank in range(len(jobs))]
                     if min(seen) != min(clocks):
                         since, told = now, ()
@@ -507,7 +514,7 @@ class Session:
             if (lost := self._lost_server()) is not None:
                 return lost
             with suppress(TimeoutError):
-                if all(min(status["clocks"]) == GONE for status in self._statuses(timeout=2.0)):
+                if all(min(status["clocks"]) == GONE for status in self._statuses(timeout=1.0)):
                     return None
             time.sleep(0.005)
         return None  # `_all_gone` says what is wrong
@@ -587,6 +594,30 @@ class Session:
             if self._control is not None:
                 self._control.close()
             self._host.close()
+
+
+def _user_secret(addresses: Sequence[str]) -> str:
+    """What only programs of this user on this host can read: they need not be told a key.
+
+    Raises:
+        TableError: the addresses are of other hosts, or the user's cache may not be used.
+    """
+    where = [place.partition("://")[2].rpartition(":")[0].strip("[]") for place in map(numeric, addresses)]
+    folder = usable_cache("tables") if all(is_loopback(host) for host in where) else None
+    if folder is None:
+        raise TableError(
+            "programs that join by addresses need a key, without which their servers take no messages: give all the "
+            "same key='…', such as secrets.token_hex(32) makes"
+        )
+    path, own = folder / "key", folder / secrets.token_hex(16)
+    if not path.exists():
+        write_whole(own, secrets.token_hex(32).encode())
+        with suppress(FileExistsError):  # another program was first
+            os.link(own, path)
+        own.unlink()
+    if why := others_may_write(path):
+        raise TableError(f"{why}: delete it, or give all programs the same key='…'")
+    return path.read_text()
 
 
 def _check_values(spec: TableSpec, rows: int, values: Any) -> None:

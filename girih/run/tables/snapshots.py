@@ -219,19 +219,42 @@ def checked(path: Path) -> bytes:
     if len(data) < 17 or hashlib.blake2b(body, digest_size=16).digest() != digest:
         raise SnapshotError(f"{path}: damaged: its contents ({len(data)} bytes) do not have the digest at its end")
     try:
-        head = msgspec.json.decode(body[: body.index(b"\n")])
-        known = head["magic"] == MAGIC
-    except (ValueError, KeyError, TypeError, msgspec.DecodeError):
+        known = msgspec.json.decode(body[: body.index(b"\n")], type=_Any).magic == MAGIC
+    except (ValueError, msgspec.DecodeError):
         known = False
     if not known:
         raise SnapshotError(f"{path}: not a snapshot of tables of this version")
     return body
 
 
+class _Any(msgspec.Struct):
+    """What every file of a snapshot begins with."""
+
+    magic: str
+
+
+class _Head(_Any):
+    """What a server's file begins with."""
+
+    clock: int
+    server: int
+    servers: int
+    workers: int
+    left: list[int]
+    tables: list[dict[str, Any]]
+
+
 def head_of(path: Path) -> dict[str, Any]:
+    """
+    Raises:
+        SnapshotError: it is missing, damaged, or says something else than a server's file does.
+    """
     body = checked(path)
-    head: dict[str, Any] = msgspec.json.decode(body[: body.index(b"\n")])
-    return head
+    try:
+        head = msgspec.json.decode(body[: body.index(b"\n")], type=_Head)
+    except msgspec.DecodeError as error:
+        raise SnapshotError(f"{path}: damaged: its head: {error}") from None
+    return msgspec.structs.asdict(head)
 
 
 def check_snapshot(folder: str, clock: int, specs: tuple[TableSpec, ...], options: Options) -> None:
@@ -295,15 +318,25 @@ def remove_older(folder: str, specs: tuple[TableSpec, ...], options: Options) ->
 
 
 def restore(server: Any, folder: str, clock: int) -> None:
-    """Give a server the tables of a snapshot that was checked, and all workers this clock."""
+    """Give a server the tables of a snapshot that was checked, and all workers this clock.
+
+    Raises:
+        SnapshotError: its rows are not those of these tables; each part is held against them before it is written.
+    """
     path = folder_of(folder, clock) / f"server-{server.number}"
     body = checked(path)
     data = memoryview(body)[body.index(b"\n") + 1 :]
 
     def take(count: int) -> memoryview:
         nonlocal data
+        if not 0 <= count <= len(data):
+            raise SnapshotError(f"{path}: damaged: {count} bytes are to follow, there are {len(data)}")
         part, data = data[:count], data[count:]
         return part
+
+    def expect(found: object, wanted: object, what: str) -> None:
+        if found != wanted:
+            raise SnapshotError(f"{path}: damaged: {what}: expected {wanted}, there is {found}")
 
     for table in server.tables:
         dense = isinstance(table.store, Dense)
@@ -314,17 +347,29 @@ def restore(server: Any, folder: str, clock: int) -> None:
         done = 0
         while done < table.count:
             begin, end, arrays = np.frombuffer(take(24), np.int64).tolist()
+            expect(begin, done, "the first row of a part")
+            expect(done < end <= table.count, True, f"a part that ends behind row {done}, by row {table.count}")
+            width, item = table.spec.width, table.spec.kind.itemsize
+            more = dense and table.store.further is not None
+            expect(arrays, 3 if not dense else 2 if more else 1, "the number of arrays of a part")
             sizes = np.frombuffer(take(8 * arrays), np.int64).tolist()
+            if dense:
+                each = (end - begin) * width * item
+                expect(sizes, [each] + ([len(table.store.further) * each] if more else []), "the bytes of a part")
+            else:
+                entries = sizes[1] // 4
+                expect(sizes, [4 * (end - begin), 4 * entries, item * entries], "the bytes of a part")
             parts = [take(size) for size in sizes]
             rows = np.arange(begin, end)
             if dense:
-                width = table.spec.width
                 table.store.values[begin:end] = np.frombuffer(parts[0], table.spec.kind).reshape(-1, width)
                 if table.store.further is not None:
                     further = np.frombuffer(parts[1], table.spec.kind)
                     table.store.further[:, begin:end] = further.reshape(-1, end - begin, width)
             else:
                 counts, columns = np.frombuffer(parts[0], np.int32), np.frombuffer(parts[1], np.int32)
+                expect(bool((counts >= 0).all()) and int(counts.sum(dtype=np.int64)), len(columns), "a row's entries")
+                expect(bool(((columns >= 0) & (columns < width)).all()), True, f"columns from 0 to {width - 1}")
                 table.store.rows.set(rows, counts, columns, np.frombuffer(parts[2], table.spec.kind))
             done = end
         if dense and table.store.versions is not None:

@@ -1,8 +1,9 @@
 """The protocol over ZeroMQ: one ROUTER for each server, one DEALER for each worker and server. ZeroMQ keeps the order
 of messages of a line, connects whoever starts first, and sends in a thread of its own.
 
-What arrives is numbers in binary and MessagePack, and nothing of it is run. A server may have a key: then CurveZMQ
-encrypts its lines, and lets nobody in who does not know the key, which stands behind its address.
+What arrives is numbers in binary and MessagePack, and nothing of it is run. A server that listens to a network has a
+key: CurveZMQ encrypts its lines, and drops whatever comes from who does not know the key, which stands behind its
+address.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import blake2b
 from typing import Any
 
 import zmq
+from zmq.utils import z85
 
 from girih.run.tables import messages as m
 from girih.run.tables.client import Client
@@ -29,6 +32,15 @@ EVENTS, READY = int(zmq.EVENTS), int(zmq.POLLIN)  # plain numbers: pyzmq's own h
 def worker_name(rank: int, epoch: int) -> bytes:
     """epoch: how often the workers were started anew; messages of those before are not heard any more."""
     return b"w%d.%d" % (rank, epoch)
+
+
+def keys_of(secret: str = "") -> tuple[bytes, bytes]:
+    """(public, secret) key of a server: the same for who knows the same secret; without one, new ones."""
+    if not secret:
+        public, own = zmq.curve_keypair()
+        return public, own
+    derived: bytes = z85.encode(blake2b(secret.encode(), digest_size=32, person=b"girih tables").digest())
+    return zmq.curve_public(derived), derived
 
 
 def connect(socket: Any, address: str) -> None:
@@ -86,7 +98,7 @@ class Lines:
         for address in addresses:
             socket = self._context.socket(zmq.DEALER)
             socket.setsockopt(zmq.IDENTITY, worker_name(rank, epoch))
-            socket.setsockopt(zmq.LINGER, 30_000)
+            socket.setsockopt(zmq.LINGER, round(1000 * min(30.0, options.timeout)))
             socket.setsockopt(zmq.RCVTIMEO, LONGEST)
             socket.set_hwm(0)
             connect(socket, address)
@@ -103,13 +115,14 @@ class Lines:
     def __enter__(self) -> Lines:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        """All that was sent has arrived when the servers have said farewell; who leaves otherwise waits for nobody."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
         self.flush()
         for socket in self._sockets:
-            socket.close()
+            socket.close(linger=None if kind is None else 0)
         if self._owns:
             self._context.term()
 
@@ -208,9 +221,15 @@ IDLE = 500
 
 
 def serve(
-    address: str, server: Server, context: Any = None, ready: Callable[[str], None] | None = None, locked: bool = False
+    address: str,
+    server: Server,
+    context: Any = None,
+    ready: Callable[[str], None] | None = None,
+    locked: bool = False,
+    secret: str = "",
 ) -> None:
-    """Run a server until the session stops it. ready: is told the address that it has, and its key if it is locked."""
+    """Run a server until the session stops it. ready: is told the address that it has, and its key if it is locked:
+    that of a secret, as `keys_of` says."""
     own = context is None
     context = context or zmq.Context()
     socket = context.socket(zmq.ROUTER)
@@ -220,7 +239,7 @@ def serve(
     socket.set_hwm(0)
     key = ""
     if locked:
-        public, socket.curve_secretkey = zmq.curve_keypair()
+        public, socket.curve_secretkey = keys_of(secret)
         socket.curve_server = True
         key = f" {public.decode()}"
     try:
@@ -369,6 +388,10 @@ def opened(frame: bytes) -> Any:
     return decoded(memoryview(frame)[HEADER.size :])
 
 
+FILES, FILES_SECONDS = ("restore", "written"), 60.0
+"""Requests that read or write files may take so long, however short the timeout is."""
+
+
 class Control:
     """The session's lines to the servers. number: of this session, if several share the servers."""
 
@@ -403,7 +426,7 @@ class Control:
         self._asked += 1
         number = self._asked
         socket.send(control([number, name, fields]))
-        seconds = timeout or self._timeout
+        seconds = timeout or (max(FILES_SECONDS, self._timeout) if name in FILES else self._timeout)
         answered = 0
         while answered != number:  # an answer that came too late is for nobody
             if not socket.poll(round(seconds * 1000)):

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import random
 import signal
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -14,7 +19,10 @@ import numpy as np
 import pytest
 
 import girih.loop as gl
+from girih.run.engines.folders import new_folder
 from girih.run.tables import snapshots
+from girih.run.tables.options import Options, TableSpec
+from girih.run.tables.server import Server
 from girih.run.tables.session import Event, Held, Restarted, TablesError
 from girih.run.tables.snapshots import SnapshotError, clocks_of
 
@@ -127,6 +135,70 @@ def test_a_stopped_worker_is_named_and_holds_the_others_for_the_staleness(tmp_pa
     assert str(held) == "worker 1 is at clock 5 and holds worker 0"
 
 
+@pytest.mark.parametrize("who", ["worker", "server"])
+def test_a_stop_takes_no_longer_than_the_timeout(who: str, tmp_path: Path) -> None:
+    """Not the half minute in which ZeroMQ would wait for who was stopped to take its messages."""
+    gate = tmp_path / "gate"
+    struck = [0.0]
+    with gl.tables(2, 0, servers=2, patience=0.2, timeout=3) as t:
+        tables(t)
+
+        def strike() -> None:
+            wait_until(Path(f"{gate}.there").exists)
+            struck[0] = time.monotonic()
+            os.kill((t.pids if who == "worker" else t.server_pids)[1], signal.SIGSTOP)
+            gate.touch()
+
+        thread = threading.Thread(target=strike)
+        thread.start()
+        with pytest.raises(TablesError, match=r"waited \d s at clock \d"):
+            t.run(work, str(gate))
+        thread.join()
+    assert time.monotonic() - struck[0] < 20  # on a machine with nothing else to do, under 5
+
+
+KILLED = """
+import os, signal, sys
+import numpy as np
+import girih.loop as gl
+
+def work(t, rank, driver):
+    for _ in range(100):
+        t["x"].get_row(0)
+        t.clock()
+        if t.ticks == 5 and rank == 0:
+            os.kill(driver, signal.SIGKILL)
+
+with gl.tables(2, 0) as t:
+    t.dense("x", 2, 2)
+    print(t._host._folder.path, flush=True)
+    {ending}
+    t.run(work, os.getpid())
+"""
+
+
+def test_a_killed_driver_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that outlive it remove it; where all were killed at once, whoever makes one next."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for ending, left in (("", False), ("os.kill(os.getpid(), signal.SIGKILL)", True)):
+        code, environment = KILLED.format(ending=ending), {**os.environ, "TMPDIR": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == -signal.SIGKILL
+        folder = Path(done.stdout.strip())
+        assert folder.parent == tmp_path
+        if left:
+            assert folder.exists()
+            new_folder("tables").close()
+        wait_until(lambda folder=folder: not folder.exists())
+    one, other = new_folder("tables"), new_folder("run")
+    assert one.path.exists()  # its driver is there
+    one.close()
+    other.close()
+    assert not list(tmp_path.iterdir())
+
+
 def test_who_waits_too_long_names_who_holds_it() -> None:
     def slow(t: Any, rank: int) -> None:
         for _ in range(4):
@@ -202,6 +274,39 @@ def test_a_damaged_snapshot_is_refused_by_name(tmp_path: Path) -> None:
     path.unlink()  # as after a kill in between: the one before counts
     results, _ = kept(tmp_path, every=2, resume=True)
     assert results[0][0] == 8
+
+
+def test_a_snapshot_with_a_digest_that_fits_is_held_against_the_tables(tmp_path: Path) -> None:
+    """Whoever writes a digest writes a fitting one: sizes, rows and columns are looked at before loops that trust them
+    are."""
+    kept(tmp_path, every=10)
+    path = tmp_path / "clock-000010" / "server-1"
+    body = path.read_bytes()[:-16]
+    head, options = body.index(b"\n") + 1, Options(2, servers=2, staleness=0)
+    specs = (
+        TableSpec("x", 40, 3, "float64", False, 1 << 20), TableSpec("n", 40, 40, "int32", True, 1 << 20)
+    )  # fmt: skip
+    chance = random.Random(0)
+    refusals: list[str] = []
+    for number in range(400):
+        mutant = bytearray(body)
+        for _ in range(chance.choice((1, 1, 2))):
+            if number % 4 == 0:  # the head is JSON
+                at = chance.randrange(head)
+                mutant[at : at + 1] = chance.choice((b"", b"0", b'"', b"-1", b"[", b"null", b"9" * 30))
+            else:
+                at = head + 4 * chance.randrange((len(body) - head) // 4)
+                mutant[at : at + 4] = chance.choice((-1, 0, 1, 3, 41, 2**30, -(2**31))).to_bytes(
+                    4, "little", signed=True
+                )
+        path.write_bytes(mutant + hashlib.blake2b(mutant, digest_size=16).digest())
+        try:
+            snapshots.head_of(path)
+            snapshots.restore(Server(1, specs, options), str(tmp_path), 10)
+        except SnapshotError as error:
+            refusals.append(str(error))
+    assert len(refusals) > 60
+    assert all("clock-000010/server-1" in message for message in refusals)
 
 
 def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

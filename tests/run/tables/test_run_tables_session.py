@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import socket
 import threading
 from typing import Any
 
 import numpy as np
 import pytest
+import zmq
 from scipy.sparse import csr_array
 
 import girih.loop as gl
 from benchmarks.tables_ssp import run_once
+from girih.run.tables.messages import HELLO, Header
 from girih.run.tables.options import TableError
 from girih.run.tables.session import TablesError
+from girih.run.tables.sockets import connect, control
 
 
 def fill(t: Any, rank: int, ticks: int) -> list[Any]:
@@ -140,16 +145,53 @@ def test_the_same_bits_in_every_bulk_synchronous_run() -> None:
     assert np.array_equal(once(), once())
 
 
-def test_a_run_with_addresses() -> None:
+def strangers(addresses: list[str], end: threading.Event) -> None:
+    """Whoever reaches the servers' ports: random bytes, connections that say nothing, workers and sessions without a
+    key or with another, all of whom speak as those do who belong to the run."""
+    chance = random.Random(0)
+    idle: list[socket.socket] = []
+    context = zmq.Context()
+    lines = []
+    for address in addresses:
+        for name in (b"w0.0", b"s0", b"s"):
+            for key in ("", f" {zmq.curve_keypair()[0].decode()}"):
+                line = context.socket(zmq.DEALER)
+                line.identity = name
+                connect(line, f"{address}{key}")
+                lines.append(line)
+    while not end.is_set():
+        for address in addresses:
+            place = "127.0.0.1", int(address.rpartition(":")[2])
+            with contextlib.suppress(OSError):
+                if len(idle) < 64:
+                    idle.append(socket.create_connection(place, timeout=1))
+                with socket.create_connection(place, timeout=1) as other:
+                    other.sendall(chance.randbytes(chance.randrange(1, 4096)))
+        for line in lines:
+            stop = control([1, "stop", {"of": 1}])
+            for frame in (b"", b"\x00", chance.randbytes(64), Header(HELLO).pack(), stop):
+                with contextlib.suppress(zmq.Again):
+                    line.send(frame, zmq.NOBLOCK)
+        end.wait(0.01)
+    context.destroy(linger=0)
+    for one in idle:
+        one.close()
+
+
+@pytest.mark.parametrize("key", ["", "a secret that all have"])
+def test_a_run_with_addresses_hears_nobody_who_has_no_key(key: str) -> None:
     """As several programs on several hosts would: each has its rank, and the servers' addresses."""
     with socket.socket() as one, socket.socket() as other:
         for bound in (one, other):
             bound.bind(("127.0.0.1", 0))
         addresses = [f"tcp://127.0.0.1:{bound.getsockname()[1]}" for bound in (one, other)]
     results: dict[int, Any] = {}
+    end = threading.Event()
+    garbage = threading.Thread(target=strangers, args=(addresses, end))
+    garbage.start()
 
     def program(rank: int) -> None:
-        with gl.tables(3, 1, rank=rank, addresses=addresses, backend="threads", timeout=60) as t:
+        with gl.tables(3, 1, rank=rank, addresses=addresses, key=key, backend="threads", timeout=60) as t:
             dense = t.dense("dense", 7, 4, initial=np.full((7, 4), 0.5))
             t.sparse("sparse", 7, 100, "int32")
             results[rank] = t.run(fill, 2), dense.read()
@@ -159,6 +201,8 @@ def test_a_run_with_addresses() -> None:
         thread.start()
     for thread in threads:
         thread.join(60)
+    end.set()
+    garbage.join()
     assert sorted(results) == [0, 1, 2]
     for seen, table in results.values():
         assert len(seen) == 2
@@ -166,6 +210,13 @@ def test_a_run_with_addresses() -> None:
 
 
 # ------------------------------------------------------------------------------------------- errors
+
+
+def test_addresses_of_other_hosts_need_a_key() -> None:
+    with gl.tables(2, rank=1, addresses=["tcp://192.0.2.7:7000"]) as t:
+        t.dense("H", 2, 2)
+        with pytest.raises(TableError, match=r"need a key, .* give all the same key="):
+            t.run(fill, 1)
 
 
 def test_options_that_cannot_be() -> None:
@@ -181,6 +232,7 @@ def test_options_that_cannot_be() -> None:
         ({"workers": 2, "rank": 0}, "both its rank and the servers"),
         ({"workers": 2, "rank": 2, "addresses": ["tcp://a:1"]}, "rank 2 of 2"),
         ({"workers": 1, "rank": 0, "addresses": ["tcp://a:1", "tcp://a:2"]}, "too many"),
+        ({"workers": 1, "key": "secret"}, "key= is for programs that join others by addresses"),
         ({"workers": 2, "backend": "fibers"}, "'fibers'"),
         ({"workers": 1.5}, "workers 1.5: it is a whole number"),
         ({"workers": 2, "servers": 0}, "0 servers: at least one"),
