@@ -1,7 +1,8 @@
 """A hard cap on memory: the front of cost against peak memory, and the cheapest strategy on it that meets the cap.
 
 Two ways, one after the other, neither of which knows the cap, so that a larger cap never gives a dearer strategy nor a
-refusal where a smaller one gives a strategy (as long as neither the clock nor the solver's time ends the second way):
+refusal where a smaller one gives a strategy. Both end by counts of work, which are the same on a busy machine (the clock
+ends the second one only after ten times its seconds, and the certificate says so):
 
 1. All strategies in the order of their cost (`in_order.py`), without those that surely hold no less than the leanest
    that was seen. Each is measured: lowering knows its peak exactly. What is leaner than all that are cheaper is on the
@@ -22,7 +23,6 @@ Where nothing fits, prices alone (costs left out, Σ λ = 1) bound the peak of e
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 
 from girih.graph import Graph
 from girih.partition.searches.exact import solve
-from girih.partition.solver.elimination import cost_of, restricted
+from girih.partition.solver.clock import Budget
+from girih.partition.solver.elimination import Problem, Solution, cost_of, restricted
 from girih.partition.solver.held import Exchanged, HeldTables, Moment, moments_of
 from girih.partition.solver.in_order import InOrder
 from girih.partition.space.options import SECONDS, TOFU
@@ -42,6 +43,8 @@ SPACE = "strategies under a memory cap"
 TILTS = (0.4, -0.4)
 ENOUGH = 1e-3
 """The gap with which a priced problem counts as solved."""
+MEASURED = 200_000.0
+"""Nanoseconds for each operator of a strategy that is measured."""
 DIVISIONS = 5
 """Points of the front that a refusal gives, for who goes on from them."""
 
@@ -183,8 +186,8 @@ def memory_constrained(
 ) -> SearchResult:
     """The cheapest strategy found whose measured peak is at most `cap` bytes, with a bound for that cap.
 
-    first: what the search without a cap has found. seconds: after which no further level of the ladder is begun; what
-    is found then may depend on the clock.
+    first: what the search without a cap has found. seconds: of work (`Budget`), after which no further level of the
+    ladder is begun.
 
     Raises:
         CannotFitError: with the least peak that was found, and the least that any strategy can have.
@@ -205,7 +208,6 @@ def front_of(
     seconds: float = 60.0,
 ) -> Front:
     """The front of cost against peak memory, as far as it is found; see `memory_constrained`."""
-    until = time.monotonic() + seconds
     rules = SECONDS if objective.unit == "seconds" else TOFU
     front = Front(HeldTables(build(graph, objective, rules), exchanged), objective, measure)
     begin = None if first is None else front.space.plain.labels(first.strategy)
@@ -214,7 +216,7 @@ def front_of(
         front.lines.append(Line(first.certificate.bound, 0.0))
     in_order(front, effort)
     if not front.whole:
-        ladder(front, effort, until)
+        ladder(front, effort, seconds)
     return front
 
 
@@ -273,10 +275,10 @@ def _result(front: Front, point: Point, cap: int) -> SearchResult:
 # ------------------------------------------------------------------------------------------------ prices
 
 
-def ladder(front: Front, effort: Effort, until: float) -> None:
+def ladder(front: Front, effort: Effort, seconds: float) -> None:
     """Points for caps between the free peak and the least one: few among all labels, then many among the labels that
     these have chosen, which takes a tenth of the time."""
-    prices = Prices(front, until)
+    prices = Prices(front, seconds)
     free = prices.solve({}) if not front.points else front.points[0]
     prices.watch(free)
     prices.towards_least(effort.least)
@@ -301,8 +303,8 @@ class Prices:
     """Rounds of prices on a front. active: moments at which some strategy has peaked, with the bytes that were
     measured there beyond those that are surely held."""
 
-    def __init__(self, front: Front, until: float) -> None:
-        self.front, self.until = front, until
+    def __init__(self, front: Front, seconds: float) -> None:
+        self.front, self.budget = front, Budget(seconds)
         self.active: dict[Moment, float] = {}
         self.prices: dict[Moment, float] = {}
         self.kept: list[NDArray[np.int64]] | None = None
@@ -310,23 +312,33 @@ class Prices:
 
     @property
     def late(self) -> bool:
-        return time.monotonic() > self.until
+        return self.budget.late
 
     def solve(self, prices: Mapping[Moment, float], likely: bool = True, tilt: float = 0.0) -> Point:
         """The optimum under prices, measured. Where the bytes that are priced surely are held its line is kept."""
         front = self.front
-        left = max(self.until - time.monotonic(), 1.0)
+        measured = len(front.seen)
         problem = front.space.priced(prices, likely=likely, tilt=tilt)
         if self.kept is not None:
             problem = restricted(problem, self.kept)
-        solution = solve(problem, front.objective, left, enough=ENOUGH)
+        solution = self.solved(problem, front.objective, ENOUGH)
         front.solved += 1
         self.line = Line(solution.bound, sum(prices.values()))
         if not likely and self.kept is None:
             front.lines.append(self.line)
-        if self.kept is None:
-            return front.take(solution.labels)
-        return front.take(np.asarray([kept[label] for kept, label in zip(self.kept, solution.labels, strict=True)]))
+        labels = solution.labels
+        if self.kept is not None:
+            labels = np.asarray([kept[label] for kept, label in zip(self.kept, labels, strict=True)])
+        point = front.take(labels)
+        self.budget.spend((len(front.seen) - measured) * len(front.space.plain.graph.nodes) * MEASURED)
+        return point
+
+    def solved(self, problem: Problem, objective: Objective, enough: float = 0.0) -> Solution:
+        """The optimum, in what is left of the budget, and a second at least."""
+        left = max(self.budget.left - self.budget.spent, 1e9) / 1e9
+        solution = solve(problem, objective, left, enough=enough)
+        self.budget.spend(float(solution.statistics["seconds of work"]) * 1e9)
+        return solution
 
     def keep_chosen(self) -> None:
         """From now on only labels that some point near the front has."""
@@ -398,8 +410,7 @@ def per_byte(front: Front) -> float:
 
 def least_peak(front: Front, seconds: float, rounds: int = 8) -> int:
     """No strategy has a lower peak: the dual of the least of the largest of the active moments' bytes."""
-    until = time.monotonic() + seconds
-    prices = Prices(front, until)
+    prices = Prices(front, seconds)
     weights: dict[Moment, float] = {}
     floor = 0.0
     for point in sorted(front.points, key=lambda point: point.measured.peak)[:8]:
@@ -407,7 +418,7 @@ def least_peak(front: Front, seconds: float, rounds: int = 8) -> int:
     for _ in range(rounds):
         total = sum(weights.values())
         shares = {moment: weight / total for moment, weight in weights.items()}
-        solution = solve(front.space.priced(shares, costs=False), replace(front.objective, name="bytes"), seconds)
+        solution = prices.solved(front.space.priced(shares, costs=False), replace(front.objective, name="bytes"))
         floor = max(floor, solution.bound)
         held = {moment: front.space.bytes(moment, solution.labels) for moment in weights}
         most = max(held.values(), default=1.0)

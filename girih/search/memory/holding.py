@@ -557,7 +557,9 @@ def _refusal(plan: Plan, error: TooSmallError) -> str:
     touched.sort(key=lambda item: -item.bytes)
     tensors = ", ".join(f"{item.name} ({format_bytes(item.bytes)})" for item in touched[:4])
     extra = int(lives.extra[error.step])
-    scratch = f" and {format_bytes(extra)} of scratch memory" if extra else ""
+    scratch = f" and {format_bytes(extra)} of scratch memory" if extra > 0 else ""
+    if extra < 0:
+        scratch = f" ({format_bytes(-extra)} of which count once, since the result is written over what it is made of)"
     node, during = "the batch" if error.step < 0 else "the end of the step", ""
     if 0 <= error.step < len(lives.steps):
         step = lives.steps[error.step]
