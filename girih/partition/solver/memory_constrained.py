@@ -1,8 +1,8 @@
 """A hard cap on memory: the front of cost against peak memory, and the cheapest strategy on it that meets the cap.
 
 Two ways, one after the other, neither of which knows the cap, so that a larger cap never gives a dearer strategy nor a
-refusal where a smaller one gives a strategy. Both end by counts of work, which are the same on a busy machine (the clock
-ends the second one only after ten times its seconds, and the certificate says so):
+refusal where a smaller one gives a strategy. Both end by counts of work, which are the same on a busy machine; only
+after ten times its seconds the clock ends the second one, and the certificate says so:
 
 1. All strategies in the order of their cost (`in_order.py`), without those that surely hold no less than the leanest
    that was seen. Each is measured: lowering knows its peak exactly. What is leaner than all that are cheaper is on the
@@ -23,8 +23,9 @@ Where nothing fits, prices alone (costs left out, Σ λ = 1) bound the peak of e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,6 +91,7 @@ class Effort:
     fine: int = 10
     again: int = 1
     rounds: int = 3
+    lowered: int = 400
 
 
 @dataclass(frozen=True)
@@ -151,13 +153,17 @@ class Front:
         fits = [point for point in self.points if point.measured.peak <= cap]
         return min(fits, key=lambda point: (point.cost, not point.proved, point.measured.peak), default=None)
 
-    def some(self, count: int) -> list[Point]:
-        """At most so many points that are leaner than all that cost less, the ends among them, the others about evenly
-        between the two peaks."""
+    def lean(self) -> list[Point]:
+        """The points that are leaner than all that cost less, from the cheapest."""
         lean: list[Point] = []
         for point in sorted(self.points, key=lambda point: (point.cost, point.measured.peak)):
             if not lean or point.measured.peak < lean[-1].measured.peak:
                 lean.append(point)
+        return lean
+
+    def some(self, count: int) -> list[Point]:
+        """At most so many of the lean points, the ends among them, the others about evenly between the two peaks."""
+        lean = self.lean()
         most, least = lean[0].measured.peak, lean[-1].measured.peak
         aims = np.linspace(most, least, min(count, len(lean)))
         nearest = {min(range(len(lean)), key=lambda at: abs(lean[at].measured.peak - aim)) for aim in aims}
@@ -215,8 +221,12 @@ def front_of(
         front.take(begin)
         front.lines.append(Line(first.certificate.bound, 0.0))
     in_order(front, effort)
-    if not front.whole:
-        ladder(front, effort, seconds)
+    if front.whole:
+        return front
+    small = len(front.space.plain.problem.domains) <= effort.small
+    ladder(front, replace(effort, coarse=3 * effort.coarse, fine=2 * effort.fine) if small else effort, seconds)
+    if small:
+        lowered(front, effort)
     return front
 
 
@@ -225,20 +235,56 @@ def in_order(front: Front, effort: Effort) -> None:
     if len(front.space.plain.problem.domains) > effort.small:
         return
     search = InOrder(front.space, steps=effort.steps)
-    left = effort.measured // max(len(front.space.plain.graph.nodes), 1)
-    for cost, labels in search:
+    for cost, point in drawn(front, search, effort):
         front.reached = cost
-        if left == 0:
-            return
-        left -= 1
-        point = front.take(labels)
-        if point.measured.peak <= search.most_bytes:
-            front.take(labels, proved=True)
+        if point is not None and point.measured.peak <= search.most_bytes:
+            front.take(point.labels, proved=True)
             search.most_bytes = point.measured.peak - 1
     front.reached = max(front.reached, search.reached)
     front.whole = search.done
     if front.whole:
         front.floor = front.least().measured.peak
+
+
+def lowered(front: Front, effort: Effort) -> None:
+    """What prices leave out, since they find the corners of a front that is not convex: of each point that is leaner
+    than all that cost less, the cheapest strategies in which one tensor that is held when it peaks is smaller there,
+    first whatever the others are, then with none of them larger; and the same of these."""
+    problem, space = front.space.plain.problem, front.space
+    whole = [np.arange(size) for size in problem.domains]
+    left, done = effort.lowered, set[bytes]()
+    while left > 0 and (some := [point for point in front.lean() if point.labels.tobytes() not in done]):
+        for point in some:
+            done.add(point.labels.tobytes())
+            moments = moments_of(space.plain.graph, point.measured.at)
+            peak = max(moments, key=lambda moment: space.bytes(moment, point.labels, True))
+            held = space.terms(peak).single
+            bytes_now = {variable: table[point.labels[variable]] for variable, table in held.items()}
+            kept = list(whole)
+            for variable, table in held.items():
+                kept[variable] = np.flatnonzero(table <= bytes_now[variable])
+            for others, (variable, table) in product((whole, kept), held.items()):
+                smaller = np.flatnonzero(table < bytes_now[variable])
+                if len(smaller) == 0 or left <= 0:
+                    continue
+                left -= 1
+                among = [*others[:variable], smaller, *others[variable + 1 :]]
+                try:
+                    solution = solve(restricted(problem, among), front.objective, 1.0, enough=ENOUGH)
+                except ValueError:  # no strategy has such a tensor there
+                    continue
+                front.take(np.asarray([labels[label] for labels, label in zip(among, solution.labels, strict=True)]))
+
+
+def drawn(front: Front, search: InOrder, effort: Effort) -> Iterator[tuple[float, Point | None]]:
+    """(cost, point) of the strategies that a search gives, and None behind the last that may be measured."""
+    left = effort.measured // max(len(front.space.plain.graph.nodes), 1)
+    for cost, labels in search:
+        if left == 0:
+            yield cost, None
+            return
+        left -= 1
+        yield cost, front.take(labels)
 
 
 def answer(front: Front, cap: int, seconds: float = 60.0) -> SearchResult:

@@ -545,8 +545,9 @@ class _Ways:
         else:
             how, advice = "is computed again", "make the batch smaller, or allow movements (hold auto)"
         return (
-            f"{format_bytes(limit)} for each device cannot be met: whatever {how}, the plan needs "
-            f"{format_bytes(self.smallest)} ({int(self.smallest)} bytes). Raise the limit, use more devices, {advice}"
+            f"no way was found to keep {format_bytes(limit)} for each device, though one may exist: where {how}, the "
+            f"leanest that was tried needs {format_bytes(self.smallest)} ({int(self.smallest)} bytes). Raise the limit, "
+            f"use more devices, {advice}"
         )
 
 
