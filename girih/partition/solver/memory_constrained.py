@@ -81,6 +81,8 @@ class Effort:
     steps: of the search in the order of costs; measured: operators of the strategies that it may measure; small:
     variables of the largest problem that it is tried on. least: rounds of prices towards the least peak; coarse, fine:
     caps on the ladder among all labels, and among those that were chosen, as often as `again`; rounds: of each cap.
+    dense: variables of the largest problem on which there are several times as many caps, and `lowered` goes on from
+    what they find, so many times at most.
     """
 
     steps: int = 20_000
@@ -91,6 +93,7 @@ class Effort:
     fine: int = 10
     again: int = 1
     rounds: int = 3
+    dense: int = 120
     lowered: int = 400
 
 
@@ -223,7 +226,7 @@ def front_of(
     in_order(front, effort)
     if front.whole:
         return front
-    small = len(front.space.plain.problem.domains) <= effort.small
+    small = len(front.space.plain.problem.domains) <= effort.dense
     ladder(front, replace(effort, coarse=3 * effort.coarse, fine=2 * effort.fine) if small else effort, seconds)
     if small:
         lowered(front, effort)

@@ -131,9 +131,7 @@ def _refusal(tried: Plan, what: str, limit: int, needs: str, proved: bool = True
     during = "before the first operator" if worst.at < 0 else f"during {tried.graph.nodes[worst.at].name}"
     fails = f"{what} does not fit {format_bytes(limit)} for each device"
     if not proved:
-        fails = (
-            f"for {what} no division was found that fits {format_bytes(limit)} for each device, though one may exist"
-        )
+        fails = f"no division of {what} was found that fits {format_bytes(limit)} for each device, though one may exist"
     return (
         f"{fails}: {needs} with its peak {during}; "
         f"largest there: {tensors}. Raise the limit, use more devices, or make the batch smaller"
