@@ -161,7 +161,7 @@ def layout_of(description: Any, division: tuple[int, ...], shape: tuple[int, ...
 @cache
 def node_seconds(description: Any, division: tuple[int, ...], sizes: tuple[int, ...], machine: Any) -> Any:
     from girih.layout import bounds
-    from girih.ops.derive.divisions import operations_per_point
+    from girih.ops.derive.arithmetic import operations_per_point
     from girih.partition.space.options import placed_at
 
     mesh, device = machine.mesh, machine.device

@@ -11,7 +11,7 @@ from girih.lower import Program
 from girih.lower.lower import node_placements
 from girih.machine import Machine
 from girih.ops import first_description
-from girih.ops.derive.divisions import operations_per_point
+from girih.ops.derive.arithmetic import operations_per_point
 from girih.partition import Strategy
 
 Amounts = NDArray[np.float64]  # [devices]

@@ -10,7 +10,7 @@ from math import prod
 from girih.graph.graph import ITEM_BYTES
 from girih.graph.identity import Same
 from girih.ops import Description
-from girih.ops.derive.divisions import groups_of, operations_per_point
+from girih.ops.derive.arithmetic import compared_of, operations_per_point
 from girih.ops.derive.kinds import COPY, LOOK_UP, VIEW, hit_of, kind_of, variables_of
 from girih.ops.language import Read, walk
 
@@ -38,8 +38,7 @@ def work_of(
         return Work(COPY, operator, 0.0, sum(inputs) + output) if moves else Work(VIEW, operator, 0.0, 0.0)
     if kind == LOOK_UP:  # nothing is compared with every row
         return Work(kind, operator, 0.0, sum(_looked_up(description, extents, inputs)) + output)
-    points = prod(extents) / groups_of(description)
-    return Work(kind, operator, points * operations_of(description), sum(inputs) + output)
+    return Work(kind, operator, prod(extents) * operations_per_point(description), sum(inputs) + output)
 
 
 def _looked_up(description: Description, extents: Sequence[int], inputs: Sequence[float]) -> list[float]:
@@ -61,17 +60,10 @@ def _tables(same: Same[Description]) -> tuple[frozenset[int], frozenset[int]]:
     result says where something goes: what goes there is read from the first element to the last.
     """
     description = same.item
-    hits = [hit for item in walk(description.body) if (hit := hit_of(item, description)) is not None]
-    compared = frozenset(variable for _, index in hits for variable, _ in index.terms)
+    compared = compared_of(description)
     summed = compared - variables_of(description.place)
     reads = (item for item in walk(description.body) if isinstance(item, Read))
     return frozenset(item.tensor for item in reads if not summed.isdisjoint(variables_of(item.index))), compared
-
-
-@lru_cache(maxsize=65536)
-def operations_of(description: Description) -> int:
-    """Arithmetic operations for each point of the index space."""
-    return operations_per_point(description)
 
 
 def index_ranges(description: Description) -> dict[int, int]:

@@ -51,10 +51,16 @@ def strides_of_view(description: Description, shape: Shape, strides: Shape, targ
 
     A step along a dimension of the result moves the element that is read as far as its index says: by 2 strides where
     `x[2 * i]` is read, by the sum of two on a diagonal, by none where it is repeated. A reshape merges and splits
-    dimensions: PyTorch's own rule says how. shape, target: of a piece, often less than the description's.
+    dimensions: PyTorch's own rule says how. A view of complex numbers as real ones counts in halves of them. shape,
+    target: of a piece, often less than the description's.
     """
+    source, result = (kind.dtype.startswith("complex") for kind in (description.inputs[0], description.output))
+    if source and not result:
+        return *(2 * stride for stride in strides), *(1,) * (len(target) - len(shape))
+    if result and not source:
+        return tuple(stride // 2 for stride in strides[:-1])
     reads = description.reads[0]
-    plain = len(reads) == 1 and all(index is not None and len(index.terms) <= 1 for index in reads[0])
+    plain = len(reads) == 1 and all(index is not None for index in reads[0])
     if not plain or is_opaque(description):
         return view_strides(shape, strides, target)
     steps = [0] * len(target)

@@ -206,10 +206,10 @@ class Tracker:
             return
         strides = None
         if description is not None and description.operator.elementwise and step.reads:
-            # TensorIterator keeps the order of dimensions of a dense input of the output's shape.
+            # TensorIterator keeps the order of dimensions of an input of the output's shape that repeats nothing.
             base = self.held(step.reads[0].buffer)
-            if self.read_shape(step, 0) == base.shape == self.shape_of(step.writes[0]) and _dense(base):
-                strides = base.strides
+            if self.read_shape(step, 0) == self.shape_of(step.writes[0]) and all(base.strides):
+                strides = _dense(self.shape_of(step.writes[0]), base.strides)
         extra = read + (0 if description is None else self.temporaries(step, node, description))
         storage = self.take(step, strides) if step.writes[0] in self.takes else None
         for buffer in step.writes:
@@ -411,9 +411,11 @@ def _number_bytes(node: Node, operand: Value) -> int:
     return 8 + (0 if operand.dtype == own else operand.item_bytes)
 
 
-def _dense(buffer: Buffer) -> bool:
-    order = sorted(range(len(buffer.shape)), key=lambda axis: -buffer.strides[axis])
-    return is_contiguous(tuple(buffer.shape[axis] for axis in order), tuple(buffer.strides[axis] for axis in order))
+def _dense(shape: Shape, strides: Shape) -> Shape:
+    """Strides of a tensor without gaps whose dimensions lie in the order of these."""
+    order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
+    packed = contiguous_strides(tuple(shape[axis] for axis in order))
+    return tuple(packed[order.index(axis)] for axis in range(len(shape)))
 
 
 def _run(message: Message, strides: Shape) -> bool:

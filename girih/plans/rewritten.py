@@ -6,7 +6,6 @@ device. A rule that the prover does not prove is not used; one in a plan file is
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,7 +15,7 @@ from girih.graph import Graph, Node
 from girih.graph.graph import references
 from girih.machine import Device, Machine
 from girih.ops import first_description
-from girih.ops.derive.divisions import operations_per_point
+from girih.ops.derive.arithmetic import floating_point_operations
 from girih.ops.derive.kinds import CREATION, VIEW, kind_of
 from girih.rewrite.backtracking import Backtracking
 from girih.rewrite.rewriting import check
@@ -106,7 +105,7 @@ class Prices:
         if description is not None:
             if kind_of(description) in (VIEW, CREATION):
                 return 0.0
-            operations = operations_per_point(description) * math.prod(description.sizes)
+            operations = floating_point_operations(description)
         moved = sum(graph.values[name].bytes for name in (*dict.fromkeys(node.inputs), *node.outputs))
         device = self.device
         return max(operations / device.flops_per_second, moved / device.memory_bytes_per_second) + device.launch_seconds

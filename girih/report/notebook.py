@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
 from girih.ops import first_description
-from girih.ops.derive.divisions import floating_point_operations
+from girih.ops.derive.arithmetic import floating_point_operations
 from girih.report.palette import device_colours
 from girih.report.tables import times_of
 from girih.report.tiles import Tile, axis_divisions, division_words, parameter_values, tile_of

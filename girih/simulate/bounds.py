@@ -27,12 +27,12 @@ from numpy.typing import NDArray
 
 from girih.cost.prices import Prices
 from girih.cost.roofline import Roofline
-from girih.cost.work import operations_of
 from girih.graph import Graph, Node
 from girih.layout import Mesh
 from girih.lower import Program
 from girih.machine import Machine
 from girih.ops import Description
+from girih.ops.derive.arithmetic import operations_per_point
 from girih.ops.derive.divisions import divisible
 from girih.ops.derive.kinds import LOOK_UP, VIEW, kind_of
 from girih.ops.expressions import Affine
@@ -191,7 +191,7 @@ class _Kinds:
             chained.append(bool((amount > 0).all()))
             if kind != LOOK_UP:
                 sizes += amount * item
-        each = 0.0 if kind == LOOK_UP else float(operations_of(description))
+        each = 0.0 if kind == LOOK_UP else operations_per_point(description)
         pieces = parts.prod(axis=1)
         name = description.operator.name
         seconds = self.best(kind, name, extents.prod(axis=1) * each, sizes)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from checking import check_divisions, check_passing, check_reference, make_case, results_of
+from checking import check_divisions, check_passing, check_reference, make_case, results_of, to_torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import SAMPLES
+from torch.utils._pytree import tree_leaves
 
+from girih.kernels.evaluate import call
 from girih.kernels.own import KERNELS
 from girih.ops.catalogue import catalogue
 from girih.ops.core_aten import CORE, VERSION
@@ -22,6 +24,7 @@ from girih.ops.coverage import core_operators, count, coverage, standard, tagged
 from girih.ops.derive.divisions import is_elementwise, is_opaque
 from girih.ops.derive.reference import evaluate
 from girih.ops.language import DescriptionError
+from girih.run.worker.compute import looks_at_operand
 
 UNDESCRIBED = {"aten.native_dropout", "aten.nonzero", "aten.rand", "aten.randn", "aten.randperm"}
 
@@ -52,6 +55,25 @@ def test_description_is_what_pytorch_computes(operator: str) -> None:
             check_passing(case, rng)
 
     check()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_what_shares_memory_is_described_as_a_view() -> None:
+    """Else a result is written over what other steps still read. What as_strided makes, a worker copies."""
+
+    def memory(tensors: list[torch.Tensor]) -> set[int]:
+        return {item.untyped_storage().data_ptr() for item in tensors if item.numel()}
+
+    shares = set()
+    for operator in catalogue():
+        for seed in range(3 if operator.startswith("aten.") else 0):
+            arguments = {key: to_torch(value) for key, value in SAMPLES[operator](np.random.default_rng(seed)).items()}
+            given, made = ([item for item in tree_leaves(tree) if isinstance(item, torch.Tensor)]
+                           for tree in (arguments, call(operator, arguments)))  # fmt: skip
+            if memory(given) & memory(made):
+                shares.add(operator)
+    assert shares - {name for name, item in catalogue().items() if item.view} == {"aten.as_strided"}
+    assert looks_at_operand("aten.as_strided")
 
 
 def test_nearly_all_core_operators_are_described() -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.flop_counter import FlopCounterMode
 
-from girih.ops import TensorType
+from girih.capture import TrainingStep, capture
+from girih.models.networks.sequences.experts import Experts
+from girih.ops import TensorType, descriptions_of
+from girih.ops.derive.arithmetic import floating_point_operations
 from girih.ops.derive.classes import classes
 from girih.ops.derive.divisions import (
     clip,
     clip_box,
     divisible,
     executable,
-    floating_point_operations,
     input_regions,
     is_elementwise,
     is_opaque,
@@ -83,6 +88,33 @@ def test_rows_of_groups_divide_and_each_is_computed_once() -> None:
     assert piece.attributes == {"first": 3, "leading": True}
     first = make_piece(product, {}, *box(product, e=(0, 2)))
     assert (first.regions[2], first.pads[2]) == (((0, 2),), ((1, 0),))
+
+
+def test_look_ups_compute_where_they_find_something() -> None:
+    """However long the table is, and however many sums there are beside each other."""
+    words, numbers = (50, 4), (6,)
+    index = TensorType(numbers, "int64")
+    tensors = {"self": TensorType(words, "float32"), "index": index, "source": TensorType((6, 4), "float32")}
+    add = describe_call("aten.index_add", tensors, {"dim": 0}, TensorType(words, "float32"))
+    assert add is not None
+    assert floating_point_operations(add) == 6 * 4 + 2 * 50 * 4  # each source once; then alpha, and the sum
+    tensors = {"self": TensorType((50,), "float32"), "index": index, "src": TensorType(numbers, "float32")}
+    scatter = describe_call("aten.scatter.src", tensors, {"dim": 0}, TensorType((50,), "float32"))
+    assert scatter is not None
+    assert floating_point_operations(scatter) == 2 * 6
+
+
+def test_a_sparse_mixture_is_about_its_products() -> None:
+    """As PyTorch counts them, which counts nothing else."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Embedding(500, 32), Experts(32, 64, 8), torch.nn.Linear(32, 500))
+    step = TrainingStep(model, lambda output, target: cross_entropy(output.flatten(0, 1), target.flatten()))
+    words = torch.randint(500, (8, 64))
+    with FlopCounterMode(display=False) as counter:
+        step.forward(model, (words, words)).backward()
+    graph = capture(step, (words, words)).graph
+    total = sum(floating_point_operations(item) for node in graph.nodes for item in descriptions_of(graph, node))
+    assert counter.get_total_flops() <= total <= 1.1 * counter.get_total_flops()
 
 
 def test_a_term_beside_a_sum_is_to_be_partial() -> None:

@@ -54,6 +54,20 @@ program(
     images(nn.Conv2d(3, 8, 3), nn.AdaptiveMaxPool2d(1), nn.Conv2d(8, 4, 1), nn.Sigmoid(), features=4),
     IMAGES,
 )
+for size in (1, 2):
+    program(
+        f"channels last, pooled to {size}",  # as Swin's tokens are, and what channels_last makes of images
+        lambda size=size: Forward(
+            lambda m, x: m.head(
+                torch.cat([m.line(m.own(x).transpose(1, 2)), m.image(x.view(4, 3, 3, 8).permute(0, 3, 1, 2))], 1)
+            ),
+            own=nn.Linear(8, 8),
+            line=nn.Sequential(nn.AdaptiveAvgPool1d(size), nn.Flatten()),
+            image=nn.Sequential(nn.AdaptiveAvgPool2d(size), nn.Flatten()),
+            head=nn.Linear(8 * (size + size**2), 3),
+        ),
+        pairs((9, 8), (3,)),
+    )
 program("Bilinear", lambda: Forward(lambda m, x: m.own(x, x), own=nn.Bilinear(8, 8, 3)), ROWS)
 program(
     "Conv3d", images(nn.Conv3d(2, 4, 3, padding=1), nn.MaxPool3d(2), nn.ReLU6(), features=32), pairs((2, 4, 4, 4), (3,))

@@ -98,6 +98,77 @@ def turn(m, x):
 program("rotary positions by complex numbers", lambda: Forward(turn, own=nn.Linear(8, 8)), SEQUENCES)
 
 
+def attend_turned(m, x):
+    """As Meta's Llama has it."""
+    angles = torch.outer(torch.arange(6).double(), 10.0 ** -torch.arange(0, 4, 2).double())
+    turns = torch.polar(torch.ones_like(angles), angles)[:, None, :]
+
+    def turned(part):
+        pairs = torch.view_as_complex(part.reshape(*part.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * turns).flatten(3)
+
+    q, k, v = (own(x).view(BATCH, 6, 2, 4) for own in (m.q, m.k, m.v))
+    q, k, v = (part.transpose(1, 2) for part in (turned(q), turned(k), v))
+    scores = torch.matmul(q, k.transpose(2, 3)) / 2.0 + torch.full((6, 6), float("-inf")).triu(1)
+    return torch.matmul(scores.softmax(-1), v).transpose(1, 2).contiguous().view(BATCH, 6, -1)
+
+
+program(
+    "attention with rotary positions",
+    lambda: Forward(attend_turned, q=nn.Linear(8, 8, False), k=nn.Linear(8, 8, False), v=nn.Linear(8, 8, False)),
+    SEQUENCES,
+)
+
+
+def mix_frequencies(m, x):
+    """A spectral convolution (Fourier neural operators), its weights complex."""
+    found = torch.fft.rfft2(m.lift(x.unsqueeze(-1)).permute(0, 3, 1, 2))
+    mixed = torch.zeros(BATCH, 3, 6, 5, dtype=found.dtype)
+    mixed[:, :, :2, :2] = torch.einsum("bixy,ioxy->boxy", found[:, :, :2, :2], m.weight * (1 - 0.5j))
+    return torch.fft.irfft2(mixed, s=x.shape[-2:]).mean(1)
+
+
+program(
+    "spectral convolution",
+    lambda: Forward(mix_frequencies, lift=nn.Linear(1, 3), weight=torch.view_as_complex(draw(3, 3, 2, 2, 2))),
+    pairs((6, 8), (6, 8)),
+)
+
+
+def convolve_states(m, x):
+    """A diagonal state space (S4D): the kernel is a sum of complex exponentials, the convolution by fft."""
+    a = -m.decay.exp() + 1j * m.turn
+    weight = torch.view_as_complex(m.weight) * (torch.exp(a) - 1.0) / a
+    kernel = 2 * torch.einsum("hn,hnl->hl", weight, torch.exp(a.unsqueeze(-1) * torch.arange(6))).real
+    mixed = torch.fft.rfft(x.transpose(1, 2), n=12) * torch.fft.rfft(kernel, n=12)
+    return m.head(torch.fft.irfft(mixed, n=12)[..., :6].transpose(1, 2))
+
+
+program(
+    "diagonal state space",
+    lambda: Forward(
+        convolve_states, decay=draw(8, 3), turn=draw(8, 3, seed=1), weight=draw(8, 3, 2), head=nn.Linear(8, 8)
+    ),
+    SEQUENCES,
+)
+
+
+def overlap_windows(m, x):
+    """Windows are read where they lie: what is made of them must not be written over them."""
+    windows = m.own(x).unfold(1, 8, 4) * m.window
+    spectrum = torch.stft(m.own(x), 8, 4, window=m.window, return_complex=True).abs()
+    strided = m.own(x).as_strided((4, 8), (16, 2))
+    return m.head(torch.cat([windows.square().flatten(1), spectrum.flatten(1), strided], 1))
+
+
+program(
+    "overlapping windows",
+    lambda: Forward(overlap_windows, own=nn.Linear(8, 16), window=torch.hann_window(8), head=nn.Linear(57, 3)),
+    ROWS,
+    undivided="aten.reflection_pad1d_backward aten.unfold_backward",
+)
+
+
 def last_output(m, x):
     return m.head(m.own(x)[0][:, -1])
 
@@ -181,6 +252,18 @@ for name, options, extra in (
             *extra,
             draw(BATCH, 3, seed=seed + 50),
         ),
+    )
+
+
+for mode in ("sum", "mean"):
+    program(
+        f"EmbeddingBag of one row in each, {mode}",
+        lambda mode=mode: Forward(
+            lambda m, tokens: m.head(m.words(tokens, torch.arange(len(tokens)))),
+            words=nn.EmbeddingBag(11, 8, mode=mode),
+            head=nn.Linear(8, 3),
+        ),
+        lambda seed: (whole(BATCH, high=11, seed=seed), draw(BATCH, 3, seed=seed + 50)),
     )
 
 

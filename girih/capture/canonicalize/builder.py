@@ -99,6 +99,8 @@ class Builder:
 
     def emit_many(self, operator: str, outputs: Sequence[Tensor], arguments: dict[str, Any]) -> tuple[Value, ...]:
         """One node; arguments that equal the schema's defaults, or say only where a tensor lies, are left out."""
+        if any(isinstance(item, complex) for item in arguments.values()):
+            operator, arguments = self._with_complex(operator, outputs[0].dtype, arguments)
         kept = tuple(self._kept(operator, arguments))
         sharable = sum(math.prod(item.shape) for item in outputs) * 8 <= SHARED_BYTES
         if sharable and (operator, kept) in self._shared:
@@ -113,6 +115,26 @@ class Builder:
         if sharable:
             self._shared[operator, kept] = names
         return results
+
+    def _with_complex(self, operator: str, dtype: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """A call with complex numbers, for which a graph has no notation, as one with tensors of them."""
+        if operator == "aten.full":
+            number = self.complex_number(arguments["fill_value"], dtype)
+            return "aten.expand", {"self": number, "size": arguments["size"]}
+        name, _, overload = operator.removeprefix("aten.").partition(".")
+        overload = "Tensor_Tensor" if name == "pow" else overload.replace("Scalar", "Tensor")
+        dtypes = [item.dtype for item in arguments.values() if isinstance(item, Value)]
+        kind = next(item for item in (dtype, *dtypes) if item.startswith("complex"))  # a comparison makes none
+        tensors = {
+            key: self.complex_number(item, kind) if isinstance(item, complex) else item
+            for key, item in arguments.items()
+        }
+        return f"aten.{name}.{overload}", tensors
+
+    def complex_number(self, number: complex, dtype: str) -> Value:
+        half = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}[dtype]
+        real, imag = (self.full((), part, half) for part in (complex(number).real, complex(number).imag))
+        return self.emit("aten.complex", (), dtype, real=real, imag=imag)
 
     @staticmethod
     def _kept(operator: str, arguments: dict[str, Any]) -> Iterable[tuple[str, Argument]]:

@@ -159,6 +159,10 @@ def _constant(builder: Builder, tensor: Any) -> Value:
             f"nor batch enters the program; up to {CONSTANT_ELEMENTS} elements are kept as a constant. "
             "Register it with module.register_buffer, or pass it in the batch"
         )
+    if tensor.is_complex():
+        parts = torch.view_as_real(tensor.detach().resolve_conj())
+        real, imag = (_constant(builder, parts[..., half]) for half in (0, 1))
+        return builder.emit("aten.complex", shape, dtype, real=real, imag=imag)
     flat = tensor.detach().cpu().reshape(-1)
     if tensor.numel() and bool((flat == flat[0]).all()):
         return builder.full(shape, flat[0].item(), dtype)

@@ -21,7 +21,7 @@ def _size(b: Builder, c: NodeCall) -> int | None:
     maker = b.node_of(c["offsets"])
     if maker is None or maker.operator != "aten.arange.start_step" or c.arguments.get("include_last_offset"):
         return None
-    options = dict(maker.arguments)
+    options = {"start": 0, "step": 1, **dict(maker.arguments)}  # a graph leaves out what is an operator's default
     regular = options["start"] == 0 and options["end"] == c["indices"].elements
     return int(options["step"]) if regular else None  # type: ignore[arg-type]
 

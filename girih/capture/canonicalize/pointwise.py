@@ -33,7 +33,9 @@ def grid_sample_backward(b: Builder, c: NodeCall) -> tuple[Value | None, ...]:
 
 def conjugate(b: Builder, c: NodeCall) -> Value:
     """What PyTorch puts off is done here; of real numbers it is nothing."""
-    x: Value = c["self"]
+    x = c["self"]
+    if isinstance(x, complex):  # autograd conjugates the numbers of a product too
+        return b.complex_number(x.conjugate(), c.out.dtype)
     return b.unary("conj_physical", x) if x.dtype.startswith("complex") else x
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from typing import Any
 
-from girih.capture.canonicalize.builder import Builder, NodeCall
+from girih.capture.canonicalize.builder import FLOATS, Builder, NodeCall
 from girih.graph import Value
 
 
@@ -155,16 +155,25 @@ def pad(b: Builder, c: NodeCall) -> Value:
     return b.emit("aten.constant_pad_nd", c.out.shape, c.out.dtype, self=c["self"], **options)
 
 
-def as_strided(b: Builder, c: NodeCall) -> Value:
-    """Only where it is a reshape of a whole tensor: strides say nothing here."""
-    x, shape = c["self"], c.out.shape
-    stride = tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
-    if tuple(c["stride"]) == stride and not c["storage_offset"] and math.prod(shape) == x.elements:
-        return b.reshape(x, shape)
-    raise b.refuse(
-        f"as_strided(size={list(shape)}, stride={list(c['stride'])}) depends on how a tensor lies in memory; "
-        "write it with slices, reshape or unfold"
-    )
+def view_as_complex(b: Builder, c: NodeCall) -> Value:
+    """A view only where a tensor lies so: made of its halves here."""
+    x = c["self"]
+    last = len(x.shape) - 1
+    real, imag = (b.reshape(b.slice(x, last, half, half + 1), c.out.shape) for half in (0, 1))
+    return b.emit("aten.complex", c.out.shape, c.out.dtype, real=real, imag=imag)
+
+
+def view_dtype(b: Builder, c: NodeCall) -> Value:
+    """Pairs of real numbers as complex ones, and back; other dtypes are looked at as they lie."""
+    x, shape, dtype = c["self"], c.out.shape, c.out.dtype
+    if x.dtype == dtype:
+        return x  # type: ignore[no-any-return]
+    if dtype.startswith("complex") and x.dtype in FLOATS:
+        pairs = b.reshape(x, (*shape, 2))
+        return view_as_complex(b, replace(c, arguments={"self": pairs}))
+    if x.dtype.startswith("complex") and dtype in FLOATS:
+        return b.reshape(b.emit("aten.view_as_real", (*x.shape, 2), dtype, self=x), shape)
+    return b.emit(c.operator, shape, dtype, **c.arguments)
 
 
 def diagonal(b: Builder, c: NodeCall) -> Value:
@@ -227,6 +236,7 @@ RULES: dict[str, Any] = {
     "aten.slice_scatter": slice_scatter,
     "aten.select_scatter": select_scatter,
     "aten.constant_pad_nd": pad,
-    "aten.as_strided": as_strided,
     "aten.diagonal_copy": diagonal,
+    "aten.view_as_complex": view_as_complex,
+    "aten.view.dtype": view_dtype,
 }

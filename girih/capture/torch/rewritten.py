@@ -131,7 +131,38 @@ def grouped_product(
     return products if out_dtype is None else products.to(out_dtype)
 
 
+def as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Tensor:
+    """Views of x for one of its memory, which a graph does not know: x in the order of its memory, windows of that for
+    each dimension, the one of the largest stride first, and what is repeated.
+
+    Memory that x does not cover, or covers twice, is refused.
+    """
+    begins = 0 if offset is None else offset - x.storage_offset()
+    order = sorted(range(x.dim()), key=lambda dim: (-x.stride(dim), -x.shape[dim]))
+    flat = x.permute(order)
+    ends = begins + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
+    if not flat.is_contiguous() or begins < 0 or (0 not in size and ends >= x.numel()):
+        raise NotImplementedError(
+            f"as_strided(size={list(size)}, stride={list(stride)}) of a tensor {list(x.shape)} with the strides "
+            f"{list(x.stride())} reads memory that is not its own: write it with slices, reshape or unfold"
+        )
+    if 0 in size:
+        return x.reshape(-1)[:0].reshape(size)
+    dims = sorted((dim for dim in range(len(size)) if size[dim] > 1 and stride[dim]), key=lambda dim: -stride[dim])
+    view = flat.view(-1)[begins : ends + 1]
+    for place, dim in enumerate(dims):
+        window = 1 + sum((size[inner] - 1) * stride[inner] for inner in dims[place + 1 :])
+        apart = stride[dim] == window
+        view = view.unflatten(-1, (size[dim], window)) if apart else view.unfold(-1, window, stride[dim])
+    view = view.squeeze(-1).permute([dims.index(dim) for dim in sorted(dims)])
+    for dim in range(len(size)):
+        if dim not in dims:
+            view = view.unsqueeze(dim)
+    return view.expand(size)
+
+
 OWN: dict[Any, Callable[..., Any]] = {
+    aten.as_strided.default: as_strided,
     aten._ctc_loss.Tensor: ctc_loss,
     aten._ctc_loss_backward.Tensor: ctc_loss_backward,
     aten.diag_embed.default: diag_embed,

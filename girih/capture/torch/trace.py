@@ -321,8 +321,12 @@ class _Capture:
         group = Group(options, rate, rule.begin(options, rate, common))
         for name in names:
             self.recorder.scopes.append(name.rpartition(".")[0])
-            parameter = self.fakes[name].detach()
-            new = rule.update(group, parameter, grads[name].detach(), _Store(self, name, number))
+            parameter, grad, store = self.fakes[name].detach(), grads[name].detach(), _Store(self, name, number)
+            if parameter.is_complex():
+                parts = rule.update(group, torch.view_as_real(parameter), torch.view_as_real(grad), _PartsStore(store))
+                new = torch.view_as_complex(parts)
+            else:
+                new = rule.update(group, parameter, grad, store)
             self._replace("parameter", name, new.to(parameter.dtype))
             self.recorder.scopes.pop()
 
@@ -347,6 +351,21 @@ class _Store:
 
     def write(self, key: str, value: Tensor) -> None:
         self.capture._replace("state", self._path(key), value)
+
+
+@dataclass(frozen=True)
+class _PartsStore:
+    """The state of a complex parameter as torch.optim sees it, which takes the parts for numbers of their own."""
+
+    whole: _Store
+
+    def read(self, key: str, initial: float, like: Tensor) -> Tensor:
+        if initial:
+            raise CaptureError(f"the optimizer's state {key!r} of a complex parameter begins with 0, got {initial}")
+        return torch.view_as_real(self.whole.read(key, initial, torch.view_as_complex(like)))
+
+    def write(self, key: str, value: Tensor) -> None:
+        self.whole.write(key, torch.view_as_complex(value))
 
 
 def _hook(fake: Tensor, parameter: Tensor, path: str) -> None:

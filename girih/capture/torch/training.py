@@ -64,11 +64,6 @@ class TrainingStep:
                         f"{tuple(parameter.shape)}, is not one of the model's: make the optimizer from "
                         f"model.parameters() of the very model that is given"
                     )
-                if parameter.is_complex() and not isinstance(self.optimizer, torch.optim.SGD):
-                    raise CaptureError(
-                        f"{names[id(parameter)]!r} is complex, and {type(self.optimizer).__name__} takes the parts of "
-                        "complex numbers apart: use SGD, or a real parameter and torch.view_as_complex in the model"
-                    )
 
     def groups(self) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
         """The optimizer's groups: (hyperparameters, names of the parameters that need gradients)."""

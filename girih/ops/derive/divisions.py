@@ -1,4 +1,4 @@
-"""What follows from a description alone: how an operator divides, what its pieces read, what it costs.
+"""What follows from a description alone: how an operator divides, and what its pieces read.
 
 Tofu §4.2. An affine index is its own symbolic interval: over index ranges [start, stop) its extremes are taken
 where each coefficient's sign says, so the region that a piece reads is one matrix expression in the bounds of the
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
-from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +19,8 @@ from numpy.typing import NDArray
 from girih.ops.derive.linearity import ZERO, degree, is_floating
 from girih.ops.expressions import (
     Affine,
-    Applied,
-    Choice,
-    Expression,
     OpaqueRead,
     Piecewise,
-    Read,
     Reduce,
     walk,
 )
@@ -264,54 +259,3 @@ def passing_sets(description: Description) -> tuple[frozenset[int], ...]:
     if len(floating) > 3 and not sets and degree(description.body, everything) == 1:
         sets.append(everything)
     return tuple(sets)
-
-
-# ------------------------------------------------------------------------------------------- cost
-
-
-_CHEAP = {"eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not"}
-
-
-@lru_cache(maxsize=16384)
-def operations_per_point(description: Description) -> int:
-    """Arithmetic operations for each point of the index space, reductions counted as one each."""
-    count = 0
-    for expression in walk(description.body):
-        if (isinstance(expression, Applied) and expression.function not in _CHEAP) or isinstance(expression, Reduce):
-            count += 1
-        elif isinstance(expression, OpaqueRead):
-            count += 4
-    return count
-
-
-@lru_cache(maxsize=16384)
-def groups_of(description: Description) -> int:
-    """How many groups there are of which each point is in one: only there something is computed.
-
-    They are chosen by where they end, `ends[e - 1] <= t < ends[e]`; 1 where nothing is.
-    """
-    groups: set[int] = set()
-    for item in walk(description.body):
-        if isinstance(item, Choice) and isinstance(item.condition, Applied) and item.condition.function == "and":
-            begin, end = item.condition.arguments
-            if (variable := _between(begin, end)) is not None:
-                groups.add(variable)
-    return prod(description.sizes[variable] for variable in groups)
-
-
-def _between(begin: Expression, end: Expression) -> int | None:
-    """The index variable e of `ends[e - 1] <= t` and `t < ends[e]`, which is read as `ends[e] > t`."""
-    if not (isinstance(begin, Applied) and isinstance(end, Applied) and (begin.function, end.function) == ("le", "gt")):
-        return None
-    (first, place), (last, again) = begin.arguments, end.arguments
-    if not (isinstance(first, Read) and isinstance(last, Read) and first.tensor == last.tensor and place == again):
-        return None
-    if len(first.index) != 1 or first.index[0] is None or last.index[0] is None:
-        return None
-    return last.index[0].variable if first.index[0] + 1 == last.index[0] else None
-
-
-def floating_point_operations(description: Description) -> int:
-    """Exact for what is written in index notation; an estimate (4 for each output element) for opaque functions, and
-    for groups, whose rows are counted as if all belonged to one."""
-    return operations_per_point(description) * prod(description.sizes) // groups_of(description)

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from girih.graph import Graph
 from girih.partition.search import Search
-from girih.partition.solver.clock import Clock
+from girih.partition.solver.clock import PATIENCE, Clock
 from girih.partition.solver.elimination import Problem, Solution, minimise
 from girih.partition.space.options import SECONDS, TOFU, Rules
 from girih.partition.space.problem import EVERYTHING, Candidates, Objective, build
@@ -23,12 +23,14 @@ SPACE = "every assignment of mesh axes to index variables of every node and to d
 NANOSECONDS = 1e9
 
 
-def solve(problem: Problem, objective: Objective, seconds: float, *, enough: float = 0.0) -> Solution:
+def solve(
+    problem: Problem, objective: Objective, seconds: float, *, enough: float = 0.0, patience: float = PATIENCE
+) -> Solution:
     """The cheapest labels; seconds are solved as nanoseconds, where the solver's tolerance of 1e-6 is nothing."""
     if objective.unit != "seconds":
-        return minimise(problem, seconds=seconds, enough=enough)
+        return minimise(problem, seconds=seconds, enough=enough, patience=patience)
     scaled = replace(problem, tables=tuple(table * NANOSECONDS for table in problem.tables))
-    labelling = minimise(scaled, seconds=seconds, enough=enough)
+    labelling = minimise(scaled, seconds=seconds, enough=enough, patience=patience)
     return replace(labelling, cost=labelling.cost / NANOSECONDS, bound=labelling.bound / NANOSECONDS)
 
 
@@ -60,8 +62,9 @@ def exact(
     """The cheapest strategy among candidates, and its certificate: what most searches narrow.
 
     rules: what may be chosen; by default Tofu's rule for `bytes`, and everything for `seconds`.
-    seconds: the time after which the best strategy so far is returned with its gap; pricing, which has to be done,
-    counts.
+    seconds: of work, after which the best strategy so far is returned with its gap (`Budget`); pricing, which has to be
+    done, does not count. By `time`, where a search has its part of seconds that are given, they are the clock's, and
+    pricing counts.
 
     Raises:
         OutOfTimeError: the objective has a deadline, and tables could not be priced until then.
@@ -70,7 +73,9 @@ def exact(
     chosen = rules if rules is not None else (SECONDS if objective.unit == "seconds" else TOFU)
     problem = build(graph, objective, chosen, candidates)
     built = clock.passed
-    solution = solve(problem.problem, objective, max(seconds - built, 0.0))
+    timed = objective.name == "time"
+    left = max(seconds - built, 0.0) if timed else seconds
+    solution = solve(problem.problem, objective, left, patience=1.0 if timed else PATIENCE)
     statistics: dict[str, float | int | str] = {
         "seconds to price": round(built, 3),
         "seconds to search": round(clock.passed - built, 3),

@@ -43,7 +43,7 @@ class PlanCache:
         if kept is None:
             self.misses += 1
             kept = chosen(graph, objective, wanted)
-            if kept[1].stopped != "time":  # what ran out of time may do better on the next occasion
+            if kept[1].stopped not in ("time", "clock"):  # what ran out of time may do better on the next occasion
                 self._known[key] = kept
                 if len(self._known) > self.most:
                     self._known.popitem(last=False)

@@ -19,7 +19,8 @@ from girih.graph import Graph
 from girih.layout import Mesh, Placement, Placements, Replicated, Sharding, Split, bounds_of
 from girih.machine import Machine
 from girih.ops import Description
-from girih.ops.derive.divisions import exact_box, executable, merged, operations_per_point
+from girih.ops.derive.arithmetic import operations_per_point
+from girih.ops.derive.divisions import exact_box, executable, merged
 from girih.ops.known import several_descriptions
 from girih.partition.search import Search
 from girih.partition.searches.exact import exact

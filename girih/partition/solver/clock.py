@@ -1,9 +1,13 @@
-"""The time of a search, without what is done once on each machine: compiling its loops."""
+"""The time of a search, without what is done once on each machine: compiling its loops; and its work, counted."""
 
 from __future__ import annotations
 
 import sys
 import time
+
+PATIENCE = 10.0
+"""Times the seconds of its budget after which a search ends however little it has done: the machine is that slow, or
+that busy."""
 
 
 class Clock:
@@ -27,6 +31,31 @@ class Clock:
     def worked(self) -> float:
         """Seconds that this thread has computed since, less those: the same however busy the host is."""
         return time.thread_time() - self.working - (_compiled() - self.before)
+
+
+class Budget:
+    """Seconds of work that a search has, counted and not measured, so that what it finds is the same on a busy machine.
+
+    What is done says about how many nanoseconds a core of 2023 takes for it. patience: times the seconds that the clock
+    may show meanwhile.
+    """
+
+    def __init__(self, seconds: float, patience: float = PATIENCE) -> None:
+        self.left = seconds * 1e9
+        self.spent = 0.0
+        self.ends = time.monotonic() + patience * seconds
+
+    def spend(self, nanoseconds: float) -> None:
+        self.spent += nanoseconds
+
+    @property
+    def late(self) -> bool:
+        return self.spent > self.left or time.monotonic() > self.ends
+
+    @property
+    def why(self) -> str:
+        """What has ended it: its work ("time"), or the clock ("clock")."""
+        return "time" if self.spent > self.left else "clock"
 
 
 def _compiled() -> float:

@@ -29,15 +29,18 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import monotonic
 
 import numpy as np
 
 from girih.partition.solver.bounds import Bound
+from girih.partition.solver.clock import PATIENCE, Budget
 from girih.partition.solver.factors import Factors
 from girih.partition.solver.tables import Tables
 
 Observer = Callable[[str, float], None]
+
+COPIED = 5_000.0
+"""Nanoseconds for each variable of a problem that is copied, and looked at again."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class Solution:
     how: str
     """How the bound was found: "elimination", "dual" or "branch and bound"."""
     stopped: str
-    """Why the search stopped: "optimal" or "time"."""
+    """Why the search stopped: "optimal", or what has ended it (`Budget.why`)."""
     statistics: dict[str, float | int | str] = field(default_factory=dict)
 
 
@@ -132,12 +135,13 @@ def minimise(
     upper: np.ndarray | None = None,
     enough: float = 0.0,
     observe: Observer | None = None,
+    patience: float = PATIENCE,
 ) -> Solution:
-    """Labels of least cost. `upper`: labels already known; `table_limit`: entries of the largest table made; `enough`:
-    the gap, as a share of the cost, with which it may stop.
+    """Labels of least cost. `seconds`: of work, and `patience`: as a `Budget` has them; `upper`: labels already known;
+    `table_limit`: entries of the largest table made; `enough`: the gap, as a share of the cost, with which it may stop.
 
     Raises ValueError where no labels avoid all forbidden entries."""
-    search = _Search(problem, table_limit, monotonic() + seconds, observe or (lambda what, value: None), enough)
+    search = _Search(problem, table_limit, Budget(seconds, patience), observe or (lambda what, value: None), enough)
     if upper is not None:
         search.offer(np.asarray(upper, np.int64))
     with _no_collection():
@@ -183,11 +187,11 @@ class _Search:
         self,
         problem: Problem,
         table_limit: int,
-        until: float,
+        budget: Budget,
         observe: Observer,
         enough: float = 0.0,
     ) -> None:
-        self.problem, self.table_limit, self.until, self.observe = problem, table_limit, until, observe
+        self.problem, self.table_limit, self.budget, self.observe = problem, table_limit, budget, observe
         self.enough, self.store = enough, Tables()
         self.cost, self.bound, self.how = math.inf, 0.0, "elimination"
         self.best: np.ndarray | None = None
@@ -199,7 +203,7 @@ class _Search:
         return self.cost - _tolerance(self.cost) / 2
 
     def late(self) -> bool:
-        return monotonic() > self.until
+        return self.budget.late
 
     def offer(self, labels: np.ndarray) -> bool:
         cost = cost_of(self.problem, labels)
@@ -225,11 +229,11 @@ class _Search:
         entries = 2**14
         while True:
             entries = min(entries, self.table_limit)
-            factors.eliminate(entries, entries * 128, self.until)
+            factors.eliminate(entries, entries * 128, self.budget)
             if factors.left and not self.late():
                 largest, work = factors.forecast(min(2**20, self.table_limit))
                 if largest <= min(2**20, self.table_limit) and work <= 2**25:
-                    factors.eliminate(largest, work, self.until)
+                    factors.eliminate(largest, work, self.budget)
             if not factors.left:
                 self.solved(factors, "elimination")
                 break
@@ -237,7 +241,7 @@ class _Search:
             if not self.tighten(factors) or self.closed():
                 break
             if self.late():
-                stopped = "time"
+                stopped = self.budget.why
                 break
             target = min(self.cut, self.bound * (1 + 1e-6) + 1e-6)
             if self.dive(factors, target, 8) == "refuted":
@@ -270,6 +274,7 @@ class _Search:
                 break
             value = bound.sweep(self.cut)
             self.sweeps += 1
+            self.budget.spend(bound.work)
             if value == math.inf:
                 self.raise_bound(self.cost, how)
                 return False
@@ -293,8 +298,9 @@ class _Search:
         for most in (1, 2, 4, 8):
             self.tries += 1
             trial = factors.copy()
+            self.budget.spend(factors.left * COPIED)
             trial.restrict(bound.promising(most))
-            whole = trial.eliminate(2**16, 2**22, self.until, lambda v: trial.current(v, self.best))  # noqa: B023
+            whole = trial.eliminate(2**16, 2**22, self.budget, lambda v: trial.current(v, self.best))  # noqa: B023
             if trial.constant < self.cut:
                 self.offer(trial.labels())
             if not whole or self.late() or self.closed():
@@ -312,9 +318,10 @@ class _Search:
             self.branches += 1
             above, v, label = stack.pop()
             node = above.copy()
+            self.budget.spend(above.left * COPIED)
             if v >= 0:
                 node.fix(v, label)
-            node.eliminate(entries, entries * 64, self.until)
+            node.eliminate(entries, entries * 64, self.budget)
             if not node.left:
                 if node.constant < target and self.offer(node.labels()):
                     return "found"
@@ -322,6 +329,7 @@ class _Search:
             below, alive, before = Bound(node), 0, -1
             while alive != before and below.sweep(target) < target:
                 before, alive = alive, int(np.isfinite(below.rest).sum())
+                self.budget.spend(below.work)
             if not below.value < target:
                 continue
             v = max(node.variables(), key=lambda v: (len(node.around[v]), -v))
@@ -340,15 +348,16 @@ class _Search:
                 break
             if self.late():
                 self.raise_bound(queue[0][0], "branch and bound")
-                return "time"
+                return self.budget.why
             value, _, node = heapq.heappop(queue)
             self.raise_bound(value, "branch and bound")
             v = max(node.variables(), key=lambda v: (len(node.around[v]), -v))
             for label in range(node.sizes[v]):
                 self.branches += 1
                 child = node.copy()
+                self.budget.spend(node.left * COPIED)
                 child.fix(v, label)
-                child.eliminate(self.table_limit, self.table_limit * 64, self.until)
+                child.eliminate(self.table_limit, self.table_limit * 64, self.budget)
                 if not child.left:
                     if child.constant < self.cut:
                         self.offer(child.labels())
@@ -357,6 +366,7 @@ class _Search:
                 for _ in range(8):
                     if below.value < self.cut and not self.late():
                         below.sweep(self.cut)
+                        self.budget.spend(below.work)
                 if below.value < self.cut:
                     if self.branches % 16 == 1:
                         self.try_promising(child, below)
@@ -379,6 +389,7 @@ class _Search:
             "sweeps": self.sweeps,
             "tries": self.tries,
             "branches": self.branches,
+            "seconds of work": round(self.budget.spent / 1e9, 3),
         }
         bound = self.cost if closed else self.bound
         return Solution(self.best, self.cost, bound, self.how, "optimal" if closed else stopped, statistics)

@@ -10,13 +10,16 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
 
 import numpy as np
 
+from girih.partition.solver.clock import Budget
 from girih.partition.solver.tables import Tables
 
 Scope = tuple[int, ...]
+
+VARIABLE, PROJECTION, ADDITION = 40_000.0, 60_000.0, 1.0
+"""Nanoseconds of dropping a variable whose projection is known, of one that is not, and of each addition in it."""
 
 
 class Factors:
@@ -130,7 +133,7 @@ class Factors:
         self,
         entries: int,
         work: float = math.inf,
-        until: float = math.inf,
+        budget: Budget | None = None,
         hold: Callable[[int], int] | None = None,
     ) -> bool:
         """Drops variables while a result has at most `entries` and costs at most `work` additions.
@@ -138,6 +141,7 @@ class Factors:
         With `hold` nothing is left: where all that remains is too large, variables with the most neighbours are
         fixed at the labels that it gives, one after the other. False where some were."""
         sizes, near, depth = self.sizes, self.near, self.depth
+        budget = budget or Budget(math.inf)
 
         def price(v: int) -> int:
             return math.prod([sizes[x] for x in near[v]]) if sizes[v] > 1 else 0
@@ -149,7 +153,7 @@ class Factors:
             known, deep, v = heapq.heappop(heap)
             if not sizes[v]:
                 continue
-            size = price(v)
+            size, width = price(v), sizes[v]
             if size > known or depth[v] > deep:
                 heapq.heappush(heap, (size, depth[v], v))
                 continue
@@ -168,11 +172,13 @@ class Factors:
                 around = near[v]
                 self.fix(v, hold(v))
             else:
-                if monotonic() > until:
+                if budget.late:
                     if hold is None:
                         break
                     entries = min(entries, 256)  # what is left is held, so that it ends
+                known = self.store.operations
                 self.drop(v)
+                budget.spend(VARIABLE + (PROJECTION + size * width * ADDITION if self.store.operations > known else 0))
             for x in around:
                 heapq.heappush(heap, (price(x), depth[x], x))
         return busiest is None

@@ -1,7 +1,8 @@
 """A hard cap on memory: the front of cost against peak memory, and the cheapest strategy on it that meets the cap.
 
 Two ways, one after the other, neither of which knows the cap, so that a larger cap never gives a dearer strategy nor a
-refusal where a smaller one gives a strategy (as long as neither the clock nor the solver's time ends the second way):
+refusal where a smaller one gives a strategy. Both end by counts of work, which are the same on a busy machine; only
+after ten times its seconds the clock ends the second one, and the certificate says so:
 
 1. All strategies in the order of their cost (`in_order.py`), without those that surely hold no less than the leanest
    that was seen. Each is measured: lowering knows its peak exactly. What is leaner than all that are cheaper is on the
@@ -22,16 +23,17 @@ Where nothing fits, prices alone (costs left out, Σ λ = 1) bound the peak of e
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
 from girih.partition.searches.exact import solve
-from girih.partition.solver.elimination import cost_of, restricted
+from girih.partition.solver.clock import Budget
+from girih.partition.solver.elimination import Problem, Solution, cost_of, restricted
 from girih.partition.solver.held import Exchanged, HeldTables, Moment, moments_of
 from girih.partition.solver.in_order import InOrder
 from girih.partition.space.options import SECONDS, TOFU
@@ -42,6 +44,8 @@ SPACE = "strategies under a memory cap"
 TILTS = (0.4, -0.4)
 ENOUGH = 1e-3
 """The gap with which a priced problem counts as solved."""
+MEASURED = 200_000.0
+"""Nanoseconds for each operator of a strategy that is measured."""
 DIVISIONS = 5
 """Points of the front that a refusal gives, for who goes on from them."""
 
@@ -77,6 +81,8 @@ class Effort:
     steps: of the search in the order of costs; measured: operators of the strategies that it may measure; small:
     variables of the largest problem that it is tried on. least: rounds of prices towards the least peak; coarse, fine:
     caps on the ladder among all labels, and among those that were chosen, as often as `again`; rounds: of each cap.
+    dense: variables of the largest problem on which there are several times as many caps, and `lowered` goes on from
+    what they find, so many times at most.
     """
 
     steps: int = 20_000
@@ -87,6 +93,8 @@ class Effort:
     fine: int = 10
     again: int = 1
     rounds: int = 3
+    dense: int = 120
+    lowered: int = 400
 
 
 @dataclass(frozen=True)
@@ -148,13 +156,17 @@ class Front:
         fits = [point for point in self.points if point.measured.peak <= cap]
         return min(fits, key=lambda point: (point.cost, not point.proved, point.measured.peak), default=None)
 
-    def some(self, count: int) -> list[Point]:
-        """At most so many points that are leaner than all that cost less, the ends among them, the others about evenly
-        between the two peaks."""
+    def lean(self) -> list[Point]:
+        """The points that are leaner than all that cost less, from the cheapest."""
         lean: list[Point] = []
         for point in sorted(self.points, key=lambda point: (point.cost, point.measured.peak)):
             if not lean or point.measured.peak < lean[-1].measured.peak:
                 lean.append(point)
+        return lean
+
+    def some(self, count: int) -> list[Point]:
+        """At most so many of the lean points, the ends among them, the others about evenly between the two peaks."""
+        lean = self.lean()
         most, least = lean[0].measured.peak, lean[-1].measured.peak
         aims = np.linspace(most, least, min(count, len(lean)))
         nearest = {min(range(len(lean)), key=lambda at: abs(lean[at].measured.peak - aim)) for aim in aims}
@@ -183,8 +195,8 @@ def memory_constrained(
 ) -> SearchResult:
     """The cheapest strategy found whose measured peak is at most `cap` bytes, with a bound for that cap.
 
-    first: what the search without a cap has found. seconds: after which no further level of the ladder is begun; what
-    is found then may depend on the clock.
+    first: what the search without a cap has found. seconds: of work (`Budget`), after which no further level of the
+    ladder is begun.
 
     Raises:
         CannotFitError: with the least peak that was found, and the least that any strategy can have.
@@ -205,7 +217,6 @@ def front_of(
     seconds: float = 60.0,
 ) -> Front:
     """The front of cost against peak memory, as far as it is found; see `memory_constrained`."""
-    until = time.monotonic() + seconds
     rules = SECONDS if objective.unit == "seconds" else TOFU
     front = Front(HeldTables(build(graph, objective, rules), exchanged), objective, measure)
     begin = None if first is None else front.space.plain.labels(first.strategy)
@@ -213,8 +224,12 @@ def front_of(
         front.take(begin)
         front.lines.append(Line(first.certificate.bound, 0.0))
     in_order(front, effort)
-    if not front.whole:
-        ladder(front, effort, until)
+    if front.whole:
+        return front
+    small = len(front.space.plain.problem.domains) <= effort.dense
+    ladder(front, replace(effort, coarse=3 * effort.coarse, fine=2 * effort.fine) if small else effort, seconds)
+    if small:
+        lowered(front, effort)
     return front
 
 
@@ -223,20 +238,56 @@ def in_order(front: Front, effort: Effort) -> None:
     if len(front.space.plain.problem.domains) > effort.small:
         return
     search = InOrder(front.space, steps=effort.steps)
-    left = effort.measured // max(len(front.space.plain.graph.nodes), 1)
-    for cost, labels in search:
+    for cost, point in drawn(front, search, effort):
         front.reached = cost
-        if left == 0:
-            return
-        left -= 1
-        point = front.take(labels)
-        if point.measured.peak <= search.most_bytes:
-            front.take(labels, proved=True)
+        if point is not None and point.measured.peak <= search.most_bytes:
+            front.take(point.labels, proved=True)
             search.most_bytes = point.measured.peak - 1
     front.reached = max(front.reached, search.reached)
     front.whole = search.done
     if front.whole:
         front.floor = front.least().measured.peak
+
+
+def lowered(front: Front, effort: Effort) -> None:
+    """What prices leave out, since they find the corners of a front that is not convex: of each point that is leaner
+    than all that cost less, the cheapest strategies in which one tensor that is held when it peaks is smaller there,
+    first whatever the others are, then with none of them larger; and the same of these."""
+    problem, space = front.space.plain.problem, front.space
+    whole = [np.arange(size) for size in problem.domains]
+    left, done = effort.lowered, set[bytes]()
+    while left > 0 and (some := [point for point in front.lean() if point.labels.tobytes() not in done]):
+        for point in some:
+            done.add(point.labels.tobytes())
+            moments = moments_of(space.plain.graph, point.measured.at)
+            peak = max(moments, key=lambda moment: space.bytes(moment, point.labels, True))
+            held = space.terms(peak).single
+            bytes_now = {variable: table[point.labels[variable]] for variable, table in held.items()}
+            kept = list(whole)
+            for variable, table in held.items():
+                kept[variable] = np.flatnonzero(table <= bytes_now[variable])
+            for others, (variable, table) in product((whole, kept), held.items()):
+                smaller = np.flatnonzero(table < bytes_now[variable])
+                if len(smaller) == 0 or left <= 0:
+                    continue
+                left -= 1
+                among = [*others[:variable], smaller, *others[variable + 1 :]]
+                try:
+                    solution = solve(restricted(problem, among), front.objective, 1.0, enough=ENOUGH)
+                except ValueError:  # no strategy has such a tensor there
+                    continue
+                front.take(np.asarray([labels[label] for labels, label in zip(among, solution.labels, strict=True)]))
+
+
+def drawn(front: Front, search: InOrder, effort: Effort) -> Iterator[tuple[float, Point | None]]:
+    """(cost, point) of the strategies that a search gives, and None behind the last that may be measured."""
+    left = effort.measured // max(len(front.space.plain.graph.nodes), 1)
+    for cost, labels in search:
+        if left == 0:
+            yield cost, None
+            return
+        left -= 1
+        yield cost, front.take(labels)
 
 
 def answer(front: Front, cap: int, seconds: float = 60.0) -> SearchResult:
@@ -273,10 +324,10 @@ def _result(front: Front, point: Point, cap: int) -> SearchResult:
 # ------------------------------------------------------------------------------------------------ prices
 
 
-def ladder(front: Front, effort: Effort, until: float) -> None:
+def ladder(front: Front, effort: Effort, seconds: float) -> None:
     """Points for caps between the free peak and the least one: few among all labels, then many among the labels that
     these have chosen, which takes a tenth of the time."""
-    prices = Prices(front, until)
+    prices = Prices(front, seconds)
     free = prices.solve({}) if not front.points else front.points[0]
     prices.watch(free)
     prices.towards_least(effort.least)
@@ -301,8 +352,8 @@ class Prices:
     """Rounds of prices on a front. active: moments at which some strategy has peaked, with the bytes that were
     measured there beyond those that are surely held."""
 
-    def __init__(self, front: Front, until: float) -> None:
-        self.front, self.until = front, until
+    def __init__(self, front: Front, seconds: float) -> None:
+        self.front, self.budget = front, Budget(seconds)
         self.active: dict[Moment, float] = {}
         self.prices: dict[Moment, float] = {}
         self.kept: list[NDArray[np.int64]] | None = None
@@ -310,23 +361,33 @@ class Prices:
 
     @property
     def late(self) -> bool:
-        return time.monotonic() > self.until
+        return self.budget.late
 
     def solve(self, prices: Mapping[Moment, float], likely: bool = True, tilt: float = 0.0) -> Point:
         """The optimum under prices, measured. Where the bytes that are priced surely are held its line is kept."""
         front = self.front
-        left = max(self.until - time.monotonic(), 1.0)
+        measured = len(front.seen)
         problem = front.space.priced(prices, likely=likely, tilt=tilt)
         if self.kept is not None:
             problem = restricted(problem, self.kept)
-        solution = solve(problem, front.objective, left, enough=ENOUGH)
+        solution = self.solved(problem, front.objective, ENOUGH)
         front.solved += 1
         self.line = Line(solution.bound, sum(prices.values()))
         if not likely and self.kept is None:
             front.lines.append(self.line)
-        if self.kept is None:
-            return front.take(solution.labels)
-        return front.take(np.asarray([kept[label] for kept, label in zip(self.kept, solution.labels, strict=True)]))
+        labels = solution.labels
+        if self.kept is not None:
+            labels = np.asarray([kept[label] for kept, label in zip(self.kept, labels, strict=True)])
+        point = front.take(labels)
+        self.budget.spend((len(front.seen) - measured) * len(front.space.plain.graph.nodes) * MEASURED)
+        return point
+
+    def solved(self, problem: Problem, objective: Objective, enough: float = 0.0) -> Solution:
+        """The optimum, in what is left of the budget, and a second at least."""
+        left = max(self.budget.left - self.budget.spent, 1e9) / 1e9
+        solution = solve(problem, objective, left, enough=enough)
+        self.budget.spend(float(solution.statistics["seconds of work"]) * 1e9)
+        return solution
 
     def keep_chosen(self) -> None:
         """From now on only labels that some point near the front has."""
@@ -398,8 +459,7 @@ def per_byte(front: Front) -> float:
 
 def least_peak(front: Front, seconds: float, rounds: int = 8) -> int:
     """No strategy has a lower peak: the dual of the least of the largest of the active moments' bytes."""
-    until = time.monotonic() + seconds
-    prices = Prices(front, until)
+    prices = Prices(front, seconds)
     weights: dict[Moment, float] = {}
     floor = 0.0
     for point in sorted(front.points, key=lambda point: point.measured.peak)[:8]:
@@ -407,7 +467,7 @@ def least_peak(front: Front, seconds: float, rounds: int = 8) -> int:
     for _ in range(rounds):
         total = sum(weights.values())
         shares = {moment: weight / total for moment, weight in weights.items()}
-        solution = solve(front.space.priced(shares, costs=False), replace(front.objective, name="bytes"), seconds)
+        solution = prices.solved(front.space.priced(shares, costs=False), replace(front.objective, name="bytes"))
         floor = max(floor, solution.bound)
         held = {moment: front.space.bytes(moment, solution.labels) for moment in weights}
         most = max(held.values(), default=1.0)

@@ -28,7 +28,7 @@ import numpy as np
 from girih.graph import Graph
 from girih.layout import PARTIAL, REPLICATE, Layout, Mesh, Sharding, kind_of, sharding_of
 from girih.ops import description_of
-from girih.ops.derive.divisions import operations_per_point
+from girih.ops.derive.arithmetic import floating_point_operations
 from girih.partition.searches.exact import NANOSECONDS
 from girih.partition.solver.elimination import Problem, minimise
 from girih.partition.space.layers import graph_makers, layers_of
@@ -252,7 +252,7 @@ class _Completer:
             described = description_of(self.graph, self.graph.nodes[node])
             if described is None or described.operator.view:
                 return 0.0
-            return float(prod(described.sizes)) * operations_per_point(described)
+            return float(floating_point_operations(described))
 
         forward = [node for node in nodes if self.graph.nodes[node].phase == "forward"] or list(nodes)
         return max(forward, key=work)

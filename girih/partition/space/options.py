@@ -22,14 +22,13 @@ from girih.graph import Value
 from girih.layout import PARTIAL, REPLICATE, Layout, Mesh, Placements, Sharding, among, bounds, kind_of, taking_part
 from girih.layout.mesh import Shares
 from girih.ops import Description
+from girih.ops.derive.arithmetic import operations_per_point
 from girih.ops.derive.divisions import (
     clipped_regions,
     divisible,
     exact_box,
     executable,
-    groups_of,
     merged,
-    operations_per_point,
     passing_sets,
     placed_regions,
     spans_of,
@@ -76,7 +75,7 @@ class NodeOptions:
     makes: tuple[Placements, ...]
     points: NDArray[np.float64]
     bytes: NDArray[np.float64]
-    operations: int
+    operations: float
     reducer: str | None
 
 
@@ -317,7 +316,7 @@ def placed(
     if absent is not None:
         places[absent] = 0
     traffic += (places[..., 1] - places[..., 0]).prod(axis=-1) * item_bytes[-1]
-    points = (stops - starts).prod(axis=-1).max(axis=1) / groups_of(description)
+    points = (stops - starts).prod(axis=-1).max(axis=1).astype(np.float64)
     return NodeOptions(
         codes,
         tuple(needs),

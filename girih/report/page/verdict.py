@@ -143,7 +143,11 @@ def figures(plan: Plan, timeline: Timeline, measured: Timeline | None = None) ->
     received = int(plan.bytes_received.sum())
     most = int(plan.bytes_received.max(initial=0))
     gap = format_gap(plan.gap).removesuffix(" (proved)")
-    ended = {"optimal": "at most; the search is complete", "time": "at most; the time was up"}
+    ended = {
+        "optimal": "at most; the search is complete",
+        "time": "at most; the time was up",
+        "clock": "at most; stopped by the clock, on a machine that is slow or busy",
+    }
     how = "proved" if plan.gap == 0 else ended.get(plan.certificate.stopped, plan.certificate.stopped)
     machine = plan.machine
     step = "measured" if timeline.measured else "predicted"

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.nn.functional import pad
+from torch.utils._pytree import tree_map
 
 from girih.graph import Node, Ref
 from girih.kernels.evaluate import resolve
@@ -20,6 +21,7 @@ from girih.kernels.products import PRODUCTS
 from girih.layout import bounds_of
 from girih.lower import ComputeStep, Program
 from girih.ops import descriptions_of
+from girih.ops.catalogue import catalogue
 from girih.ops.derive.pieces import PieceCall, make_piece
 from girih.run.tiles.spill import Streamed
 from girih.run.worker.parts import Cuts, held_box, relative, shape_of
@@ -152,6 +154,9 @@ def compile_compute(
     else:
         operator, named = piece.operator, piece.arguments(holes)
     function, arguments, options = bind(operator, named, device)
+    described = catalogue().get(operator)
+    if looks_at_operand(operator) and not (described is not None and described.view):
+        function = _apart(function)
     over = None
     if taken is not None:
         function, keyword = over_operand(operator, taken)
@@ -210,6 +215,24 @@ def _with_holes(node: Node) -> dict[str, Any]:
         return tuple(map(fill, argument)) if isinstance(argument, tuple) else argument
 
     return {name: fill(argument) for name, argument in node.arguments}
+
+
+@cache
+def looks_at_operand(operator: str) -> bool:
+    """Is what one of PyTorch's operators makes a view of what it reads?"""
+    function = resolve(operator)
+    returns = getattr(getattr(function, "_schema", None), "returns", ())
+    return any(item.alias_info is not None for item in returns)
+
+
+def _apart(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with results in memory of their own, as the accounts have it of all that is not described as a view:
+    what is written over them must not change what they were made of."""
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        return tree_map(torch.clone, function(*arguments, **options))
+
+    return call
 
 
 def kernel_of(operator: str, device: Any) -> Callable[..., Any]:

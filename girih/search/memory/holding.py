@@ -81,6 +81,8 @@ FACTORS = (2.0, 2**0.5)
 
 SMALL, FEW = 12, 4
 """Steps, and tensors of state, of programs for which the least that has to be copied is found exactly."""
+SHORT = 512
+"""Steps of programs for which the order of the least peak is tried, too."""
 ROOMS = 5
 """Smaller rooms that are tried where addresses need more than the limit."""
 
@@ -275,6 +277,15 @@ class _Ways:
         if self.moving and len(lives.steps) <= SMALL and len(lives.state) <= FEW:
             self.exactly(order, lives)
         self.bound = bound.result().seconds
+        if self.best is not None and (own := self.order_in(self.best[1])) != self.order_in(self.plan.held(order)):
+            computing = seconds_of(ticks(self.seconds(own, computing=True)))
+            self.bound = memory_bound(self.lifetimes_in(own), limit, computing, host, recompute=again).seconds
+
+    def order_in(self, plan: Plan) -> Sequence:
+        """The order of a plan's steps, each as it comes first: the bound is of all ways in one order."""
+        captured = tuple(range(len(self.plan.lifetimes.steps)))
+        order = tuple(dict.fromkeys(plan.sequence or captured))
+        return None if order == captured else order
 
     def exactly(self, order: Sequence, lives: Lifetimes) -> None:
         """Judge the residency that copies least, which is found exactly where steps are few."""
@@ -331,9 +342,9 @@ class _Ways:
         if sequence is not None:
             self.judge(whole(sequence))
 
-    def named_order(self) -> tuple[int, ...]:
+    def named_order(self, name: str) -> tuple[int, ...]:
         graph = step_graph(self.plan.lifetimes)
-        return tuple(order_of(self.named).order(graph).tolist())
+        return tuple(order_of(name).order(graph).tolist())
 
     def ordered(self, clock: Clock, again: bool) -> tuple[Sequence, float]:
         """The order with which steps are fastest, and the part of the limit (`PARTS`) for it. again: also with what one
@@ -349,7 +360,7 @@ class _Ways:
             return known[order][0]
 
         if self.named != "auto":
-            named = self.named_order()
+            named = self.named_order(self.named)
             measure(named)
             return named, known[named][1]
         measure(None)
@@ -359,6 +370,8 @@ class _Ways:
                 break
             if sequence not in known and abs(measure(sequence) - early) <= ALIKE * early and len(known) == 3:
                 break
+        if len(self.plan.lifetimes.steps) <= SHORT:
+            measure(self.named_order("least"))
         best = min(known, key=known.__getitem__)
         return best, known[best][1]
 
@@ -538,15 +551,20 @@ class _Ways:
             )
         if self.refused is not None and self.refused[1].needed == self.smallest:
             return _refusal(*self.refused)
+        again = "results are computed again"
         if self.moving:
             how, advice = "tensors are moved out", "or make the batch smaller"
         elif plan.machine.host is None:
-            how, advice = "is computed again", "make the batch smaller, or give the machine's file a `host` to move to"
+            how, advice = (
+                "results are computed again",
+                "make the batch smaller, or give the machine's file a `host` to move to",
+            )
         else:
-            how, advice = "is computed again", "make the batch smaller, or allow movements (hold auto)"
+            how, advice = again, "make the batch smaller, or allow movements (hold auto)"
         return (
-            f"{format_bytes(limit)} for each device cannot be met: whatever {how}, the plan needs "
-            f"{format_bytes(self.smallest)} ({int(self.smallest)} bytes). Raise the limit, use more devices, {advice}"
+            f"no way was found to keep {format_bytes(limit)} for each device, though one may exist: where {how}, the "
+            f"leanest that was tried needs {format_bytes(self.smallest)} ({int(self.smallest)} bytes). Raise the "
+            f"limit, use more devices, {advice}"
         )
 
 
@@ -557,7 +575,9 @@ def _refusal(plan: Plan, error: TooSmallError) -> str:
     touched.sort(key=lambda item: -item.bytes)
     tensors = ", ".join(f"{item.name} ({format_bytes(item.bytes)})" for item in touched[:4])
     extra = int(lives.extra[error.step])
-    scratch = f" and {format_bytes(extra)} of scratch memory" if extra else ""
+    scratch = f" and {format_bytes(extra)} of scratch memory" if extra > 0 else ""
+    if extra < 0:
+        scratch = f" ({format_bytes(-extra)} of which count once, since the result is written over what it is made of)"
     node, during = "the batch" if error.step < 0 else "the end of the step", ""
     if 0 <= error.step < len(lives.steps):
         step = lives.steps[error.step]

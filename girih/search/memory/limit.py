@@ -78,7 +78,7 @@ def fit(
         return memory_constrained(graph, objective, limit, measure, exchanged, first=result, seconds=search.seconds)
     except CannotFitError as error:
         needs = _needs(error.smallest, error.bound, limit)
-        told = _refusal(trial(error.best.strategy), f"{objective.machine}", limit, needs)
+        told = _refusal(trial(error.best.strategy), f"{objective.machine}", limit, needs, proved=error.bound > limit)
         raise NothingFitsError(told, error.divisions) from error
 
 
@@ -121,16 +121,18 @@ def _needs(smallest: int, bound: int, limit: int) -> str:
         return f"it needs {known}, which is proved to be the smallest limit that can be met,"
     if bound > limit:
         return f"it needs at least {bound} bytes, which is proved; the smallest limit found that is met is {known},"
-    return (
-        f"no plan was found, and none needs less than {bound} bytes; the smallest limit found that is met is {known},"
-    )
+    return f"none needs less than {bound} bytes, which is proved; the smallest limit found that is met is {known},"
 
 
-def _refusal(tried: Plan, what: str, limit: int, needs: str) -> str:
+def _refusal(tried: Plan, what: str, limit: int, needs: str, proved: bool = True) -> str:
+    """proved: that nothing fits; else only that nothing was found that does."""
     worst = max(tried.memory_by_device, key=lambda use: use.peak)
     tensors = ", ".join(f"{buffer} {format_bytes(size)}" for buffer, size in worst.largest[:5])
     during = "before the first operator" if worst.at < 0 else f"during {tried.graph.nodes[worst.at].name}"
+    fails = f"{what} does not fit {format_bytes(limit)} for each device"
+    if not proved:
+        fails = f"no division of {what} was found that fits {format_bytes(limit)} for each device, though one may exist"
     return (
-        f"{what} does not fit {format_bytes(limit)} for each device: {needs} with its peak {during}; "
+        f"{fails}: {needs} with its peak {during}; "
         f"largest there: {tensors}. Raise the limit, use more devices, or make the batch smaller"
     )

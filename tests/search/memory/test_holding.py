@@ -169,7 +169,7 @@ def test_what_is_dropped_is_computed_again(tmp_path: Path) -> None:
             losses.append([run.step(*batch) for _ in range(3)])
             assert run.run.peak_bytes(*run._inputs(batch, None)) == [run.plan.peak]
     assert losses[0] == losses[1]
-    with pytest.raises(girih.PlanError, match=r"whatever is computed again, the plan needs .* or allow movements"):
+    with pytest.raises(girih.PlanError, match=r"where results are computed again, the leanest .* or allow movements"):
         girih.plan(training, batch, machine="local:1", memory=free.peak // 5, hold="recompute", compare=())
 
 

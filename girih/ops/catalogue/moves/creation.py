@@ -67,6 +67,8 @@ def scalar_tensor(s):
 def arange_piece(attributes, piece):
     """From where the piece begins, to half a step before the first element that is not its own."""
     start, step = attributes.get("start", 0), attributes.get("step", 1)
+    if "int" in piece.dtype:  # PyTorch makes whole numbers of all three first
+        start, step = int(start), int(step)
     low, high = piece.output[0]
     if all(isinstance(value, int) for value in (start, step)):
         end = start + step * high

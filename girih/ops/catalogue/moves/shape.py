@@ -108,7 +108,7 @@ def first_part(attributes: Attributes, piece: Piece) -> tuple[str, Attributes]:
     return "aten.slice.Tensor", {"dim": attributes["dim"], "start": 0, "end": stop - start}
 
 
-@operator("aten.split_with_sizes", "aten.split.Tensor", piece=first_part, result=0)
+@operator("aten.split_with_sizes", "aten.split.Tensor", piece=first_part, result=0, view=True)
 def split(x, dim=0):
     return lambda *i: x[i]  # the first part; canonical graphs have slices in its place
 
@@ -125,7 +125,7 @@ def diagonal(x, offset=0, dim1=0, dim2=1):
     return meaning
 
 
-@operator("aten.unfold", piece=lambda attributes, piece: {**attributes, "size": piece.output_shape[-1]})
+@operator("aten.unfold", piece=lambda attributes, piece: {**attributes, "size": piece.output_shape[-1]}, view=True)
 def unfold(x, dimension, size, step):
     dimension %= max(x.rank, 1)
     return lambda *i: x[replaced(i[:-1], dimension, i[dimension] * step + i[-1])]

@@ -1,0 +1,78 @@
+"""How much arithmetic an operator is: what its index notation says, where something is computed."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+
+from girih.ops.derive.kinds import LOOK_UP, hit_of, kind_of
+from girih.ops.expressions import Applied, Choice, Expression, OpaqueRead, Read, Reduce, children, walk
+from girih.ops.operator import Description
+
+_CHEAP = {"eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not"}
+_OPAQUE = 4
+
+
+@lru_cache(maxsize=16384)
+def floating_point_operations(description: Description) -> int:
+    """Of the whole operator: one for each function and each element that is reduced, at every point of the index
+    variables around it. An estimate for opaque functions (4 for each output element), and where rows belong to groups
+    or numbers are looked up in a table: a kernel goes to the one place where something is found, and computes there.
+    """
+    outputs = frozenset(range(description.outputs))
+    chosen = _groups(description) | compared_of(description)
+    total = 0
+    around: list[tuple[Expression, frozenset[int]]] = [(description.body, outputs)]
+    while around:
+        item, variables = around.pop()
+        if isinstance(item, Reduce):
+            variables |= frozenset(item.variables)
+        each = _OPAQUE if isinstance(item, OpaqueRead) else _is_arithmetic(item)
+        if each:
+            points = variables if variables == outputs else variables - chosen
+            total += each * prod(description.sizes[variable] for variable in points)
+        around.extend((child, variables) for child in children(item))
+    return total
+
+
+@lru_cache(maxsize=16384)
+def operations_per_point(description: Description) -> float:
+    """Of the whole operator, spread over its index space: a piece has its points' share."""
+    return floating_point_operations(description) / max(prod(description.sizes), 1)
+
+
+def _is_arithmetic(item: Expression) -> bool:
+    return isinstance(item, Reduce) or (isinstance(item, Applied) and item.function not in _CHEAP)
+
+
+@lru_cache(maxsize=16384)
+def compared_of(description: Description) -> frozenset[int]:
+    """The index variables of a look-up that are compared with numbers in a tensor."""
+    if kind_of(description) != LOOK_UP:
+        return frozenset()
+    hits = (hit_of(item, description) for item in walk(description.body))
+    return frozenset(variable for hit in hits if hit is not None for variable, _ in hit[1].terms)
+
+
+def _groups(description: Description) -> frozenset[int]:
+    """The index variables that number groups, of which each point is in one: they are chosen by where they end,
+    `ends[e - 1] <= t < ends[e]`."""
+    groups: set[int] = set()
+    for item in walk(description.body):
+        if isinstance(item, Choice) and isinstance(item.condition, Applied) and item.condition.function == "and":
+            begin, end = item.condition.arguments
+            if (variable := _between(begin, end)) is not None:
+                groups.add(variable)
+    return frozenset(groups)
+
+
+def _between(begin: Expression, end: Expression) -> int | None:
+    """The index variable e of `ends[e - 1] <= t` and `t < ends[e]`, which is read as `ends[e] > t`."""
+    if not (isinstance(begin, Applied) and isinstance(end, Applied) and (begin.function, end.function) == ("le", "gt")):
+        return None
+    (first, place), (last, again) = begin.arguments, end.arguments
+    if not (isinstance(first, Read) and isinstance(last, Read) and first.tensor == last.tensor and place == again):
+        return None
+    if len(first.index) != 1 or first.index[0] is None or last.index[0] is None:
+        return None
+    return last.index[0].variable if first.index[0] + 1 == last.index[0] else None
