@@ -16,20 +16,25 @@ from girih.cli.programs import program
 
 @pytest.fixture(scope="session")
 def small() -> Plan:
-    return replace(plan_graph(perceptron(), machine=machine_of((2, 2)), compare=("single", "data")), model="perceptron")
+    return replace(
+        plan_graph(perceptron(), machine=machine_of((2, 2)), compare=("single", "data"), objective="bytes"),
+        model="perceptron",
+    )
 
 
 @pytest.fixture(scope="session")
 def gpt() -> Plan:
     made = program("gpt-tiny", None, "momentum")
-    return replace(girih.plan(made.step, made.batch, machine="local:4"), model=made.name)
+    return replace(girih.plan(made.step, made.batch, machine="local:4", objective="bytes"), model=made.name)
 
 
 @pytest.fixture(scope="session")
 def capped() -> Plan:
     """LeNet on one device that is too small: tensors go out and come back."""
     named = program("lenet-tiny", 16, "momentum")
-    plan = girih.plan(named.step, named.batch, machine="local:1", memory="1.185MB", compare=(), hold="swap")
+    plan = girih.plan(
+        named.step, named.batch, machine="local:1", memory="1.185MB", compare=(), hold="swap", objective="bytes"
+    )
     return replace(plan, model=named.name)
 
 

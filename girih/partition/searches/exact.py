@@ -55,13 +55,14 @@ def exact(
     rules: Rules | None = None,
     candidates: Candidates = EVERYTHING,
     seconds: float = 60.0,
+    enough: float = 0.0,
     space: str = SPACE,
 ) -> SearchResult:
     """The cheapest strategy among candidates, and its certificate: what most searches narrow.
 
     rules: what may be chosen; by default Tofu's rule for `bytes`, and everything for `seconds`.
     seconds: the time after which the best strategy so far is returned with its gap; pricing, which has to be done,
-    counts.
+    counts. enough: the gap, as a share of the cost, with which it may end.
 
     Raises:
         OutOfTimeError: the objective has a deadline, and tables could not be priced until then.
@@ -70,7 +71,7 @@ def exact(
     chosen = rules if rules is not None else (SECONDS if objective.unit == "seconds" else TOFU)
     problem = build(graph, objective, chosen, candidates)
     built = clock.passed
-    solution = solve(problem.problem, objective, max(seconds - built, 0.0))
+    solution = solve(problem.problem, objective, max(seconds - built, 0.0), enough=enough)
     statistics: dict[str, float | int | str] = {
         "seconds to price": round(built, 3),
         "seconds to search": round(clock.passed - built, 3),
