@@ -72,7 +72,9 @@ def measure_time(options: argparse.Namespace, seconds: float, floor: float) -> R
         forget()
         count = machine(where).devices
         graph = captured(name, count)
-        made, timing = timed(plan_graph, graph, machine=where, objective="time", search=f"exact:seconds={seconds}")
+        made, timing = timed(
+            plan_graph, graph, machine=where, memory="unlimited", objective="time", search=f"exact:seconds={seconds}"
+        )
         found = made.certificate
         rows.append(
             {

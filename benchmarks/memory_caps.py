@@ -124,19 +124,21 @@ def _measured(options: argparse.Namespace, folder: str) -> Report:
     chosen = [case for case in MODELS if case[0] in (options.models or {case[0]})]
     for name, batch, sizes, blocks in QUICK if options.quick else chosen:
         step, inputs = training(name, batch, sizes)
-        free = girih.plan(step, inputs, machine="local:1", compare=())
+        free = girih.plan(step, inputs, machine="local:1", memory="unlimited", compare=(), objective="bytes")
         store = f"{folder}/{name}.sqlite"
         seconds = 1.0 if options.quick else options.calibrate
         profile = calibrate("local:1", store_path=store, programs=[free.program], budget_seconds=seconds)
         note({"calibrated": name, "copies to files": profile.moving})
         notes.append(f"{name}: copies to files as measured: {profile.moving}")
-        free = girih.plan(step, inputs, machine="local:1", compare=(), store=store)
+        free = girih.plan(
+            step, inputs, machine="local:1", memory="unlimited", compare=(), store=store, objective="bytes"
+        )
         eager, theirs = checkpointed(name, batch, sizes, blocks)
         for what in ("checkpoint", *(SHARES[1:2] if options.quick else SHARES)):
             cap = theirs if what == "checkpoint" else int(free.peak * float(what))
             label = f"{name}@{batch}, {what if isinstance(what, str) else f'{what:.0%}'}"
             began = time.perf_counter()
-            plan = girih.plan(step, inputs, machine="local:1", memory=cap, compare=(), store=store)
+            plan = girih.plan(step, inputs, machine="local:1", memory=cap, compare=(), store=store, objective="bytes")
             note({"planned": label, "seconds": round(time.perf_counter() - began, 1)})
             with (
                 free.start(backend="threads", arena="on") as uncapped,

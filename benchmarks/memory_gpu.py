@@ -184,7 +184,9 @@ def girih(case: Case, size: int, batch: int, place: Place) -> Iterable[Callable[
 
         step, inputs = training(case.name(size), batch, case.options)
         try:
-            own = plan(step, inputs, machine=place.machine(), memory=int(place.limit * room), compare=())
+            own = plan(
+                step, inputs, machine=place.machine(), memory=int(place.limit * room), compare=(), objective="bytes"
+            )
         except PlanError as error:
             raise torch.OutOfMemoryError(str(error)) from error
         state = {path: tensor.detach() for path, tensor in (own.state() if own.state else {}).items()}

@@ -121,7 +121,7 @@ class Step:
         from girih.plans.plan import PlanError
 
         try:
-            plan = plan_graph(self.graph, machine=self.machine, memory=cap, search=self.search)
+            plan = plan_graph(self.graph, machine=self.machine, memory=cap, search=self.search, objective="bytes")
         except PlanError:
             return None
         assert plan.simulated is not None

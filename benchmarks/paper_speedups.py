@@ -54,9 +54,11 @@ QUICK = (("dlrm-criteo-tiny", "p100-cluster:1", 8, "hybrid", 1.0, "-"),)
 def compared(graph: Any, machine: str, expert: str, seconds: float) -> Row:
     from girih.api import plan_graph
 
-    found = plan_graph(graph, machine=machine, objective="time", search=f"exact:seconds={seconds}")
+    found = plan_graph(graph, machine=machine, memory="unlimited", objective="time", search=f"exact:seconds={seconds}")
     others = {
-        name: plan_graph(graph, machine=machine, objective="time", search=f"{name}:seconds={seconds}")
+        name: plan_graph(
+            graph, machine=machine, memory="unlimited", objective="time", search=f"{name}:seconds={seconds}"
+        )
         for name in ("data", "parameter-server", expert)
     }
     cost, bound = found.certificate.cost, found.certificate.bound

@@ -146,7 +146,7 @@ def undivided_losses(case: Case) -> list[float]:
     from girih.models import random_batch
 
     step, example = training_step(case.name, case.batch, **case.options)
-    plan = girih.plan(step, example, machine="local:1", search="single", compare=())
+    plan = girih.plan(step, example, machine="local:1", search="single", compare=(), objective="bytes")
     with plan.start(backend="threads") as running:
         batches = [random_batch(case.name, batch=case.batch, seed=n, **case.options) for n in range(CHECKED_STEPS)]
         return [running.step(batch) for batch in batches]

@@ -59,9 +59,13 @@ def compared(graph: Any, devices: int, expert: str, budget: float, seconds: floa
     from girih.api import plan_graph
 
     where = machine_of(devices)
-    found, timing = timed(plan_graph, graph, machine=where, objective="time", search=f"exact:seconds={budget}")
+    found, timing = timed(
+        plan_graph, graph, machine=where, memory="unlimited", objective="time", search=f"exact:seconds={budget}"
+    )
     others = {
-        name: plan_graph(graph, machine=where, objective="time", search=f"{name}:seconds={seconds}").certificate.cost
+        name: plan_graph(
+            graph, machine=where, memory="unlimited", objective="time", search=f"{name}:seconds={seconds}"
+        ).certificate.cost
         for name in ("data", expert)
     }
     cost = found.certificate.cost

@@ -63,7 +63,7 @@ def free_plan(graph: Any, machine: Any) -> Any:
     from girih.api import plan_graph
     from girih.cost.scratch import BOUND, Scratch, Told
 
-    plan = plan_graph(graph, machine=machine, compare=())
+    plan = plan_graph(graph, machine=machine, memory="unlimited", compare=(), objective="bytes")
     told = plan.told_scratch
     return replace(plan, scratch=Scratch(None, told.threads, dict.fromkeys(told.calls, Told(0, BOUND))))
 
@@ -206,13 +206,13 @@ def real(name: str, batch: int, limits: tuple[float, ...], rounds: int) -> tuple
     step = girih.Inference(made.module)
     rows: list[Row] = []
     misses: list[str] = []
-    free = girih.plan(step, images, machine="local:1", compare=())
+    free = girih.plan(step, images, machine="local:1", memory="unlimited", compare=(), objective="bytes")
     with free.start(backend="threads") as uncapped:
         (wanted,) = uncapped.step(images)
         for amount in limits:
             limit = int(amount * (free.peak if amount <= 1 else MB))
             try:
-                plan = girih.plan(step, images, machine="local:1", memory=limit, compare=())
+                plan = girih.plan(step, images, machine="local:1", memory=limit, compare=(), objective="bytes")
             except girih.PlanError as error:
                 misses.append(f"{name}, {limit} bytes: {str(error)[:120]}")
                 continue

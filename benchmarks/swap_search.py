@@ -72,7 +72,7 @@ def measure(options: argparse.Namespace) -> Report:
         graph = captured(name, batch)
         cap = plan_graph(graph, machine=machine(MACHINE), compare=()).peak * 8 // 10 if options.quick else CAP
         began = time.perf_counter()
-        plan = plan_graph(graph, machine=machine(MACHINE), memory=cap, compare=())
+        plan = plan_graph(graph, machine=machine(MACHINE), memory=cap, compare=(), objective="bytes")
         took = time.perf_counter() - began
         assert plan.simulated is not None
         item, capacity = genetic_problem(replace(plan, residency=None))

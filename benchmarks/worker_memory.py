@@ -46,7 +46,13 @@ def planned(case: Case, machine: str, options: argparse.Namespace, memory: int |
 
     step, batch = training_step(case.model, case.batch)
     return girih.plan(
-        step, batch, machine=machine, memory=memory, compare=(), search=f"exact:seconds={options.seconds}"
+        step,
+        batch,
+        machine=machine,
+        memory=memory,
+        compare=(),
+        search=f"exact:seconds={options.seconds}",
+        objective="bytes",
     )
 
 

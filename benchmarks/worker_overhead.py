@@ -36,7 +36,7 @@ def measure(options: argparse.Namespace) -> Report:
     for workers in (1,) if options.quick else (1, 2):
         backend = "threads" if workers == 1 else "processes"
         step, example = training_step(model, size)
-        plan = girih.plan(step, example, machine=f"local:{workers}", compare=())
+        plan = girih.plan(step, example, machine=f"local:{workers}", compare=(), objective="bytes")
         batch = random_batch(model, size)
         with plan.start(backend=backend) as running:
             running.step(batch)

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from girih.run.training.fit import Fit
     from girih.run.training.training import TrainingRun
 
+UNLIMITED = "unlimited"
+"""What `memory` says where a plan may need more than its devices have."""
+
 # What only some calls need is imported by them, so that a plan file is read, and a plan is printed, without the rest.
 
 
@@ -136,9 +139,9 @@ def plan(
     *,
     machine: str | Machine = "local:2",
     memory: str | int | None = None,
-    search: str | Search = "exact",
-    objective: str = "bytes",
-    compare: Sequence[str | Search] = ("single", "data"),
+    search: str | Search | None = None,
+    objective: str = "time",
+    compare: Sequence[str | Search] | None = None,
     store: str | Path | None = None,
     observe: Observe | None = None,
     hold: str | Baseline = "auto",
@@ -147,13 +150,16 @@ def plan(
 ) -> Plan:
     """Lay a training step (or an Inference) out over a machine.
 
-    batch: example tensors, real, meta or fake, in the nesting that the step takes. memory: the limit for each device.
-    search: a search of `girih.search`, such as `Exact(seconds=10)`, or the text that names it, `"exact:seconds=10"`;
-    its seconds are those after which it returns the best so far, with its gap. objective: `bytes` (Tofu's: communicate
-    least, all work divided, every tensor held once), `seconds` (the roofline of the pieces plus transfers) or `time`
-    (the simulated step, in which computing and transfers overlap and operators may be placed: `exact` then goes on with
-    the sampled search). compare: searches whose costs are put beside; those that are named have as many seconds. store:
-    measured costs (`girih calibrate`), for `time` and for the simulated step. hold: what to do where the limit is too
+    batch: example tensors, real, meta or fake, in the nesting that the step takes. memory: the limit for each device;
+    by default what a device of the machine has, and `"unlimited"` for a plan that may need more than that. search: a
+    search of `girih.search`, such as `Exact(seconds=10)`, or the text that names it, `"exact:seconds=10"`; its seconds
+    are those after which it returns the best so far, with its gap. By default `portfolio` for `time`, whose work is
+    counted, and `exact` for the others. objective: `time` (the simulated step, in which computing and transfers overlap
+    and operators may be placed; `exact` then goes on with the sampled search), `seconds` (the roofline of the pieces
+    plus transfers) or `bytes` (Tofu's: communicate least, all work divided, every tensor held once). compare: searches
+    whose costs are put beside; those that are named have as many seconds; by default one device, data parallelism, its
+    sharded form, and Megatron-LM's division where the program has such layers. store: measured costs (`girih
+    calibrate`), for `time` and for the simulated step. hold: what to do where the limit is too
     small for every division: `swap` moves tensors to the large memory behind the device and back in time, `recompute`
     drops them and computes them again, `auto` does whatever of both is fastest, `none` refuses; a name of
     `girih.memory.baselines.table`, such as `vdnn` or `chain:stages=32`, does as published (`girih holds`). order: of
@@ -278,7 +284,7 @@ def infer(
 
     if otherwise not in (ways := ("refuse", "again", "model")):
         raise PlanError(f"no way {otherwise!r} to answer other batches: there are {', '.join(ways)}")
-    _checked(machine, memory, options.get("search", "exact"), options.get("objective", "bytes"), ())
+    _checked(machine, memory, options.get("search"), options.get("objective", "time"), ())
     step = Inference(model, call, autocast)
 
     def make(batch: Any) -> tuple[Plan, Any]:
@@ -492,9 +498,9 @@ def plan_graph(
     *,
     machine: str | Machine = "local:2",
     memory: str | int | None = None,
-    search: str | Search = "exact",
-    objective: str = "bytes",
-    compare: Sequence[str | Search] = (),
+    search: str | Search | None = None,
+    objective: str = "time",
+    compare: Sequence[str | Search] | None = (),
     store: str | Path | None = None,
     observe: Observe | None = None,
     hold: str | Baseline = "auto",
@@ -514,7 +520,19 @@ def plan_graph(
         except ValueError as error:
             raise PlanError(str(error)) from error
     return Plan.of(
-        choose(graph, where, own, objective, limit=limit, compare=others, store=store, note=note, hold=way, order=order)
+        choose(
+            graph,
+            where,
+            own,
+            objective,
+            limit=limit,
+            unlimited=memory == UNLIMITED,
+            compare=others,
+            store=store,
+            note=note,
+            hold=way,
+            order=order,
+        )
     )
 
 
@@ -537,10 +555,10 @@ def load(path: str | Path, *, trust: bool = False) -> Plan:
 def _checked(
     machine: str | Machine,
     memory: str | int | None,
-    search: str | Search,
+    search: str | Search | None,
     objective: str,
-    compare: Sequence[str | Search],
-) -> tuple[Machine, int | None, Search, tuple[Search, ...]]:
+    compare: Sequence[str | Search] | None,
+) -> tuple[Machine, int | None, Search, tuple[Search, ...] | None]:
     """The machine with the memory limit, the limit in bytes, the search, and those to compare with: of these, what is
     only named has as many seconds as the search.
 
@@ -551,12 +569,12 @@ def _checked(
     from girih.partition.strategy import SearchError
 
     try:
-        own = search_of(search)
-        others = tuple(search_of(other, own.seconds) for other in compare)
         if objective not in OBJECTIVES:
             raise PlanError(f"no objective {objective!r}: expected one of {', '.join(OBJECTIVES)}")
+        own = search_of(("portfolio" if objective == "time" else "exact") if search is None else search)
+        others = None if compare is None else tuple(search_of(other, own.seconds) for other in compare)
         where = machine_by_name(machine)
-        if memory is None:
+        if memory is None or memory == UNLIMITED:
             return where, None, own, others
         limit = parse_bytes(memory)
         return with_memory(where, limit), limit, own, others

@@ -167,7 +167,10 @@ def test_a_batch_of_another_shape_is_refused_and_the_loop_goes_on() -> None:
 def test_models_share_a_device_each_within_its_part() -> None:
     models = [network(layers=6).eval(), network(layers=3).eval()]
     x = batches(1)[0][0]
-    plans = [girih.plan(girih.Inference(model, memory="50KB"), x, machine="local:1", compare=()) for model in models]
+    plans = [
+        girih.plan(girih.Inference(model, memory="50KB"), x, machine="local:1", compare=(), objective="bytes")
+        for model in models
+    ]
     assert [plan.memory for plan in plans] == [50_000, 50_000]
     assert all(plan.residency is not None and plan.peak <= 50_000 for plan in plans)
     with plans[0].start(backend="threads") as first, plans[1].start(backend="threads") as second:

@@ -76,14 +76,16 @@ def _finite(text: str) -> float | None:
 
 
 def memory(text: str) -> str:
-    """An amount of memory, as girih.plan reads it."""
+    """An amount of memory, or "unlimited", as girih.plan reads it."""
+    if text == "unlimited":
+        return text
     from girih.machine.units import MachineError, parse_bytes
 
     try:
         amount = parse_bytes(text)
     except (MachineError, ValueError, OverflowError):
         raise argparse.ArgumentTypeError(
-            f"{text[:40]!r} is no amount of memory: expected a number with B, KB, MB, GB, KiB, MiB or GiB"
+            f"{text[:40]!r} is no amount of memory: expected a number with B, KB, MB, GB, KiB, MiB or GiB, or unlimited"
         ) from None
     if not 0 < amount <= MOST_MEMORY:
         raise refused("an amount of memory, more than 0 and below 4 EiB", text)

@@ -20,6 +20,7 @@ from girih.cli.terminal import show as show_table
 from girih.machine import Machine, MachineError, machine, presets
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
 from girih.memory.baselines.table import BASELINES, HOLDS, baseline_class
+from girih.partition.search import Search
 from girih.plans.check import check
 from girih.plans.inputs import Program, program_of
 from girih.report.tables import operators_table, summary, tensors_table, times_of
@@ -126,9 +127,9 @@ def plan(options: argparse.Namespace) -> int:
         ways: dict[str, Any] = {
             "machine": goal,
             "memory": options.memory,
-            "search": search_of(options.search, options.seconds),
+            "search": _search(options),
             "objective": options.objective,
-            "compare": () if options.no_compare else ("single", "data"),
+            "compare": () if options.no_compare else None,
             "store": _store(options),
             "hold": options.hold,
             "order": options.order,
@@ -149,6 +150,13 @@ def plan(options: argparse.Namespace) -> int:
         if options.output:
             print(f"plan written to {options.output}")
     return 0
+
+
+def _search(options: argparse.Namespace) -> Search | None:
+    """The search that is asked for, by its name or its seconds; None where the objective says it."""
+    if options.search is None and options.seconds is None:
+        return None
+    return search_of(options.search or "exact", options.seconds)
 
 
 def _program(options: argparse.Namespace, progress: Progress) -> Program:

@@ -91,7 +91,11 @@ def parser() -> argparse.ArgumentParser:
                       "memory")  # fmt: skip
     plan.add_argument("--machine", "-m", type=name, default="local:2", help="local:N, HOSTSxDEVICES or a preset "
                       "(default local:2)")  # fmt: skip
-    plan.add_argument("--memory", type=memory, help="hard limit for each device, as 600MB or 1.5GiB (default: none)")
+    plan.add_argument(
+        "--memory",
+        type=memory,
+        help="hard limit for each device, as 600MB or 1.5GiB, or unlimited (default: what the machine's devices have)",
+    )
     plan.add_argument("--hold", type=hold, default="auto", metavar="NAME[:OPTION=VALUE,...]",
                       help="where the limit is too small for every division: move tensors to the large memory behind "
                       "the device and back (swap), drop them and compute them again (recompute), whatever of both is "
@@ -100,12 +104,14 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("--order", default="auto", metavar="NAME[:OPTION=VALUE,...]",
                       help="the order of the steps in that case: captured, early, least, depth-first, depth-guided or "
                       "depth-first-guided (default auto: the best of several)")  # fmt: skip
-    plan.add_argument("--search", type=search, default="exact", metavar="NAME[:OPTION=VALUE,...]",
-                      help="how to search, with the search's options, as exact:seconds=10 (default exact): "
+    plan.add_argument("--search", type=search, metavar="NAME[:OPTION=VALUE,...]",
+                      help="how to search, with the search's options, as exact:seconds=10 (default: portfolio; exact "
+                      "by other objectives than time, and with --seconds): "
                       + ", ".join(SEARCHES))  # fmt: skip
-    plan.add_argument("--objective", choices=("bytes", "seconds", "time"), default="bytes",
-                      help="what to minimise: bytes moved, roofline seconds, or the simulated time of a step, in which "
-                      "transfers overlap and operators may be placed (default bytes)")  # fmt: skip
+    plan.add_argument("--objective", choices=("bytes", "seconds", "time"), default="time",
+                      help="what to minimise: the simulated time of a step, in which transfers overlap and operators "
+                      "may be placed (time, default), roofline seconds, or bytes moved where all work is divided and "
+                      "every tensor held once, as Tofu has it (bytes)")  # fmt: skip
     _store(plan)
     plan.add_argument("--rewrite", action="store_true", help="rewrite the graph by proved rules before it is divided; "
                       "the plan keeps them")  # fmt: skip
@@ -114,7 +120,11 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument(
         "--seconds", type=seconds, help="most seconds to search, and for each to compare with (default 60)"
     )
-    plan.add_argument("--no-compare", action="store_true", help="do not price one device and data parallelism beside")
+    plan.add_argument(
+        "--no-compare",
+        action="store_true",
+        help="do not price one device, data parallelism, its sharded form and Megatron-LM's division beside",
+    )
     plan.add_argument("--fresh", action="store_true", help="capture the model again; models by name that were captured "
                       "before are read from ~/.cache/girih/captured")  # fmt: skip
     plan.add_argument("--output", "-o", type=name, help="write the plan here")

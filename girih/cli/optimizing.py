@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,6 +12,7 @@ from girih.cli.predicting import store_path
 from girih.cli.programs import NamedProgram, ProgramError, is_file, program
 from girih.cli.rewrite import explained
 from girih.cli.terminal import Progress
+from girih.machine.names import memory_here
 from girih.machine.units import format_bytes
 from girih.plans.rewritten import Rewriting
 from girih.rewrite.prove import Proved, prove
@@ -151,7 +151,7 @@ def _check_size(name: str, batch: int | None) -> None:
     if is_file(name):
         return
     weights = sum(item.numel() * item.element_size() for item in program(name, batch).step.model.parameters())
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = memory_here()
     if 2 * weights > memory:
         raise ProgramError(
             f"{name} has {format_bytes(weights)} of weights, and this host {format_bytes(memory)} of memory: "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -17,6 +18,7 @@ from girih.machine.units import MachineError
 _SIZES = re.compile(r"\d{1,9}(x\d{1,9})*")
 MOST_DEVICES = 4096  # as `benchmarks/many_devices.py` plans for
 MOST_PROCESSES = 1024  # of one host
+CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 MOST_AXES = 12  # a size of 2 each, and MOST_DEVICES
 
 
@@ -66,6 +68,16 @@ def _named(name: str) -> Machine:
     )
 
 
+def memory_here() -> int:
+    """Bytes of memory of this host, or of the container in which this process is, where that has less. Not what is free
+    just now: plans should not depend on that."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for limit in CONTAINER_LIMITS:
+        with suppress(OSError, ValueError):  # there is none, or it is "max"
+            memory = min(memory, int(Path(limit).read_text()))
+    return memory
+
+
 def _local(name: str, count: int) -> Machine:
     if count < 1:
         raise MachineError(f"{name!r}: a machine has at least one device")
@@ -74,7 +86,7 @@ def _local(name: str, count: int) -> Machine:
             f"{_short(name)!r}: one host is asked for at most {MOST_PROCESSES} processes; "
             "describe several hosts as HOSTSxDEVICES, such as 128x8"
         )
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // count
+    memory = memory_here() // count
     return Machine(
         name,
         Device("CPU process", 30e9, memory, 8e9, 8e-6),

@@ -216,6 +216,19 @@ class Plan:
     def gap(self) -> float:
         return self.certificate.gap
 
+    @property
+    def limit(self) -> int:
+        """Bytes that a device may hold: the plan's limit, or, where it has none, what the machine has."""
+        return self.machine.device.memory_bytes if self.memory is None else self.memory
+
+    @property
+    def fits(self) -> bool:
+        """Does each device hold no more than the plan's limit, or, where it has none, than it has?"""
+        room = self.machine.figures("memory_bytes")
+        return all(
+            use.peak <= (room[use.device] if self.memory is None else self.memory) for use in self.memory_by_device
+        )
+
     def held(
         self, sequence: tuple[int, ...] | None, residency: Residency | None = None, room: int | None = None
     ) -> Plan:

@@ -7,7 +7,6 @@ kernels, which compute, have their arguments held against their parameters.
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 
 from girih.graph import Graph, GraphError, Node, Ref, Value
 from girih.kernels.evaluate import call, resolve
+from girih.machine.names import memory_here
 from girih.machine.units import format_bytes
 from girih.plans.check import one_line
 from girih.plans.plan import Plan, PlanError
@@ -42,7 +42,7 @@ def try_plan(plan: Plan, workers: int) -> None:
 
 def _check_memory(plan: Plan, workers: int) -> None:
     """Do the plan's devices of this host fit into it?"""
-    here = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    here = memory_here()
     try:
         uses = plan.memory_by_device
     except (ValueError, TypeError, LookupError, ArithmeticError) as error:

@@ -177,13 +177,12 @@ def alternatives_table(plan: Plan) -> Table:
     for name in ("bytes moved", "×", "peak of a device", "×", how, "×"):
         table.add_column(name, justify="right")
     for item, took in zip(rows, times, strict=True):
-        fits = plan.memory is None or item.peak <= plan.memory
         name = {"single": "one device"}.get(item.name, item.name)
         table.add_row(
             name + ("" if item is not own else " (this plan)"),
             format_bytes(item.bytes),
             _ratio(item.bytes, own.bytes),
-            format_bytes(item.peak) + ("" if fits else " !"),
+            format_bytes(item.peak) + ("" if (plan.fits if item is own else item.peak <= plan.limit) else " !"),
             _ratio(item.peak, own.peak),
             format_seconds(took),
             _ratio(took, times[0]),
@@ -194,8 +193,8 @@ def alternatives_table(plan: Plan) -> Table:
 def alternatives_notes(plan: Plan) -> list[str]:
     """What the table of alternatives leaves unsaid."""
     notes = []
-    if plan.memory is not None and any(item.peak > plan.memory for item in plan.baselines):
-        notes.append(f"! does not fit {format_bytes(plan.memory)}")
+    if not plan.fits or any(item.peak > plan.limit for item in plan.baselines):
+        notes.append(f"! does not fit {format_bytes(plan.limit)}" + ("" if plan.memory else " of a device"))
     if plan.objective == "bytes" and any(0 < item.bytes < plan.costs.bytes for item in plan.baselines):
         notes.append("fewer bytes than this plan by holding copies, which the objective `bytes` does not allow")
     return notes

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 
 from girih.graph import Graph
 from girih.machine import Machine
+from girih.machine.units import format_bytes, format_seconds
+from girih.memory.accounts import memory_use
 from girih.memory.baselines.baseline import Baseline
 from girih.memory.baselines.table import BASELINES, HOLDS, baseline_of
+from girih.partition import SearchResult
 from girih.partition.search import Search
 from girih.partition.searches.exact import Exact
 from girih.partition.solver.clock import Clock
 from girih.partition.space.problem import Objective
 from girih.plans.plan import Observe, Plan, PlanError
-from girih.plans.predict import by_measurements, calibrated
-from girih.search.compare import compared, searched, simulated_step
+from girih.plans.predict import by_measurements, calibrated, predict
+from girih.plans.scratch import followed
+from girih.search.compare import beside, compared, searched, simulated_step
 from girih.search.judge import Judge, beginning, judged
 from girih.search.memory.limit import NothingFitsError, fit, refused_whole, widest_overlap
 from girih.search.memory.step_seconds import simulated_seconds
 from girih.search.memory.together import divided, seconds_per_byte, together
 from girih.search.optimum import Optimum
+from girih.search.portfolio import ALONE, Portfolio
+from girih.search.table import search_of
+from girih.simulate.bounds import bound_of
+
+MOST_JUDGED = 100_000_000
+"""Nodes × devices of a program whose step is simulated for each candidate: with so many, one takes half a minute."""
 
 
 def hold_of(hold: str | Baseline) -> str | Baseline:
@@ -48,7 +58,8 @@ def choose(
     objective: str,
     *,
     limit: int | None,
-    compare: Sequence[Search],
+    unlimited: bool = False,
+    compare: Sequence[Search] | None,
     store: str | Path | None,
     note: Observe,
     hold: str | Baseline = "auto",
@@ -56,9 +67,10 @@ def choose(
 ) -> Plan:
     """The plan that a search finds, with its costs beside those of others.
 
-    limit: bytes of each device. hold: what to do where that is too little, one of HOLDS, or a published way. order: of
-    the steps in that case, `auto` or one of `girih.memory.orders.order.ORDERS`. store: measured costs, for the
-    objective `time` and for simulated steps.
+    compare: these; None: `girih.search.compare.beside`.
+    limit: bytes of each device; None: what the machine's devices have, unless the plan is to be `unlimited`. hold: what
+    to do where that is too little, one of HOLDS, or a published way. order: of the steps in that case, `auto` or one of
+    `girih.memory.orders.order.ORDERS`. store: measured costs, for the objective `time` and for simulated steps.
 
     Raises:
         PlanError: the search can make nothing of the graph, or the limit cannot be met.
@@ -68,49 +80,144 @@ def choose(
         goals = " or ".join(search.objectives)
         notes = (f"search {search.name} is of --objective {goals}; by {objective} search exact ran",)
         search = Exact(search.seconds)
+    if isinstance(search, Portfolio) and len(graph.nodes) * machine.devices > MOST_JUDGED:
+        notes = (f"{len(graph.nodes)} nodes on {machine.devices} devices are too many to simulate: by seconds",)
+        objective, search = "seconds", Exact(search.seconds)
     if objective == "time":
         machine = calibrated(machine, store)
-    goal, clock, captured = Objective(objective, machine), Clock(), graph
-    first = beginning(search, goal, limit)
-    note(f"search {first.name}", 0.0)
-    result = searched(first, graph, goal)
-    graph = result.graph or graph
-    plan = Plan(graph, machine, result.strategy, result.certificate, search.name, objective, limit, {})
-    plan = replace(plan, schedule=result.schedule)
-    refused: NothingFitsError | None = None
-    if machine.devices == 1:
-        if why := refused_whole(plan, search):
-            refused = NothingFitsError(why)
-    else:
-        try:
-            result = fit(graph, goal, result, search, limit, note)
-            plan = replace(plan, strategy=result.strategy, certificate=result.certificate, schedule=result.schedule)
-        except NothingFitsError as error:
-            refused = error
-    if refused and (hold == "none" or isinstance(search, Optimum)):  # whose proof is of plans without movements
-        raise refused
-    if not refused:
-        plan = replace(plan, overlap=widest_overlap(plan))
-    plans = divided(plan, refused.divisions if refused else ())
-    if objective == "time":
-        judge = Judge(plan, store, seconds_per_byte(machine) if limit is not None and hold != "none" else inf)
-        best = judged(plan, search, first.name, judge, clock=clock, store=store, note=note)
-        fitting = () if judge.fitting is None else (judge.fitting[1],)
-        plans = divided(best, (), (*fitting, *(plan.strategy for plan in plans)))
-    plan = plans[0]
-    if limit is not None and (refused or plan.peak > limit):
-        try:
-            plan = together(plans, hold, order=order, store=store, note=note)
-        except PlanError as error:
-            if refused is None or machine.host is not None:
-                raise
-            raise PlanError(f"{refused}; {error}") from error  # what divisions need says more
-        if objective == "time":
-            cost = simulated_seconds(plan, store)
-            plan = plan.told(certificate=replace(plan.certificate, cost=cost))
-    notes = (*notes, *plan.notes, *by_measurements(machine, store))
+    ways = _Ways(Objective(objective, machine), search, hold, order, store, note)
+    plan = ways.plan(graph, limit)
+    if limit is None and not unlimited and not fits_machine(plan):
+        plan = ways.plan_in_machine(graph)
+    notes = (*notes, *plan.notes, *one_device(plan), *by_measurements(machine, store))
     if plan.simulated is None:
         plan = plan.told(simulated=simulated_step(plan, store))
     plan = plan.told(notes=notes)
-    baselines, missing = compared(plan, captured, compare, store=store, note=note)
+    others = [search_of(name, search.seconds) for name in beside(machine)] if compare is None else compare
+    baselines, missing = compared(plan, graph, others, named=compare is not None, store=store, note=note)
     return plan.told(baselines=baselines, notes=(*notes, *missing))
+
+
+@dataclass
+class _Ways:
+    """How plans of a graph are made: all but their limit. first: what the first search over tables found, by the
+    search; under another limit it is not searched again."""
+
+    goal: Objective
+    search: Search
+    hold: str | Baseline
+    order: str
+    store: str | Path | None
+    note: Observe
+    clock: Clock = field(default_factory=Clock)
+    first: tuple[Search, SearchResult] | None = None
+
+    def plan(self, graph: Graph, limit: int | None) -> Plan:
+        """The plan that keeps the limit, with its certificate.
+
+        Raises:
+            PlanError: the search can make nothing of the graph, or the limit cannot be met.
+        """
+        goal, search = self.goal, self.search
+        first = beginning(search, goal, limit)
+        if self.first is None or self.first[0] != first:
+            self.note(f"search {first.name}", 0.0)
+            self.first = first, searched(first, graph, goal)
+        result = self.first[1]
+        graph = result.graph or graph
+        plan = Plan(graph, goal.machine, result.strategy, result.certificate, search.name, goal.name, limit, {})
+        plan = replace(plan, schedule=result.schedule)
+        refused: NothingFitsError | None = None
+        if goal.machine.devices == 1:
+            if why := refused_whole(plan, search):
+                refused = NothingFitsError(why)
+        else:
+            try:
+                result = fit(graph, goal, result, search, limit, self.note)
+                plan = replace(plan, strategy=result.strategy, certificate=result.certificate, schedule=result.schedule)
+            except NothingFitsError as error:
+                refused = error
+        if refused and (self.hold == "none" or isinstance(search, Optimum)):  # its proof is of plans without movements
+            raise refused
+        if not refused:
+            plan = replace(plan, overlap=widest_overlap(plan))
+        plans = divided(plan, refused.divisions if refused else ())
+        if goal.name == "time":
+            moving = limit is not None and self.hold != "none"
+            judge = Judge(plan, self.store, seconds_per_byte(goal.machine) if moving else inf)
+            best = judged(plan, search, first.name, judge, clock=self.clock, store=self.store, note=self.note)
+            fitting = () if judge.fitting is None else (judge.fitting[1],)
+            plans = divided(best, (), (*fitting, *(plan.strategy for plan in plans)))
+        plan = plans[0]
+        if isinstance(search, Portfolio) and (other := self.rewritten(graph, plan)) is not None:
+            return other
+        if limit is not None and (refused or plan.peak > limit):
+            try:
+                plan = together(plans, self.hold, order=self.order, store=self.store, note=self.note)
+            except PlanError as error:
+                if refused is None or goal.machine.host is not None:
+                    raise
+                raise PlanError(f"{refused}; {error}") from error  # what divisions need says more
+            if goal.name == "time":
+                cost = simulated_seconds(plan, self.store)
+                bound = min(plan.certificate.bound, cost)  # costs are of whole ticks
+                plan = plan.told(certificate=replace(plan.certificate, cost=cost, bound=bound))
+        return plan
+
+    def rewritten(self, graph: Graph, plan: Plan) -> Plan | None:
+        """The faster plan of who writes the graph otherwise before dividing it, Megatron-LM; None where it is not
+        faster, does not fit, or makes nothing of the graph."""
+        if self.goal.machine.devices == 1 or plan.certificate.stopped == ALONE:
+            return None
+        try:
+            found = searched(search_of("megatron", self.search.seconds), graph, self.goal)
+        except PlanError:
+            return None
+        other = replace(plan, graph=found.graph or graph, strategy=found.strategy, search="megatron")
+        seconds = predict(other, store=self.store, memory=False).seconds
+        told = plan.certificate
+        if seconds >= told.cost or (plan.memory is not None and other.peak > plan.memory):
+            return None
+        least = bound_of(other.graph, self.goal.machine)
+        statistics = told.statistics | {"found by": "megatron", "seconds, megatron": seconds}
+        return replace(
+            other,
+            certificate=replace(told, cost=seconds, bound=least.seconds, how=least.how, statistics=statistics),
+        )
+
+    def plan_in_machine(self, graph: Graph) -> Plan:
+        """The plan within what each device has, where nobody said a limit.
+
+        Raises:
+            PlanError: there is none, and the message says where the limit comes from.
+        """
+        room = self.goal.machine.device.memory_bytes
+        try:
+            return self.plan(graph, room)
+        except PlanError as error:
+            raise PlanError(
+                f"{error}. No limit was given, so it is what a device of {self.goal.machine.name} has, "
+                f'{format_bytes(room)}: memory="unlimited" (--memory unlimited) plans as if it had more'
+            ) from error
+
+
+def one_device(plan: Plan) -> tuple[str, ...]:
+    """A note where no division was found with which several devices are faster than one; else nothing."""
+    alone = plan.certificate.statistics.get("seconds, single")
+    if plan.machine.devices == 1 or not isinstance(alone, float) or alone > plan.certificate.cost * (1 + 1e-9):
+        return ()
+    return (
+        f"one device is as fast: no division of this step over {plan.machine.devices} devices takes less than the "
+        f"{format_seconds(alone)} of one, so that each does all of the work. Plan it for one device, or with a larger "
+        "batch or faster links; `--objective bytes` divides the memory in any case",
+    )
+
+
+def fits_machine(plan: Plan) -> bool:
+    """Does every device have the memory that the plan needs there? On this host no kernel is measured for it where
+    bounds of their scratch fit as well."""
+    if plan.machine.here:
+        least = plan.machine.device.memory_bytes
+        if all(memory_use(plan.program, device).peak <= least for device in followed(plan.machine)):
+            return True
+    return plan.fits

@@ -27,6 +27,15 @@ MOST_SIMULATED = 100_000
 """Nodes times devices of a plan that is simulated as it is planned: that many take about 0.4 seconds."""
 
 
+BESIDE = ("single", "data", "sharded", "megatron")
+"""What a plan is put beside where nobody says it: of these, what can make nothing of the graph is left out silently."""
+
+
+def beside(machine: Machine) -> tuple[str, ...]:
+    """The names of searches to compare with where nobody says them; one device is its own comparison."""
+    return BESIDE if machine.devices > 1 else BESIDE[:1]
+
+
 def searched(search: Search, graph: Graph, objective: Objective) -> SearchResult:
     """What a search finds.
 
@@ -60,12 +69,14 @@ def compared(
     graph: Graph,
     searches: Sequence[Search],
     *,
+    named: bool = True,
     store: str | Path | None,
     note: Observe,
 ) -> tuple[tuple[Costs, ...], tuple[str, ...]]:
     """What other searches' plans of the graph cost, and why there is none of some.
 
-    graph: as it was given; the plan's search may have written it otherwise.
+    graph: as it was given; the plan's search may have written it otherwise. named: did somebody ask for these searches,
+    so that it is told which of them can make nothing of the graph?
     """
     objective = Objective(plan.objective, plan.machine)
     others, missing = [], []
@@ -76,15 +87,18 @@ def compared(
         try:
             other = searched(search, graph, objective)
         except PlanError as error:
-            missing.append(f"not compared with {name}: {str(error).removeprefix(f'search {name}: ')}")
+            if named:
+                missing.append(f"not compared with {name}: {str(error).removeprefix(f'search {name}: ')}")
             continue
-        beside = replace(plan, graph=other.graph or graph, strategy=other.strategy, certificate=other.certificate,
+        alternative = replace(plan, graph=other.graph or graph, strategy=other.strategy, certificate=other.certificate,
                          search=name, schedule=other.schedule, memory=None, sequence=None, residency=None,
                          residencies=(), pieces=(), baselines=())  # fmt: skip
         if plan.objective == "time":
-            took = predict(beside, store=store, memory=False).seconds
-            beside = replace(beside, certificate=replace(beside.certificate, cost=took))
-        others.append(replace(beside, simulated=simulated_step(beside, store)).costs)
+            took = plan.certificate.statistics.get(f"seconds, {name}")  # judged by the search, and as it is priced here
+            if plan.memory is not None or not isinstance(took, float):
+                took = predict(alternative, store=store, memory=False).seconds
+            alternative = replace(alternative, certificate=replace(alternative.certificate, cost=took))
+        others.append(replace(alternative, simulated=simulated_step(alternative, store)).costs)
     return tuple(others), tuple(missing)
 
 

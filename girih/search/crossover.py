@@ -28,7 +28,12 @@ from girih.partition.strategy import Certificate, SearchError, SearchResult, Str
 
 @dataclass(frozen=True)
 class Crossing(ScoredSearch):
-    """The best that exchanging layers between known strategies finds."""
+    """The best that exchanging layers between known strategies finds.
+
+    tries: exchanges that are judged, at most.
+    """
+
+    tries: int = 2**62
 
     name: ClassVar[str] = "crossed"
 
@@ -51,6 +56,9 @@ class Crossing(ScoredSearch):
                                        [name for layer in group for name in owned.get(layer, ())])  # fmt: skip
                 if exchanged is None:
                     continue
+                if tried == self.tries:
+                    improved, stopped = False, "so many exchanges were tried"
+                    break
                 tried += 1
                 took = score(exchanged)
                 if took < seconds * (1 - 1e-9):

@@ -24,6 +24,7 @@ from girih.plans.predict import opened, predict, priced_on
 from girih.search.composed import Composer
 from girih.search.fastest import Fastest
 from girih.search.optimum import Optimum
+from girih.search.portfolio import Portfolio
 from girih.simulate.bounds import WORK, Bound, bound_of
 
 
@@ -100,6 +101,8 @@ def judged(
     known = (SearchResult(plan.strategy, told, search=first),)
     if isinstance(search, Exact):
         search = Fastest(search.seconds, known=known, observe=note, clock=clock)
+    elif isinstance(search, Portfolio):
+        search = replace(search, known=known, observe=note, clock=clock, peaks=plan.memory is not None)
     elif isinstance(search, ScoredSearch):
         left = max(clock.end(search.seconds) - time.perf_counter(), 0.0)
         search = replace(search, seconds=left, known=known, observe=note)
@@ -123,8 +126,8 @@ def judged(
     except SearchError as error:
         raise PlanError(str(error)) from error
     certificate = result.certificate
-    if certificate.bound < least.seconds:
-        certificate = replace(certificate, bound=least.seconds, how=least.how)
+    if certificate.bound < (bound := min(least.seconds, certificate.cost)):  # costs are of whole ticks
+        certificate = replace(certificate, bound=bound, how=least.how)
     return replace(plan, strategy=result.strategy, certificate=certificate, search=result.search or search.name)
 
 

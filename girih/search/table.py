@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from girih.partition.search import Search
 
 SEARCHES: dict[str, str] = {
+    "portfolio": "girih.search.portfolio.Portfolio",
     "exact": "girih.partition.searches.exact.Exact",
     "optimum": "girih.search.optimum.Optimum",
     "sampled": "girih.partition.searches.sampled.Sampled",

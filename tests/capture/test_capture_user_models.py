@@ -34,7 +34,7 @@ def draws(plan: Any) -> bool:
 def test_two_devices_train_as_one(name: str) -> None:
     program, step = PROGRAMS[name], step_of(name)
     batches = [program.batch(seed) for seed in range(2)]
-    plan = girih.plan(step, batches[0], machine="local:2", compare=(), search="exact:seconds=20")
+    plan = girih.plan(step, batches[0], machine="local:2", compare=(), search="exact:seconds=20", objective="bytes")
     with plan.start(backend="threads") as running:
         for batch in batches:
             found = running.verified_step(*batch)

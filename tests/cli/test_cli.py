@@ -103,7 +103,7 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_plan_shows_what_it_promises(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     where = tmp_path / "deep" / "plan.json"
-    code, out, _ = girih(capsys, "plan", "gpt-tiny", "--machine", "local:4", "-o", str(where))
+    code, out, _ = girih(capsys, "plan", "gpt-tiny", "--machine", "local:4", "--objective", "bytes", "-o", str(where))
     assert code == 0
     assert "gap 0 % (proved)" in out
     assert "one device" in out
@@ -113,7 +113,7 @@ def test_plan_shows_what_it_promises(capsys: pytest.CaptureFixture[str], tmp_pat
     numbers = json.loads(out)
     assert numbers["gap"] == 0
     assert len(numbers["peak"]) == 4
-    assert {item["name"] for item in numbers["baselines"]} == {"single", "data"}
+    assert {item["name"] for item in numbers["baselines"]} == {"single", "data", "sharded", "megatron"}
 
 
 def test_every_optimizer_that_can_be_captured_can_be_chosen() -> None:

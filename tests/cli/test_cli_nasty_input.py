@@ -197,7 +197,7 @@ def test_the_interface_refuses_machines_that_are_none(name: str) -> None:
 
 def test_the_interface_refuses_machines_when_planning() -> None:
     with pytest.raises(girih.PlanError, match="at most 1024 processes"):
-        girih.plan(None, None, machine="local:99999999")
+        girih.plan(None, None, machine="local:99999999", objective="bytes")
 
 
 def test_the_largest_machines_and_models_are_there() -> None:

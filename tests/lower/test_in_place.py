@@ -55,7 +55,7 @@ class Chain(torch.nn.Module):
 
 def test_a_chain_of_functions_lies_in_few_tensors() -> None:
     x = torch.randn(64, 64)
-    plan = girih.plan(girih.Inference(Chain()), x, machine="local:1")
+    plan = girih.plan(girih.Inference(Chain()), x, machine="local:1", objective="bytes")
     lives = lifetimes(plan.program)
     assert len(lives.taken) >= 4
     for step, storage in lives.taken.items():
@@ -89,7 +89,7 @@ class Exposed(torch.nn.Module):
 
 def test_what_was_returned_is_not_written_over() -> None:
     x = torch.arange(8.0)
-    plan = girih.plan(girih.Inference(Exposed()), x)
+    plan = girih.plan(girih.Inference(Exposed()), x, objective="bytes")
     with plan.start() as run:
         first = run.step(x)
         copies = [item.clone() for item in first]
@@ -139,7 +139,7 @@ class Normed(torch.nn.Module):
 def test_a_norm_lies_where_the_convolution_lay() -> None:
     module, x = Normed().eval(), torch.randn(4, 2, 16, 16)
     torch.nn.init.uniform_(module.norm.running_mean)
-    plan = girih.plan(girih.Inference(module), x, machine="local:1")
+    plan = girih.plan(girih.Inference(module), x, machine="local:1", objective="bytes")
     lives = lifetimes(plan.program)
     made = {plan.graph.nodes[lives.steps[step].node].operator for step in lives.taken}
     assert "girih.normalise" in made

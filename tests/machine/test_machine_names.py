@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import girih.machine.names
 from girih.layout import Mesh
 from girih.machine import Device, Level, Machine, MachineError, machine, presets
 from girih.machine.machine import factors, parse_bytes, two_axes, with_memory
+from girih.machine.names import memory_here
 from girih.machine.presets import DEVICES, all_presets
 
 
@@ -202,3 +204,15 @@ def test_another_limit_changes_nothing_else() -> None:
         item.links,
         item.device.flops_per_second,
     )
+
+
+def test_processes_of_this_host_share_its_memory_or_the_containers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(girih.machine.names, "CONTAINER_LIMITS", (str(tmp_path / "none"), str(limit)))
+    whole = memory_here()
+    for text, expected in (("max\n", whole), (f"{whole // 2}\n", whole // 2), (f"{2**62}\n", whole)):
+        limit.write_text(text)
+        assert memory_here() == expected
+        assert machine("local:4").device.memory_bytes == expected // 4

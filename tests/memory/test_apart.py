@@ -35,7 +35,7 @@ def stepping(micro_batches: int) -> girih.TrainingStep:
 
 @pytest.fixture(scope="module")
 def free(batch) -> girih.Plan:
-    return girih.plan(stepping(4), batch, machine="local:3", compare=(), search="pipeline-1f1b")
+    return girih.plan(stepping(4), batch, machine="local:3", compare=(), search="pipeline-1f1b", objective="bytes")
 
 
 def test_every_cap_is_kept_with_the_law(free) -> None:
@@ -64,9 +64,11 @@ def test_one_class_is_moved_by_itself(free) -> None:
 
 def test_a_pipeline_runs_within_its_limit_with_the_same_numbers(batch, tmp_path: Path) -> None:
     step = stepping(2)
-    plain = girih.plan(step, batch, machine="local:2", compare=(), search="pipeline-1f1b")
+    plain = girih.plan(step, batch, machine="local:2", compare=(), search="pipeline-1f1b", objective="bytes")
     limit = plain.peak * 6 // 10
-    plan = girih.plan(step, batch, machine="local:2", memory=limit, compare=(), search="pipeline-1f1b")
+    plan = girih.plan(
+        step, batch, machine="local:2", memory=limit, compare=(), search="pipeline-1f1b", objective="bytes"
+    )
     assert plan.peak <= limit
     assert plan.residencies
     assert plan.memory_bound is not None
@@ -86,8 +88,8 @@ def test_a_pipeline_runs_within_its_limit_with_the_same_numbers(batch, tmp_path:
 
 def test_published_ways_that_move_alone_are_for_each_class_too(batch) -> None:
     step = stepping(1)
-    limit = girih.plan(step, batch, machine="local:2", compare=(), search="model").peak * 8 // 10
-    options = {"machine": "local:2", "memory": limit, "compare": (), "search": "model"}
+    limit = girih.plan(step, batch, machine="local:2", compare=(), search="model", objective="bytes").peak * 8 // 10
+    options = {"machine": "local:2", "memory": limit, "compare": (), "search": "model", "objective": "bytes"}
     assert girih.plan(step, batch, hold="odswap", **options).peak <= limit
     for hold in ("recompute", "sqrt", "tensorflowmem"):
         with pytest.raises(girih.PlanError, match=f"hold {hold} is not for devices that do different things"):

@@ -208,7 +208,7 @@ def test_no_way_of_the_search_is_faster(seed: int, nodes: int, rate: float, shar
     lives = lifetimes(alone(graph))
     least, most = floor(lives)[0], int(lives.used.max())
     assume(least < most)
-    free = plan_graph(graph, machine=slow(rate), compare=())
+    free = plan_graph(graph, machine=slow(rate), compare=(), objective="bytes")
     ways = _Ways(replace(free, memory=least + int(share * (most - 1 - least))), None, moving)
     ways.explore(again=True, note=lambda share: None)
     assert ways.bound is not None

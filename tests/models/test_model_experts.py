@@ -63,7 +63,7 @@ def test_planned_steps_lower_the_loss_as_eager_ones(name: str) -> None:
         shown.module, step=shown.step, optimizer=torch.optim.SGD(shown.module.parameters(), lr=0.1, momentum=0.9)
     )
     optimizer = torch.optim.SGD(own.module.parameters(), lr=0.1, momentum=0.9)
-    plan = girih.plan(step, shown.inputs, machine="local:1")
+    plan = girih.plan(step, shown.inputs, machine="local:1", objective="bytes")
     with plan.start(backend="threads") as running:
         for _ in range(8):
             loss = own.step(own.module, own.inputs)
@@ -83,7 +83,7 @@ def test_sparse_needs_far_less_memory_and_nothing_of_words_by_slots() -> None:
         step = girih.TrainingStep(
             shown.module, step=shown.step, optimizer=torch.optim.SGD(shown.module.parameters(), lr=0.1)
         )
-        plans[name] = girih.plan(step, shown.inputs, machine="local:1", compare=())
+        plans[name] = girih.plan(step, shown.inputs, machine="local:1", compare=(), objective="bytes")
     dense, sparse = (plan.memory_by_device[0].peak for plan in plans.values())
     assert dense > 4 * 1024 * 2560 * 4
     assert sparse < dense / 4

@@ -70,7 +70,7 @@ def step_of(module: nn.Module, *shape: int) -> tuple[girih.TrainingStep, dict[st
 
 
 def planned_step(step: Any, batch: Any, where: str) -> Plan:
-    plan = girih.plan(step, batch, machine=where, search="megatron", compare=())
+    plan = girih.plan(step, batch, machine=where, search="megatron", compare=(), objective="bytes")
     check_plan(plan)
     return plan
 
@@ -188,11 +188,11 @@ def test_without_blocks_there_is_no_such_plan(name: str) -> None:
     with pytest.raises(SearchError, match="no attention block or MLP"):
         search_of("megatron").search(graph, Objective("bytes", machine("local:2")))
     with pytest.raises(girih.PlanError, match="search megatron: this program has no attention block or MLP"):
-        plan_graph(graph, machine="local:2", search="megatron")
+        plan_graph(graph, machine="local:2", search="megatron", objective="bytes")
 
 
 def test_a_plan_without_the_comparison_says_why() -> None:
-    plan = plan_graph(perceptron(1, 12, 18), machine="local:2", compare=("megatron", "data"))
+    plan = plan_graph(perceptron(1, 12, 18), machine="local:2", compare=("megatron", "data"), objective="bytes")
     assert [item.name for item in plan.baselines] == ["data"]
     assert "not compared with megatron: this program has no attention block or MLP" in plan.notes[0]
     assert plan.notes[0] in " ".join(str(plan).split())

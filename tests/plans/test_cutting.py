@@ -27,9 +27,9 @@ def training() -> tuple[girih.TrainingStep, tuple[torch.Tensor, torch.Tensor]]:
 
 def test_a_limit_below_the_floor_of_whole_steps_is_kept(training, tmp_path: Path) -> None:
     step, batch = training
-    free = girih.plan(step, batch, machine="local:1", compare=())
+    free = girih.plan(step, batch, machine="local:1", compare=(), objective="bytes")
     least = floor(free.lifetimes)[0]
-    plan = girih.plan(step, batch, machine="local:1", memory=least // 2, compare=())
+    plan = girih.plan(step, batch, machine="local:1", memory=least // 2, compare=(), objective="bytes")
     check(plan)
     assert plan.pieces
     assert plan.peak <= least // 2
@@ -49,9 +49,9 @@ def test_a_limit_below_the_floor_of_whole_steps_is_kept(training, tmp_path: Path
 def test_the_smallest_limit_with_pieces_is_named_and_works(training) -> None:
     step, batch = training
     with pytest.raises(girih.PlanError, match=r"Already \d+ steps are to be computed in pieces; without") as refused:
-        girih.plan(step, batch, machine="local:1", memory=1000, compare=())
+        girih.plan(step, batch, machine="local:1", memory=1000, compare=(), objective="bytes")
     (smallest,) = map(int, re.findall(r"\((\d+) bytes\)", str(refused.value)))
-    plan = girih.plan(step, batch, machine="local:1", memory=smallest, compare=())
+    plan = girih.plan(step, batch, machine="local:1", memory=smallest, compare=(), objective="bytes")
     assert plan.peak <= smallest
 
 
@@ -59,4 +59,4 @@ def test_where_pieces_do_not_help_the_message_says_so() -> None:
     make = Maker()
     wave = make.emit("aten.sin", (4096,), self=Ref(make.input((4096,))))
     with pytest.raises(girih.PlanError, match=r"To compute it in pieces does not help\."):
-        plan_graph(make.graph([Output(wave, "result")]), machine="local:1", memory="1KB")
+        plan_graph(make.graph([Output(wave, "result")]), machine="local:1", memory="1KB", objective="bytes")

@@ -67,7 +67,7 @@ def one_node(operator: str, **arguments: Any) -> Graph:
 
 
 def plan_of(graph: Graph) -> girih.Plan:
-    return plan_graph(graph, machine="local:2", objective="seconds")
+    return plan_graph(graph, machine="local:2", memory="unlimited", objective="seconds")
 
 
 def written(folder: Path, data: Any) -> Path:

@@ -44,7 +44,7 @@ BATCH = (torch.arange(6), torch.arange(6) + 3)
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return girih.plan(made()[2], BATCH, compare=())
+    return girih.plan(made()[2], BATCH, compare=(), objective="bytes")
 
 
 def test_the_state_has_the_keys_of_the_model(plan: Plan, tmp_path: Path) -> None:
@@ -113,10 +113,10 @@ def test_training_goes_on_where_the_optimizer_is(given: bool, planned: str) -> N
         optimizer.step()
         return loss.item()
 
-    early = girih.plan(step, batch, compare=())
+    early = girih.plan(step, batch, compare=(), objective="bytes")
     for _ in range(3):
         eager()
-    chosen = early if planned == "before" else girih.plan(step, batch, compare=())
+    chosen = early if planned == "before" else girih.plan(step, batch, compare=(), objective="bytes")
     with chosen.start(backend="threads", model=model if given else None) as running:
         losses = [running.step(batch) for _ in range(3)]
     assert losses == pytest.approx([eager() for _ in range(3)], rel=1e-5)
@@ -140,7 +140,7 @@ def test_what_is_no_tensor_is_a_constant_and_other_values_are_refused(tmp_path: 
         model, step=lambda net, batch: net(**batch), optimizer=torch.optim.SGD(model.parameters())
     )
     batch = {"x": torch.ones(6, 4), "scale": 0.5, "mask": None}
-    girih.plan(step, batch, compare=()).save(tmp_path / "plan.json")
+    girih.plan(step, batch, compare=(), objective="bytes").save(tmp_path / "plan.json")
     with girih.load(tmp_path / "plan.json").start(backend="threads", model=model) as running:
         wanted = model(**batch).item()
         assert running.step(batch) == pytest.approx(wanted, rel=1e-6)
@@ -155,7 +155,7 @@ def test_items_of_a_batch_with_one_path_are_refused() -> None:
     model = nn.Linear(4, 2)
     step = girih.TrainingStep(model, step=lambda net, batch: net(batch["a/b"] + batch["a"]["b"]).mean())
     with pytest.raises(ValueError, match=r"several items at \['a/b'\]"):
-        girih.plan(step, {"a/b": torch.ones(2, 4), "a": {"b": torch.ones(2, 4)}})
+        girih.plan(step, {"a/b": torch.ones(2, 4), "a": {"b": torch.ones(2, 4)}}, objective="bytes")
 
 
 def test_a_model_of_another_dtype_is_refused(plan: Plan) -> None:

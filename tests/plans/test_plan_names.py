@@ -17,7 +17,7 @@ from girih.search import compare as plan_compare
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return plan_graph(perceptron(2), machine="2x2", compare=("single", "data"))
+    return plan_graph(perceptron(2), machine="2x2", compare=("single", "data"), objective="bytes")
 
 
 @pytest.mark.parametrize("objective", ["bytes", "seconds"])
@@ -34,13 +34,14 @@ def test_the_optimum_is_of_the_simulated_time_alone(objective: str) -> None:
 
 
 def test_a_comparison_with_the_optimum_is_one_with_exact() -> None:
-    made = plan_graph(perceptron(2), machine="2x2", search="data", compare=("optimum", "exact"))
+    made = plan_graph(perceptron(2), machine="2x2", search="data", compare=("optimum", "exact"), objective="bytes")
     assert [item.name for item in made.baselines] == ["exact"]
 
 
 def test_the_command_line_says_what_ran(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     where = str(tmp_path / "plan.json")
-    assert main(["plan", "mlp-tiny", "--search", "optimum", "-o", where, "--store", str(tmp_path / "none")]) == 0
+    asked = ["plan", "mlp-tiny", "--search", "optimum", "--objective", "bytes"]
+    assert main([*asked, "-o", where, "--store", str(tmp_path / "none")]) == 0
     out = capsys.readouterr().out
     assert "search exact, objective bytes" in out
     assert "note: search optimum is of --objective time" in out
@@ -64,7 +65,7 @@ def test_the_step_that_is_shown_is_the_simulated_one(plan: Plan) -> None:
     assert "nothing overlapped" not in text
     assert format_seconds(plan.costs.seconds) not in text
     assert [item.simulated is not None for item in plan.baselines] == [True, True]
-    data = plan_graph(plan.graph, machine="2x2", search="data")
+    data = plan_graph(plan.graph, machine="2x2", search="data", objective="bytes")
     assert plan.baselines[1].simulated == pytest.approx(data.predict().seconds, rel=1e-9)
 
 
@@ -96,7 +97,7 @@ def test_what_simulate_prints_is_what_plan_shows(capsys: pytest.CaptureFixture[s
 
 def test_a_large_plan_is_not_simulated_as_it_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_compare, "MOST_SIMULATED", 0)
-    made = plan_graph(perceptron(2), machine="2x2", compare=("data",))
+    made = plan_graph(perceptron(2), machine="2x2", compare=("data",), objective="bytes")
     assert made.costs.simulated is None
     text = str(made)
     assert "time, nothing overlapped" in text

@@ -45,7 +45,7 @@ def training():
 @pytest.fixture(scope="module")
 def made() -> Plan:
     _, _, step, batch = training()
-    return girih.plan(step, batch, machine="2x2", objective="time")
+    return girih.plan(step, batch, machine="2x2", objective="time", search="exact")
 
 
 def test_the_fastest_is_no_slower_than_what_it_started_from(made: Plan) -> None:

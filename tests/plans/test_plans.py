@@ -56,7 +56,7 @@ def eager_losses(model, optimizer, data):
 @pytest.fixture(scope="module")
 def made() -> Plan:
     _, _, step, data = training()
-    return girih.plan(step, data[0], machine="local:4")
+    return girih.plan(step, data[0], machine="local:4", objective="bytes")
 
 
 @pytest.mark.parametrize("objective", ["bytes", "seconds"])
@@ -121,7 +121,7 @@ def test_a_loaded_plan_without_a_model_makes_its_own_weights(made: Plan, tmp_pat
 
 def test_saved_training_goes_on_under_another_plan(made: Plan, tmp_path: Path) -> None:
     model, optimizer, step, data = training()
-    other = girih.plan(step, data[0], machine="local:2", compare=())
+    other = girih.plan(step, data[0], machine="local:2", compare=(), objective="bytes")
     with made.start(backend="threads") as run:
         losses = [run.step(x, y) for x, y in data[:2]]
         run.save(tmp_path / "checkpoint")
@@ -134,7 +134,7 @@ def test_saved_training_goes_on_under_another_plan(made: Plan, tmp_path: Path) -
 def test_certificate_and_program_agree(made: Plan) -> None:
     assert made.gap == 0
     assert made.certificate.cost == made.bytes_received.sum()
-    assert {item.name for item in made.baselines} == {"single", "data"}
+    assert {item.name for item in made.baselines} == {"single", "data", "sharded"}
     assert made.baselines[0].bytes == 0
     check(made)
 
@@ -162,7 +162,7 @@ def test_a_memory_limit_narrows_the_windows_and_refuses_nothing(made: Plan) -> N
     peaks = {window: replace(made, overlap=window).peak for window in WINDOWS}
     assert peaks[WINDOWS[0]] > peaks[Overlap()]
     for limit in (peaks[Overlap()], (peaks[Overlap()] + peaks[WINDOWS[0]]) // 2, peaks[WINDOWS[0]]):
-        plan = plan_graph(made.graph, machine="local:4", memory=limit)
+        plan = plan_graph(made.graph, machine="local:4", memory=limit, objective="bytes")
         assert plan.strategy == made.strategy
         assert plan.overlap == next(window for window in WINDOWS if peaks[window] <= limit)
         assert plan.peak <= limit
@@ -171,7 +171,7 @@ def test_a_memory_limit_narrows_the_windows_and_refuses_nothing(made: Plan) -> N
 
 def test_inference_gives_the_models_outputs() -> None:
     model, _, _, data = training()
-    plan = girih.plan(girih.Inference(model), (data[0][0],), machine="local:2", compare=())
+    plan = girih.plan(girih.Inference(model), (data[0][0],), machine="local:2", compare=(), objective="bytes")
     with plan.start(backend="threads") as run:
         (output,) = run.step(data[1][0])
     torch.testing.assert_close(output, model(data[1][0]).detach())
@@ -194,16 +194,16 @@ def test_refused_batches(made: Plan) -> None:
 def test_refused_caps_name_the_smallest_limit_and_its_tensors() -> None:
     _, _, step, data = training()
     with pytest.raises(girih.PlanError, match=r"does not fit 1\.00 KB .*it needs .* bytes.*largest there: "):
-        girih.plan(step, data[0], machine="local:2", memory="1KB", hold="none")
+        girih.plan(step, data[0], machine="local:2", memory="1KB", hold="none", objective="bytes")
     with pytest.raises(girih.PlanError, match="no amount of memory"):
-        girih.plan(step, data[0], machine="local:2", memory="much")
+        girih.plan(step, data[0], machine="local:2", memory="much", objective="bytes")
 
 
 def test_a_cap_is_kept_or_refused(made: Plan) -> None:
     _, _, step, data = training()
     cap = made.peak - 64
     try:
-        plan = girih.plan(step, data[0], machine="local:4", memory=cap, compare=(), hold="none")
+        plan = girih.plan(step, data[0], machine="local:4", memory=cap, compare=(), hold="none", objective="bytes")
     except girih.PlanError as error:
         assert "does not fit" in str(error)  # noqa: PT017
     else:
@@ -260,7 +260,7 @@ def test_check_finds_updates_that_lie_otherwise(made: Plan) -> None:
 
 
 def test_one_device_needs_no_transfers(made: Plan) -> None:
-    plan = plan_graph(made.graph, machine="local:1")
+    plan = plan_graph(made.graph, machine="local:1", objective="bytes")
     assert plan.bytes_received.sum() == 0
     assert plan.certificate.cost == 0
 
@@ -268,7 +268,7 @@ def test_one_device_needs_no_transfers(made: Plan) -> None:
 def test_golden_plan(golden) -> None:
     """The plan of a fixed program, as people read it."""
     _, _, step, data = training()
-    plan = girih.plan(step, data[0], machine="2x2", compare=())
+    plan = girih.plan(step, data[0], machine="2x2", compare=(), objective="bytes")
     from girih.report.tables import operators_table, render, tensors_table
 
     text = "\n".join([str(plan), render(tensors_table(plan), 160), render(operators_table(plan), 160)])

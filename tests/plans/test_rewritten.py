@@ -40,7 +40,7 @@ def training() -> tuple[girih.TrainingStep, tuple[torch.Tensor, torch.Tensor]]:
 
 @pytest.fixture(scope="module")
 def planned() -> girih.Plan:
-    return girih.plan(*training(), machine="local:2", compare=(), rewrite=True)
+    return girih.plan(*training(), machine="local:2", compare=(), rewrite=True, objective="bytes")
 
 
 def test_gradients_are_merged_and_the_step_is_the_same(planned: girih.Plan) -> None:

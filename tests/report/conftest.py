@@ -17,13 +17,16 @@ from girih.search.memory.holding import TooLittleError
 
 @pytest.fixture(scope="session")
 def small() -> Plan:
-    return replace(plan_graph(perceptron(), machine=machine_of((2, 2)), compare=("single", "data")), model="perceptron")
+    return replace(
+        plan_graph(perceptron(), machine=machine_of((2, 2)), compare=("single", "data"), objective="bytes"),
+        model="perceptron",
+    )
 
 
 @pytest.fixture(scope="session")
 def gpt() -> Plan:
     made = program("gpt-tiny", None, "momentum")
-    return replace(girih.plan(made.step, made.batch, machine="local:4"), model=made.name)
+    return replace(girih.plan(made.step, made.batch, machine="local:4", objective="bytes"), model=made.name)
 
 
 @pytest.fixture(scope="session")
@@ -32,9 +35,11 @@ def capped() -> Plan:
     which is another on each processor: its convolutions need scratch memory."""
     named = program("lenet-tiny", 16, "momentum")
     with pytest.raises(TooLittleError) as refused:
-        girih.plan(named.step, named.batch, machine="local:1", memory="1KB", compare=(), hold="swap")
+        girih.plan(named.step, named.batch, machine="local:1", memory="1KB", compare=(), hold="swap", objective="bytes")
     limit = int(refused.value.smallest)
-    plan = girih.plan(named.step, named.batch, machine="local:1", memory=limit, compare=(), hold="swap")
+    plan = girih.plan(
+        named.step, named.batch, machine="local:1", memory=limit, compare=(), hold="swap", objective="bytes"
+    )
     return replace(plan, model=named.name)
 
 

@@ -273,7 +273,7 @@ def test_searching_the_graph_marks_operators_and_counts_those_in_folded_copies(g
 
 @pytest.mark.parametrize("sizes", [(), (3,), (8, 16)])
 def test_machines_of_one_three_and_many_devices(sizes: tuple[int, ...], pages: Path, opened: Open) -> None:
-    plan = plan_graph(perceptron(), machine=machine_of(sizes))
+    plan = plan_graph(perceptron(), machine=machine_of(sizes), objective="bytes")
     page = opened(write_page(pages / f"machine-{len(sizes)}.html", plan, timeline_of(plan)))
     drawn = page.evaluate("girih.data.timelines[0].devices")
     assert page.locator("#lanes li").count() == len(drawn) * (1 + len(sizes))

@@ -18,7 +18,7 @@ from girih.report.tables import render
 @pytest.fixture(scope="module")
 def free() -> Plan:
     named = program("lenet-tiny", 16, "momentum")
-    return girih.plan(named.step, named.batch, machine="local:1", compare=())
+    return girih.plan(named.step, named.batch, machine="local:1", compare=(), objective="bytes")
 
 
 def held(memory: DeviceMemory) -> np.ndarray:
@@ -61,8 +61,8 @@ def test_copies_are_those_of_the_plan(capped: Plan) -> None:
 
 def test_what_comes_back_is_on_the_device_while_it_is_copied_and_away_in_between(capped: Plan) -> None:
     graph = perceptron(6, 512, 64)  # activations are most of it, and come back
-    free = plan_graph(graph, machine="local:1")
-    deep = plan_graph(graph, machine="local:1", memory=int(free.peak * 0.6), hold="swap")
+    free = plan_graph(graph, machine="local:1", objective="bytes")
+    deep = plan_graph(graph, machine="local:1", memory=int(free.peak * 0.6), hold="swap", objective="bytes")
     memory = device_memory(capped)
     seen = 0
     for item in (*memory.storages, *device_memory(deep).storages):
@@ -86,8 +86,8 @@ def test_what_comes_back_is_on_the_device_while_it_is_copied_and_away_in_between
 
 def test_every_device_of_a_divided_plan() -> None:
     graph = perceptron()
-    free = plan_graph(graph, machine="local:2")
-    capped = plan_graph(graph, machine="local:2", memory=int(free.peak * 0.6), hold="swap")
+    free = plan_graph(graph, machine="local:2", objective="bytes")
+    capped = plan_graph(graph, machine="local:2", memory=int(free.peak * 0.6), hold="swap", objective="bytes")
     assert capped.residency is not None
     for plan in (free, capped):
         for device in range(2):

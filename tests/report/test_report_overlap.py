@@ -51,9 +51,9 @@ def words(plan: Plan) -> str:
 
 
 def test_where_there_is_nothing_to_overlap_it_is_said() -> None:
-    alone = plan_graph(perceptron(), machine="local:1")
+    alone = plan_graph(perceptron(), machine="local:1", objective="bytes")
     assert words(alone) == "one device: nothing is exchanged, so there is nothing to overlap"
-    copies = plan_graph(perceptron(), machine=machine_of((2,)), search="single")
+    copies = plan_graph(perceptron(), machine=machine_of((2,)), search="single", objective="bytes")
     assert words(copies) == "no device receives anything from another: there is nothing to overlap"
     assert trace(copies.predict().timeline, copies)["otherData"]["overlap"] == words(copies)
 

@@ -41,7 +41,7 @@ class SplitAlong(Search):
 @pytest.mark.parametrize("dimension", [0, 1])
 def test_it_plans_beside_the_exact_search(dimension: int) -> None:
     graph = perceptron(2)
-    plan = plan_graph(graph, machine="2x2", search=SplitAlong(20.0, dimension), compare=("exact",))
+    plan = plan_graph(graph, machine="2x2", search=SplitAlong(20.0, dimension), compare=("exact",), objective="bytes")
     check(plan)
     assert plan.search == "split-along"
     assert plan.certificate.space == f"inputs split along dimension {dimension}"
@@ -51,13 +51,13 @@ def test_it_plans_beside_the_exact_search(dimension: int) -> None:
 
 def test_it_refuses_and_falls_back_as_the_page_says() -> None:
     with pytest.raises(ValueError, match="search split-along: no input has dimension 5"):
-        plan_graph(perceptron(1), machine="2x2", search=SplitAlong(dimension=5))
+        plan_graph(perceptron(1), machine="2x2", search=SplitAlong(dimension=5), objective="bytes")
     plan = plan_graph(perceptron(1), machine="2x2", search=SplitAlong(5.0), objective="time")
     assert plan.notes[0].startswith("search split-along is of --objective bytes or seconds")
 
 
 def test_it_stands_beside_another() -> None:
-    plan = plan_graph(perceptron(2), machine="2x2", compare=(SplitAlong(20.0),))
+    plan = plan_graph(perceptron(2), machine="2x2", compare=(SplitAlong(20.0),), objective="bytes")
     assert [item.name for item in plan.baselines] == ["split-along"]
 
 
@@ -85,5 +85,7 @@ def test_a_scored_search_is_judged_by_the_simulated_step() -> None:
     assert plan.certificate.cost == plan.predict().seconds == min(item.seconds for item in plan.baselines)
     assert 0 < plan.certificate.bound <= plan.certificate.cost  # by the graph, whatever the search proves
     assert (
-        plan_graph(perceptron(1), machine="2x2", search=Undivided()).notes[0].startswith("search undivided is of --obj")
+        plan_graph(perceptron(1), machine="2x2", search=Undivided(), objective="bytes")
+        .notes[0]
+        .startswith("search undivided is of --obj")
     )

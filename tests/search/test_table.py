@@ -23,7 +23,7 @@ from girih.search import Exact
 from girih.search.table import SEARCHES, options_of, search_class, search_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
-SCORED = {"optimum", "sampled"}
+SCORED = {"optimum", "sampled", "portfolio"}
 PLACING = {"model", "pipeline", "pipeline-1f1b", "rnn-expert", "hybrid", "parameter-server"}
 
 
@@ -44,7 +44,7 @@ def test_every_search_says_where_it_can_place(name: str) -> None:
     if not support:
         assert "name the machine with more axes" in support.why_not
         with pytest.raises(girih.PlanError, match=f"search {name}: .*name the machine with more axes"):
-            plan_graph(perceptron(1), machine=machine_of((64,)), search=name)
+            plan_graph(perceptron(1), machine=machine_of((64,)), search=name, objective="bytes")
 
 
 @pytest.mark.parametrize("name", SEARCHES)
@@ -64,7 +64,7 @@ def test_options_are_written_behind_the_name() -> None:
     assert search_of("sampled:seed=3,proposals=500", 7.0) == Sampled(7.0, seed=3, proposals=500)
     assert search_of("exact:seconds=3", 7.0) == Exact(3.0)
     for text, message in [
-        ("best", "no search 'best': expected one of exact, optimum"),
+        ("best", "no search 'best': expected one of portfolio, exact"),
         ("exact:seed=3", "search exact has no option 'seed': expected one of seconds"),
         ("sampled:seed=x", "search sampled: option seed is int, got 'x'"),
         ("sampled:known=3", "search sampled has no option 'known'"),
@@ -74,17 +74,19 @@ def test_options_are_written_behind_the_name() -> None:
         with pytest.raises(SearchError, match=message):
             search_of(text)  # type: ignore[arg-type]
         with pytest.raises(girih.PlanError, match=message):
-            girih.plan(None, None, search=text)  # type: ignore[arg-type]
+            girih.plan(None, None, search=text, objective="bytes")  # type: ignore[arg-type]
     with pytest.raises(girih.PlanError, match="no search 'best'"):
-        plan_graph(perceptron(1), compare=("best",))
+        plan_graph(perceptron(1), compare=("best",), objective="bytes")
     with pytest.raises(AttributeError, match="no attribute 'Best'"):
         _ = girih.search.Best
 
 
 def test_names_and_values_are_one() -> None:
     graph = perceptron(2)
-    named = plan_graph(graph, machine="2x2", search="data", compare=("single",))
-    valued = plan_graph(graph, machine="2x2", search=search_of("data"), compare=(search_of("single"),))
+    named = plan_graph(graph, machine="2x2", search="data", compare=("single",), objective="bytes")
+    valued = plan_graph(
+        graph, machine="2x2", search=search_of("data"), compare=(search_of("single"),), objective="bytes"
+    )
     assert named.strategy == valued.strategy
     assert named.search == valued.search == "data"
     assert named.baselines == valued.baselines

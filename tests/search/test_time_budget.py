@@ -55,7 +55,7 @@ def test_what_cannot_be_placed_is_left_out() -> None:
 
 
 def test_the_first_simulation_is_no_measure_of_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = plan_graph(perceptron(1), machine="2x2", search="data")
+    made = plan_graph(perceptron(1), machine="2x2", search="data", objective="bytes")
     now, lengths = 0.0, [5.0, 1.0, 2.0, 0.5]
 
     def simulated(strategy: Any) -> float:
@@ -77,7 +77,7 @@ def test_the_first_simulation_is_no_measure_of_later_ones(monkeypatch: pytest.Mo
 
 
 def test_experts_have_the_time_that_such_a_search_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = plan_graph(perceptron(1), machine="2x2", search="data")
+    made = plan_graph(perceptron(1), machine="2x2", search="data", objective="bytes")
     given: dict[str, float] = {}
 
     def late(search: Any, graph: Any, goal: Any) -> Any:

@@ -8,7 +8,6 @@ take more than a part of the limit are never held: groups read them block by blo
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections import OrderedDict
@@ -17,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from girih.capture.lazy.sources import Source
 from girih.lower import BlockStep
+from girih.machine.names import memory_here
 from girih.machine.units import format_bytes
 from girih.memory.accounts import MemoryUse
 from girih.plans.plan import Plan
@@ -35,7 +35,7 @@ class MemoryLimitError(MemoryError):
 
 def default_limit(workers: int) -> int:
     """Bytes for each of the workers of this host."""
-    return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * SHARE) // workers
+    return int(memory_here() * SHARE) // workers
 
 
 @dataclass(frozen=True)

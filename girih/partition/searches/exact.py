@@ -57,6 +57,7 @@ def exact(
     rules: Rules | None = None,
     candidates: Candidates = EVERYTHING,
     seconds: float = 60.0,
+    enough: float = 0.0,
     space: str = SPACE,
 ) -> SearchResult:
     """The cheapest strategy among candidates, and its certificate: what most searches narrow.
@@ -64,7 +65,8 @@ def exact(
     rules: what may be chosen; by default Tofu's rule for `bytes`, and everything for `seconds`.
     seconds: of work, after which the best strategy so far is returned with its gap (`Budget`); pricing, which has to be
     done, does not count. By `time`, where a search has its part of seconds that are given, they are the clock's, and
-    pricing counts.
+    pricing counts. enough: the gap, as a share of the
+    cost, with which it may end.
 
     Raises:
         OutOfTimeError: the objective has a deadline, and tables could not be priced until then.
@@ -75,7 +77,7 @@ def exact(
     built = clock.passed
     timed = objective.name == "time"
     left = max(seconds - built, 0.0) if timed else seconds
-    solution = solve(problem.problem, objective, left, patience=1.0 if timed else PATIENCE)
+    solution = solve(problem.problem, objective, left, enough=enough, patience=1.0 if timed else PATIENCE)
     statistics: dict[str, float | int | str] = {
         "seconds to price": round(built, 3),
         "seconds to search": round(clock.passed - built, 3),

@@ -22,9 +22,8 @@ WHAT = {
 
 def holdings_data(plan: Plan) -> dict[str, Any]:
     """For each device whose memory was followed: the largest tensors at its peak, and what else is there."""
-    limit = plan.memory if plan.memory is not None else plan.machine.device.memory_bytes
     return {
-        "limit": limit,
+        "limit": plan.limit,
         "given": plan.memory is not None,
         "devices": [_device(plan.program, use) for use in plan.memory_by_device],
     }

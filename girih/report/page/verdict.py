@@ -34,7 +34,7 @@ def sentences(plan: Plan, timeline: Timeline, others: Sequence[Costs]) -> list[s
 
 def headline(plan: Plan, timeline: Timeline, others: Sequence[Costs]) -> str:
     """What the plan buys against the others."""
-    devices, limit = plan.machine.devices, _limit(plan)
+    devices, limit = plan.machine.devices, plan.limit
     ordered = _ordered(others)
     fitting = [item for item in ordered if item.peak <= limit]
     text = f"A step takes {format_seconds(timeline.seconds)} on {f'{devices} devices' if devices > 1 else 'one device'}"
@@ -54,11 +54,6 @@ def headline(plan: Plan, timeline: Timeline, others: Sequence[Costs]) -> str:
 def _with(item: Costs) -> str:
     """`under data parallelism`, `alone`: a baseline as seen from a device."""
     return "alone" if item.name == "single" else f"under {name_of(item.name)}"
-
-
-def _limit(plan: Plan) -> int:
-    """Bytes that a device may hold."""
-    return plan.memory if plan.memory is not None else plan.machine.device.memory_bytes
 
 
 def _ordered(others: Sequence[Costs]) -> list[Costs]:
@@ -137,7 +132,7 @@ def gap_sentence(plan: Plan) -> str:
 
 def figures(plan: Plan, timeline: Timeline, measured: Timeline | None = None) -> list[tuple[str, str, str]]:
     """(name, number, what to know of it) of each key figure."""
-    limit = _limit(plan)
+    limit = plan.limit
     share = f"{_percent(plan.peak / limit)} of {format_bytes(limit)}" if limit else ""
     parameters = sum(plan.graph.values[item.name].elements for item in plan.graph.inputs if item.role == "parameter")
     received = int(plan.bytes_received.sum())
@@ -170,7 +165,7 @@ def _percent(share: float) -> str:
 
 def comparisons(plan: Plan, timeline: Timeline, others: Sequence[Costs]) -> list[dict[str, object]]:
     """For each measure the plan and the others: rows of (name, amount, its text, whether it fits)."""
-    limit = _limit(plan)
+    limit = plan.limit
     own = replace(plan.costs, seconds=timeline.seconds)
     rows = [("this plan", own), *((name_of(item.name), item) for item in _ordered(others))]
     return [

@@ -52,7 +52,7 @@ class Variants(NamedTuple):
     hop_from: Ints
 
 
-@compiled(nogil=True)
+@compiled(lambda nodes, table, variants: 10.0 * (len(variants) + len(nodes.reads)), nogil=True)
 def outlined(nodes, table, variants):  # type: ignore[no-untyped-def]
     """The outline of the program of these variants, one for each node; of each transfer its exchange, and the rows of
     own work. Buffers: values; then outputs before they are stored; then what lies between hops."""
@@ -121,7 +121,9 @@ def outlined(nodes, table, variants):  # type: ignore[no-untyped-def]
     return outline, pattern, before, after
 
 
-@compiled(nogil=True)
+@compiled(
+    lambda outline, fetch, store, task_at, exchange, compute, *_: 20.0 * (len(compute) + len(exchange)), nogil=True
+)
 def rows(outline, fetch, store, task_at, exchange, compute, before, after, works):  # type: ignore[no-untyped-def]
     """(kind, pattern, partner, rows of the work before and after messages) of each row of the task graph.
 

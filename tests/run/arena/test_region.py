@@ -184,9 +184,11 @@ def small() -> tuple[TrainingStep, tuple[torch.Tensor, torch.Tensor]]:
 @pytest.mark.usefixtures("_threads_of_processes")
 def test_a_plan_with_a_limit_runs_in_an_arena_within_it() -> None:
     step, batch = small()
-    free = girih.plan(step, batch, machine="local:1", compare=())
-    plan = girih.plan(step, batch, machine="local:1", memory=free.peak // 2, compare=(), hold="swap")
-    again = girih.plan(step, batch, machine="local:1", memory=int(free.peak * 0.97), compare=(), hold="recompute")
+    free = girih.plan(step, batch, machine="local:1", compare=(), objective="bytes")
+    plan = girih.plan(step, batch, machine="local:1", memory=free.peak // 2, compare=(), hold="swap", objective="bytes")
+    again = girih.plan(
+        step, batch, machine="local:1", memory=int(free.peak * 0.97), compare=(), hold="recompute", objective="bytes"
+    )
     (addresses,) = plan.arenas
     assert addresses.bytes <= plan.memory
     assert f"an arena of {format_bytes(addresses.bytes)}" in str(plan)
@@ -215,8 +217,8 @@ def test_a_plan_with_a_limit_runs_in_an_arena_within_it() -> None:
 
 def test_two_workers_have_an_arena_each() -> None:
     step, batch = small()
-    free = girih.plan(step, batch, machine="local:2", compare=())
-    plan = girih.plan(step, batch, machine="local:2", memory=int(free.peak * 0.8), compare=())
+    free = girih.plan(step, batch, machine="local:2", compare=(), objective="bytes")
+    plan = girih.plan(step, batch, machine="local:2", memory=int(free.peak * 0.8), compare=(), objective="bytes")
     losses = []
     for own, backend in ((free, "threads"), (plan, "threads"), (plan, "processes")):
         with own.start(backend=backend) as run:
@@ -231,7 +233,7 @@ def test_two_workers_have_an_arena_each() -> None:
 def test_a_run_goes_without_an_arena_rather_than_beyond_its_limit() -> None:
     """Every tensor begins at a multiple of 64 bytes, so that a limit of exactly what is alive leaves no room for it."""
     step, batch = small()
-    free = girih.plan(step, batch, machine="local:1", compare=())
+    free = girih.plan(step, batch, machine="local:1", compare=(), objective="bytes")
     plan = replace(free, memory=free.peak)
     assert plan.arena is not None
     assert plan.arena.bytes > plan.memory

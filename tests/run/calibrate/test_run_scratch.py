@@ -50,7 +50,7 @@ def convolution(batch: int = 4, threads: int = 1, dtype: str = "float32") -> Scr
 def lenet() -> Plan:
     made = example("lenet-tiny", batch=4)
     step = TrainingStep(made.module, step=made.step, optimizer=torch.optim.SGD(made.module.parameters(), lr=0.01))
-    return girih.plan(step, made.inputs, machine="local:2", compare=(), search="exact:seconds=2")
+    return girih.plan(step, made.inputs, machine="local:2", compare=(), search="exact:seconds=2", objective="bytes")
 
 
 # ------------------------------------------------------------------------------------------- processors
@@ -149,11 +149,11 @@ def test_a_product_of_short_numbers_is_measured_in_a_program() -> None:
   input %w: bfloat16[256, 96]  batch  "1"
   %y: bfloat16[64, 96] = aten.mm(self=%x, mat2=%w)  # forward
   return %y result"""
-    made = plan_graph(parse_graph(text), machine="local:1")
+    made = plan_graph(parse_graph(text), machine="local:1", objective="bytes")
     (key,) = made.told_scratch.calls
     assert key.startswith("aten.mm(")
     assert made.peak == 2 * (64 * 256 + 256 * 96 + 64 * 96) + made.told_scratch.calls[key].bytes
-    longer = plan_graph(parse_graph(text.replace("bfloat16", "float32")), machine="local:1")
+    longer = plan_graph(parse_graph(text.replace("bfloat16", "float32")), machine="local:1", objective="bytes")
     assert not longer.told_scratch.calls
 
 
@@ -273,7 +273,7 @@ def test_a_loaded_plan_needs_no_torch_and_no_measurement(lenet: Plan, tmp_path: 
 
 def test_other_machines_have_a_bound(lenet: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure_scratch, "measured", None)
-    made = plan_graph(lenet.graph, machine="cpu-10g:2")
+    made = plan_graph(lenet.graph, machine="cpu-10g:2", objective="bytes")
     assert made.told_scratch.setting is None
     assert {told.how for told in made.told_scratch.calls.values()} == {BOUND}
     assert "peak memory is a bound" in str(made)

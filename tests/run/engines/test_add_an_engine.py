@@ -52,7 +52,7 @@ def plan() -> girih.Plan:
     model = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.Tanh(), torch.nn.Linear(12, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     step = girih.TrainingStep(model, loss=torch.nn.functional.mse_loss, optimizer=optimizer)
-    return girih.plan(step, (torch.zeros(8, 8), torch.zeros(8, 4)), machine="local:2", compare=())
+    return girih.plan(step, (torch.zeros(8, 8), torch.zeros(8, 4)), machine="local:2", compare=(), objective="bytes")
 
 
 def test_it_trains_as_on_one_device(plan: girih.Plan) -> None:

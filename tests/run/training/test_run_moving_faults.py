@@ -54,8 +54,10 @@ main(["run", plan, "--resume", checkpoint, "--steps", "3", "--backend", "threads
 def plan() -> Plan:
     named = program("mlp-tiny", 16, "momentum")
     own = program_of(named.step, named.batch, named.name)
-    free = plan_graph(own.graph, machine="local:1")
-    capped = own.in_plan(plan_graph(own.graph, machine="local:1", memory=free.peak * 6 // 10, hold="swap"))
+    free = plan_graph(own.graph, machine="local:1", objective="bytes")
+    capped = own.in_plan(
+        plan_graph(own.graph, machine="local:1", memory=free.peak * 6 // 10, hold="swap", objective="bytes")
+    )
     capped = replace(capped, state=None)  # a run begins with what its seed says, as from a file
     assert capped.residency is not None
     assert capped.residency.home

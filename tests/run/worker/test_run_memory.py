@@ -45,13 +45,15 @@ def captured(name: str, batch: int | None) -> tuple[Plan, int]:
     made = example(name, batch=batch)
     optimizer = torch.optim.SGD(made.module.parameters(), lr=0.01, momentum=0.9)
     step = TrainingStep(made.module, step=made.step, optimizer=optimizer)
-    return girih.plan(step, made.inputs, machine="local:1", compare=(), search="exact:seconds=2"), batch or made.batch
+    return girih.plan(
+        step, made.inputs, machine="local:1", compare=(), search="exact:seconds=2", objective="bytes"
+    ), batch or made.batch
 
 
 def planned(name: str, batch: int | None, workers: int) -> tuple[Plan, dict[str, torch.Tensor]]:
     plan, size = captured(name, batch)
     if workers > 1:
-        more = plan_graph(plan.graph, machine=f"local:{workers}", search="exact:seconds=2")
+        more = plan_graph(plan.graph, machine=f"local:{workers}", search="exact:seconds=2", objective="bytes")
         plan = replace(more, initial=plan.initial, scalars=plan.scalars, ranges=plan.ranges, state=plan.state)
     return plan, flatten_batch(random_batch(name, size))
 

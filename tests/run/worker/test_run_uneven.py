@@ -140,7 +140,7 @@ def test_the_search_proportional_states_the_devices_speeds(objective: str, tmp_p
 
 
 def test_alike_devices_get_equal_parts() -> None:
-    plan = plan_graph(chain(), machine="local:2", search="proportional")
+    plan = plan_graph(chain(), machine="local:2", search="proportional", objective="bytes")
     assert not any(division.shares for division in plan.strategy.divisions)
 
 

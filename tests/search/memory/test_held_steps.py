@@ -47,7 +47,7 @@ def on(rate: float, share: float) -> Machine:
 @pytest.fixture(scope="module", params=["perceptron", "recurrent"])
 def plan(request: pytest.FixtureRequest) -> Plan:
     graph = perceptron(3, 64, 32) if request.param == "perceptron" else recurrent()
-    return plan_graph(graph, machine=on(1e9, 0.0), compare=())
+    return plan_graph(graph, machine=on(1e9, 0.0), compare=(), objective="bytes")
 
 
 def sequences(plan: Plan) -> list[tuple[int, ...] | None]:
@@ -75,7 +75,7 @@ def test_lifetimes_in_any_sequence_follow_from_one_walk(plan: Plan) -> None:
 @pytest.mark.parametrize("rate", [1e8, 1e11])
 def test_a_residency_takes_what_its_program_takes(plan: Plan, rate: float, share: float) -> None:
     where, judged = on(rate, share), 0
-    plan = plan_graph(plan.graph, machine=where, compare=())
+    plan = plan_graph(plan.graph, machine=where, compare=(), objective="bytes")
     ways, outline = _Ways(replace(plan, memory=plan.peak), None, True), Outline.of(plan.lifetimes)
     seconds = ways.seconds(None)
     for sequence in sequences(plan):
@@ -103,7 +103,7 @@ def test_room_for_copies_and_other_clocks_keep_the_limit(plan: Plan, room: float
     """What is planned for less leaves more; copies in that are put by what was simulated begin later, never the end of
     what needs them; and both are still what their Program is."""
     where, judged = on(1e9, 0.0), 0
-    plan = plan_graph(plan.graph, machine=where, compare=())
+    plan = plan_graph(plan.graph, machine=where, compare=(), objective="bytes")
     ways, outline = _Ways(replace(plan, memory=plan.peak), None, True), Outline.of(plan.lifetimes)
     seconds, cap = ways.seconds(None), plan.peak * 6 // 10
     for sequence in sequences(plan):
@@ -146,8 +146,11 @@ def test_steps_come_together_no_further_than_they_may(plan: Plan) -> None:
 
 def test_copies_by_the_devices_own_cores_take_its_time() -> None:
     graph = perceptron(4, 512, 256)
-    limit = plan_graph(graph, machine=on(12e9, 0.0)).peak * 6 // 10
-    plans = [plan_graph(graph, machine=on(12e9, share), memory=limit, hold="swap") for share in (0.0, 0.5, 1.0)]
+    limit = plan_graph(graph, machine=on(12e9, 0.0), objective="bytes").peak * 6 // 10
+    plans = [
+        plan_graph(graph, machine=on(12e9, share), memory=limit, hold="swap", objective="bytes")
+        for share in (0.0, 0.5, 1.0)
+    ]
     times = [plan.simulated for plan in plans]
     assert times == sorted(times)
     assert times[0] < times[-1]

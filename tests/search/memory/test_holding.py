@@ -46,8 +46,8 @@ def threads_of_workers() -> Iterator[None]:
 @pytest.mark.usefixtures("threads_of_workers")
 def test_a_step_runs_within_half_of_its_memory_with_the_same_numbers(step, tmp_path: Path) -> None:
     training, batch = step
-    free = girih.plan(training, batch, machine="local:1", compare=())
-    plan = girih.plan(training, batch, machine="local:1", memory=free.peak // 2, compare=())
+    free = girih.plan(training, batch, machine="local:1", compare=(), objective="bytes")
+    plan = girih.plan(training, batch, machine="local:1", memory=free.peak // 2, compare=(), objective="bytes")
     check(plan)
     assert plan.peak <= free.peak // 2 < free.peak
     assert plan.unlimited == free.simulated
@@ -74,46 +74,51 @@ def test_a_step_runs_within_half_of_its_memory_with_the_same_numbers(step, tmp_p
 def test_the_smallest_limit_is_named_and_works(step) -> None:
     training, batch = step
     with pytest.raises(girih.PlanError, match=r"cannot be met, whatever is moved out: .* alone needs") as refused:
-        girih.plan(training, batch, machine="local:1", memory="1KB")
+        girih.plan(training, batch, machine="local:1", memory="1KB", objective="bytes")
     (smallest,) = map(int, re.findall(r"\((\d+) bytes\)", str(refused.value)))
-    plan = girih.plan(training, batch, machine="local:1", memory=smallest, compare=())
+    plan = girih.plan(training, batch, machine="local:1", memory=smallest, compare=(), objective="bytes")
     assert plan.peak <= smallest
     with pytest.raises(girih.PlanError, match=f"\\({smallest} bytes\\)"):
-        girih.plan(training, batch, machine="local:1", memory=smallest - 1)
+        girih.plan(training, batch, machine="local:1", memory=smallest - 1, objective="bytes")
 
 
 def test_moving_can_be_forbidden_and_needs_a_large_memory() -> None:
     graph = perceptron(2, 32, 32)
     with pytest.raises(girih.PlanError, match="does not fit"):
-        plan_graph(graph, machine="local:1", memory="20KB", hold="none")
+        plan_graph(graph, machine="local:1", memory="20KB", hold="none", objective="bytes")
     with pytest.raises(girih.PlanError, match="does not fit"):
-        plan_graph(graph, machine=replace(machine("local:1"), host=None), memory="20KB")
+        plan_graph(graph, machine=replace(machine("local:1"), host=None), memory="20KB", objective="bytes")
     with pytest.raises(girih.PlanError, match="has no large memory to move tensors to: give its file a `host`"):
-        plan_graph(graph, machine=replace(machine("local:1"), host=None), memory="20KB", hold="swap")
+        plan_graph(graph, machine=replace(machine("local:1"), host=None), memory="20KB", hold="swap", objective="bytes")
     with pytest.raises(girih.PlanError, match="no way 'magic' to hold tensors: expected one of auto, swap, reco"):
-        plan_graph(graph, machine="local:1", memory="20KB", hold="magic")
+        plan_graph(graph, machine="local:1", memory="20KB", hold="magic", objective="bytes")
 
 
 def test_a_slower_link_to_the_large_memory_makes_the_step_slower() -> None:
     graph = perceptron(4, 512, 256)
     fast = machine("p3.2xlarge")
     assert fast.host is not None
-    limit = plan_graph(graph, machine=fast).peak * 6 // 10
+    limit = plan_graph(graph, machine=fast, objective="bytes").peak * 6 // 10
     times = []
     for rate in (1e6, 1e9, 12e9, 1e15):
         host = replace(fast.host, out_bytes_per_second=rate, in_bytes_per_second=rate, both_bytes_per_second=0.0)
-        plan = plan_graph(graph, machine=replace(fast, host=host), memory=limit)
+        plan = plan_graph(graph, machine=replace(fast, host=host), memory=limit, objective="bytes")
         times.append(plan.simulated)
         moved = sum(isinstance(step, MoveStep) for step in plan.program)
         assert moved > 0
     assert times == sorted(times, reverse=True)
     assert times[0] > 10 * times[-1]
-    assert times[-1] <= 1.01 * plan_graph(graph, machine=fast).simulated
+    assert times[-1] <= 1.01 * plan_graph(graph, machine=fast, objective="bytes").simulated
 
 
 def test_copies_are_on_the_timeline_of_their_own_streams() -> None:
     graph = perceptron(4, 512, 256)
-    plan = plan_graph(graph, machine="p3.2xlarge", memory=plan_graph(graph, machine="p3.2xlarge").peak * 6 // 10)
+    plan = plan_graph(
+        graph,
+        machine="p3.2xlarge",
+        memory=plan_graph(graph, machine="p3.2xlarge", objective="bytes").peak * 6 // 10,
+        objective="bytes",
+    )
     timeline = plan.predict().timeline
     assert timeline.streams[-2:] == ("copy out", "copy in")
     assert plan.residency is not None
@@ -152,9 +157,9 @@ def test_what_is_dropped_is_computed_again(tmp_path: Path) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     training = girih.TrainingStep(model, loss=torch.nn.functional.mse_loss, optimizer=optimizer)
     batch = (torch.randn(512, 32), torch.randn(512, 32))
-    free = girih.plan(training, batch, machine="local:1", compare=())
+    free = girih.plan(training, batch, machine="local:1", compare=(), objective="bytes")
     limit = free.peak * 7 // 10
-    plan = girih.plan(training, batch, machine="local:1", memory=limit, hold="recompute", compare=())
+    plan = girih.plan(training, batch, machine="local:1", memory=limit, hold="recompute", compare=(), objective="bytes")
     check(plan)
     assert plan.residency is None
     assert not plan.program.host
@@ -170,34 +175,40 @@ def test_what_is_dropped_is_computed_again(tmp_path: Path) -> None:
             assert run.run.peak_bytes(*run._inputs(batch, None)) == [run.plan.peak]
     assert losses[0] == losses[1]
     with pytest.raises(girih.PlanError, match=r"where results are computed again, the leanest .* or allow movements"):
-        girih.plan(training, batch, machine="local:1", memory=free.peak // 5, hold="recompute", compare=())
+        girih.plan(
+            training, batch, machine="local:1", memory=free.peak // 5, hold="recompute", compare=(), objective="bytes"
+        )
 
 
 def test_the_large_memory_must_have_room() -> None:
     graph = perceptron(4, 512, 256)
     fast = machine("p3.2xlarge")
     assert fast.host is not None
-    limit = plan_graph(graph, machine=fast).peak * 6 // 10
-    plan = plan_graph(graph, machine=fast, memory=limit, hold="swap")
+    limit = plan_graph(graph, machine=fast, objective="bytes").peak * 6 // 10
+    plan = plan_graph(graph, machine=fast, memory=limit, hold="swap", objective="bytes")
     needed = host_bytes(plan.program)
     assert plan.residency is not None
     assert plan.residency.copied_bytes(plan.lifetimes)[0] // 2 <= needed
     small = replace(fast, host=replace(fast.host, memory_bytes=needed))
-    full = plan_graph(graph, machine=small, memory=limit, hold="swap")
+    full = plan_graph(graph, machine=small, memory=limit, hold="swap", objective="bytes")
     assert full.peak <= limit
     assert "are what limits, too" in " ".join(str(full).split())
     assert "what limits" not in str(plan)
     less = limit * 10 // 6 - limit  # what the device cannot hold at the peak: no way does with half of it
     with pytest.raises(girih.PlanError, match=r"would have to lie in host memory over PCIe at once, which has"):
         plan_graph(
-            graph, machine=replace(fast, host=replace(fast.host, memory_bytes=less // 2)), memory=limit, hold="swap"
+            graph,
+            machine=replace(fast, host=replace(fast.host, memory_bytes=less // 2)),
+            memory=limit,
+            hold="swap",
+            objective="bytes",
         )
 
 
 def test_a_spill_directory_that_is_not_there_is_named(step, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     training, batch = step
-    free = girih.plan(training, batch, machine="local:1", compare=())
-    plan = girih.plan(training, batch, machine="local:1", memory=free.peak // 2, compare=())
+    free = girih.plan(training, batch, machine="local:1", compare=(), objective="bytes")
+    plan = girih.plan(training, batch, machine="local:1", memory=free.peak // 2, compare=(), objective="bytes")
     monkeypatch.setenv("GIRIH_SPILL", str(tmp_path / "gone"))
     with pytest.raises(Exception, match="GIRIH_SPILL") as failed, plan.start(backend="threads") as run:
         run.step(*batch)
@@ -206,8 +217,8 @@ def test_a_spill_directory_that_is_not_there_is_named(step, monkeypatch: pytest.
 
 def test_nothing_is_left_in_the_spill_directory(step, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     training, batch = step
-    free = girih.plan(training, batch, machine="local:1", compare=())
-    plan = girih.plan(training, batch, machine="local:1", memory=free.peak // 2, compare=())
+    free = girih.plan(training, batch, machine="local:1", compare=(), objective="bytes")
+    plan = girih.plan(training, batch, machine="local:1", memory=free.peak // 2, compare=(), objective="bytes")
     monkeypatch.setenv("GIRIH_SPILL", str(tmp_path))
     with plan.start(backend="threads") as run:
         run.step(*batch)
@@ -216,7 +227,12 @@ def test_nothing_is_left_in_the_spill_directory(step, monkeypatch: pytest.Monkey
 
 def test_the_page_of_a_plan_that_moves_tensors(tmp_path: Path) -> None:
     graph = perceptron(2, 64, 64)
-    plan = plan_graph(graph, machine="p3.2xlarge", memory=plan_graph(graph, machine="p3.2xlarge").peak * 6 // 10)
+    plan = plan_graph(
+        graph,
+        machine="p3.2xlarge",
+        memory=plan_graph(graph, machine="p3.2xlarge", objective="bytes").peak * 6 // 10,
+        objective="bytes",
+    )
     plan.report(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "copy out" in page
@@ -224,13 +240,13 @@ def test_the_page_of_a_plan_that_moves_tensors(tmp_path: Path) -> None:
 
 def test_two_devices_run_what_neither_dividing_nor_one_device_can(step) -> None:
     training, batch = step
-    free = girih.plan(training, batch, machine="local:2", compare=())
+    free = girih.plan(training, batch, machine="local:2", compare=(), objective="bytes")
     limit = free.peak // 4
     with pytest.raises(girih.PlanError, match="does not fit"):
-        girih.plan(training, batch, machine="local:2", memory=limit, compare=(), hold="none")
+        girih.plan(training, batch, machine="local:2", memory=limit, compare=(), hold="none", objective="bytes")
     with pytest.raises(girih.PlanError, match="cannot be met, whatever is moved out"):
-        girih.plan(training, batch, machine="local:1", memory=limit, compare=())
-    plan = girih.plan(training, batch, machine="local:2", memory=limit, compare=())
+        girih.plan(training, batch, machine="local:1", memory=limit, compare=(), objective="bytes")
+    plan = girih.plan(training, batch, machine="local:2", memory=limit, compare=(), objective="bytes")
     check(plan)
     assert plan.residency is not None
     assert plan.program.transfers
@@ -245,8 +261,8 @@ def test_two_devices_run_what_neither_dividing_nor_one_device_can(step) -> None:
 @pytest.mark.parametrize(("batch", "width"), [(7, 22), (13, 37)])
 def test_devices_with_parts_of_unlike_sizes_all_keep_the_limit(batch: int, width: int) -> None:
     graph = perceptron(4, batch, width)
-    free = plan_graph(graph, machine="local:4", compare=())
-    plan = plan_graph(graph, machine="local:4", memory=free.peak * 6 // 10, hold="swap", compare=())
+    free = plan_graph(graph, machine="local:4", compare=(), objective="bytes")
+    plan = plan_graph(graph, machine="local:4", memory=free.peak * 6 // 10, hold="swap", compare=(), objective="bytes")
     check(plan)
     assert plan.residency is not None
     assert len({use.peak for use in free.memory_by_device}) > 1

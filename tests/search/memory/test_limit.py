@@ -113,5 +113,12 @@ def test_by_time_a_plan_keeps_the_limit_and_the_smallest_one_works() -> None:
 def test_other_searches_say_that_it_is_their_division_that_does_not_fit() -> None:
     message = refusal(perceptron(2, 32, 32), 1000, machine="local:2", search="data")
     assert message.startswith("data parallelism does not fit 1.00 KB for each device: this division needs ")
-    made = plan_graph(perceptron(2, 32, 32), machine="local:2", search="optimum", memory=named(message), hold="none")
+    made = plan_graph(
+        perceptron(2, 32, 32),
+        machine="local:2",
+        search="optimum",
+        memory=named(message),
+        hold="none",
+        objective="bytes",
+    )
     assert made.peak <= named(message)

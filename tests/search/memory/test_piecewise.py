@@ -33,14 +33,14 @@ def step() -> tuple[girih.TrainingStep, tuple[torch.Tensor, torch.Tensor]]:
 
 def test_pieces_are_taken_where_they_are_faster_than_movements(step) -> None:
     training, batch = step
-    free = girih.plan(training, batch, machine="p3.2xlarge")
+    free = girih.plan(training, batch, machine="p3.2xlarge", objective="bytes")
     limit = free.peak * 7 // 10
-    plan = girih.plan(training, batch, machine="p3.2xlarge", memory=limit)
+    plan = girih.plan(training, batch, machine="p3.2xlarge", memory=limit, objective="bytes")
     check(plan)
     assert plan.pieces
     assert plan.peak <= limit
     assert plan.unlimited == free.simulated
-    whole = girih.plan(training, batch, machine="p3.2xlarge", memory=limit, hold="swap")
+    whole = girih.plan(training, batch, machine="p3.2xlarge", memory=limit, hold="swap", objective="bytes")
     assert not whole.pieces  # every step alone fits
     assert floor(whole.lifetimes)[0] <= limit
     assert in_smaller_pieces(whole) is whole
@@ -53,8 +53,8 @@ def test_pieces_are_taken_where_they_are_faster_than_movements(step) -> None:
 
 def test_what_is_chosen_in_pieces_runs_within_the_limit(step) -> None:
     training, batch = step
-    free = girih.plan(training, batch, machine="local:1")
-    plan = girih.plan(training, batch, machine="local:1", memory=free.peak * 6 // 10)
+    free = girih.plan(training, batch, machine="local:1", objective="bytes")
+    plan = girih.plan(training, batch, machine="local:1", memory=free.peak * 6 // 10, objective="bytes")
     assert plan.simulated is not None
     assert plan.simulated <= predict(held(plan.held(None), "auto", store=None, note=nobody)).seconds * (1 + 1e-9)
     with plan.start(backend="threads") as run:

@@ -45,12 +45,14 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 def test_each_keeps_the_limit_with_the_same_numbers(step, threads: int) -> None:
     """All of them run in tests/memory/baselines; here with kernels whose scratch memory is measured."""
     training, batch = step
-    free = girih.plan(training, batch, machine="local:1", compare=())
+    free = girih.plan(training, batch, machine="local:1", compare=(), objective="bytes")
     losses = {}
     with free.start(backend="threads") as run:
         losses["free"] = [run.step(*batch) for _ in range(2)]
     for hold in ("vdnn-conv", "chain"):
-        plan = girih.plan(training, batch, machine="local:1", memory=int(free.peak * 0.8), hold=hold, compare=())
+        plan = girih.plan(
+            training, batch, machine="local:1", memory=int(free.peak * 0.8), hold=hold, compare=(), objective="bytes"
+        )
         check(plan)
         assert plan.peak <= free.peak * 0.8
         assert bool(plan.residency) == baseline_class(hold).moves
@@ -67,14 +69,14 @@ def test_each_keeps_the_limit_with_the_same_numbers(step, threads: int) -> None:
 
 def test_ours_is_never_slower() -> None:
     graph = perceptron(6, 256, 64)
-    free = plan_graph(graph, machine="p3.2xlarge")
+    free = plan_graph(graph, machine="p3.2xlarge", objective="bytes")
     for share in (0.8, 0.6):
         limit = int(free.peak * share)
-        ours = plan_graph(graph, machine="p3.2xlarge", memory=limit).simulated
+        ours = plan_graph(graph, machine="p3.2xlarge", memory=limit, objective="bytes").simulated
         assert ours is not None
         for hold in ("odswap", "chain"):
             try:
-                theirs = plan_graph(graph, machine="p3.2xlarge", memory=limit, hold=hold).simulated
+                theirs = plan_graph(graph, machine="p3.2xlarge", memory=limit, hold=hold, objective="bytes").simulated
             except girih.PlanError:
                 continue
             assert theirs is not None
@@ -85,26 +87,29 @@ def test_what_cannot_be_kept_so_is_refused_with_what_would_be() -> None:
     graph = perceptron(6, 128, 256)
     host = machine("p3.2xlarge")
     with pytest.raises(girih.PlanError, match="cannot be met by hold sqrt, which needs") as refused:
-        plan_graph(graph, machine=host, memory=100_000, hold="sqrt")
+        plan_graph(graph, machine=host, memory=100_000, hold="sqrt", objective="bytes")
     (needed,) = map(int, re.findall(r"\((\d+) bytes\)", str(refused.value)))
-    plan = plan_graph(graph, machine=host, memory=needed, hold="sqrt")
+    plan = plan_graph(graph, machine=host, memory=needed, hold="sqrt", objective="bytes")
     assert plan.peak == needed
     with pytest.raises(girih.PlanError, match="has no large memory to move tensors to"):
-        plan_graph(graph, machine=replace(host, host=None), memory=needed, hold="vdnn")
-    assert plan_graph(graph, machine=replace(host, host=None), memory=needed, hold="sqrt").peak == needed
+        plan_graph(graph, machine=replace(host, host=None), memory=needed, hold="vdnn", objective="bytes")
+    assert (
+        plan_graph(graph, machine=replace(host, host=None), memory=needed, hold="sqrt", objective="bytes").peak
+        == needed
+    )
     for hold, message in [
         ("vdn", "no way 'vdn' to hold tensors: expected one of auto, swap, recompute, none, odswap, lms"),
         ("chain:stages=0", "chain: option stages is a whole number of at least 1, got 0"),
     ]:
         with pytest.raises(girih.PlanError, match=message):
-            plan_graph(graph, machine=host, memory=needed, hold=hold)
+            plan_graph(graph, machine=host, memory=needed, hold=hold, objective="bytes")
 
 
 def test_a_value_of_ones_own_and_a_named_order() -> None:
     graph = perceptron(6, 128, 256)
-    limit = int(plan_graph(graph, machine="p3.2xlarge").peak * 0.9)
+    limit = int(plan_graph(graph, machine="p3.2xlarge", objective="bytes").peak * 0.9)
     plans = [
-        plan_graph(graph, machine="p3.2xlarge", memory=limit, hold=hold, order=order)
+        plan_graph(graph, machine="p3.2xlarge", memory=limit, hold=hold, order=order, objective="bytes")
         for hold, order in [("chain:stages=4", "auto"), (OptimalChain(stages=4), "auto"), ("chain:stages=4", "early")]
     ]
     assert plans[0].program == plans[1].program
@@ -115,18 +120,20 @@ def test_more_is_computed_again_than_each_step_once() -> None:
     """The optimum for chains is among what `recompute` tries: the smallest limit is below that of cuts alone."""
     graph = perceptron(12, 64, 256)
     with pytest.raises(girih.PlanError, match=r"where results are computed again, the leanest") as refused:
-        plan_graph(graph, machine="local:1", memory=100_000, hold="recompute")
+        plan_graph(graph, machine="local:1", memory=100_000, hold="recompute", objective="bytes")
     (needed,) = map(int, re.findall(r"\((\d+) bytes\)", str(refused.value)))
-    plan = plan_graph(graph, machine="local:1", memory=needed, hold="recompute")
+    plan = plan_graph(graph, machine="local:1", memory=needed, hold="recompute", objective="bytes")
     assert plan.sequence is not None
     assert max(plan.sequence.count(number) for number in set(plan.sequence)) > 2
 
 
 def test_two_devices_keep_the_limit_too() -> None:
     graph = perceptron(6, 128, 256)
-    free = plan_graph(graph, machine="local:2", compare=())
+    free = plan_graph(graph, machine="local:2", compare=(), objective="bytes")
     for hold in ("odswap", "vdnn", "sqrt"):
-        plan = plan_graph(graph, machine="local:2", memory=int(free.peak * 0.9), hold=hold, compare=())
+        plan = plan_graph(
+            graph, machine="local:2", memory=int(free.peak * 0.9), hold=hold, compare=(), objective="bytes"
+        )
         check(plan)
         assert plan.peak <= free.peak * 0.9
 

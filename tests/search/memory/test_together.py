@@ -76,7 +76,7 @@ def test_what_is_divided_by_seconds_and_moved_trains_the_same() -> None:
 def test_the_fastest_of_several_divisions_is_taken_and_told() -> None:
     where = with_host(1e9)
     graph = perceptron(6, 256, 1024)
-    cut, whole = (plan_graph(graph, machine=where, search=search) for search in ("exact", "single"))
+    cut, whole = (plan_graph(graph, machine=where, search=search, objective="bytes") for search in ("exact", "single"))
     limit = min(cut.peak, whole.peak) * 9 // 10
     plans = divided(replace(whole, memory=limit), (), (cut.strategy, whole.strategy))
     assert [plan.strategy for plan in plans] == [whole.strategy, cut.strategy]
@@ -93,7 +93,7 @@ def test_a_division_that_moves_is_not_said_to_be_proved_under_a_cap_that_it_does
     """Of the front that a refusal gives, only the cheapest has no gap: the others exchange more than is needed."""
     graph = perceptron(6, 256, 1024)
     where = with_host(1e9)
-    free = plan_graph(graph, machine=where)
+    free = plan_graph(graph, machine=where, objective="bytes")
     goal = Objective("bytes", where)
     with pytest.raises(NothingFitsError) as refused:
         fit(graph, goal, searched(Exact(5.0), graph, goal), Exact(5.0), free.peak // 100, nobody)
@@ -106,7 +106,7 @@ def test_a_division_that_moves_is_not_said_to_be_proved_under_a_cap_that_it_does
 
 def test_the_refusal_is_of_the_division_that_needs_least() -> None:
     graph = perceptron(3, 64, 256)
-    plans = [plan_graph(graph, machine="local:2", search=search) for search in ("single", "row")]
+    plans = [plan_graph(graph, machine="local:2", search=search, objective="bytes") for search in ("single", "row")]
     few = [replace(plan, memory=20_000) for plan in plans]
     with pytest.raises(TooLittleError, match="cannot be met, whatever is moved out") as refused:
         together(few, "auto", order="auto", store=None, note=nobody)
