@@ -153,3 +153,8 @@ def test_old_files_go(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planned(capsys, "--batch", "16")
     assert len(list(folder.iterdir())) == captured.MOST_FILES
     assert kept.exists()
+
+
+def test_a_capture_is_kept_for_the_files_that_it_depends_on() -> None:
+    stamps = " ".join(captured._versions())
+    assert all(f"{room}/" in stamps for room in captured.DEPENDS_ON)
