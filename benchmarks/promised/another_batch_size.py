@@ -1,0 +1,58 @@
+"""An optimised model, `infer` and an ONNX model answer another batch size, and later weights, as the model does or
+refuse them."""
+
+import sys
+import tempfile
+import warnings
+
+import torch
+from torch import nn
+
+import girih
+from girih.run.modules import trial
+
+warnings.simplefilter("ignore")
+trial.FAR, trial.SECONDS, trial.choice = float("inf"), 0.0, lambda took: len(took) - 1  # each back end wins once
+
+
+class PerRow(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.layer(x)).sum(0) / x.shape[0]
+
+
+def asked(what: str, answer, model, refusals: tuple[type[Exception], ...]) -> None:
+    for count in (64, 48, 16):
+        x = torch.randn(count, 8)
+        try:
+            result = answer(x)
+        except refusals as error:
+            if count == 64 or "\n" in str(error):
+                sys.exit(f"{what}, batch {count}: {error}")
+            continue
+        except Exception as error:
+            sys.exit(f"{what}, batch {count}: a raw {type(error).__name__}")
+        if not torch.allclose(result, model(x), atol=1e-4):
+            sys.exit(f"{what}, batch {count}: a wrong answer without a word")
+
+
+torch.manual_seed(0)
+x = torch.randn(64, 8)
+for backend in ("eager", "onednn", "onnxruntime", "openvino"):
+    model = PerRow().eval()
+    fast = girih.optimize(model, x, threads=1, seconds=0.1, backends=(backend,))
+    asked(f"optimize, won by {backend}", fast, model, ())
+    model.load_state_dict(PerRow().state_dict())
+    asked(f"optimize, won by {backend}, other weights", fast, model, ())
+model = PerRow().eval()
+with girih.infer(model, x) as answer:
+    asked("infer", answer, model, (girih.PlanError,))
+    model.load_state_dict(PerRow().state_dict())
+    asked("infer, other weights", answer, model, (girih.PlanError,))
+with tempfile.TemporaryDirectory() as folder:
+    shapes = ({0: torch.export.Dim("batch")},)
+    torch.onnx.export(model, (x,), f"{folder}/m.onnx", dynamo=True, verbose=False, dynamic_shapes=shapes)
+    asked("read_onnx", girih.read_onnx(f"{folder}/m.onnx", (x,)), model, (girih.CaptureError,))
