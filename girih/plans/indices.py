@@ -8,12 +8,9 @@ from typing import Any
 
 from girih.graph import Graph, Input, Node
 from girih.kernels.evaluate import evaluate
-from girih.ops.derive.lookups import looked_up
+from girih.ops.derive.lookups import keeps_numbers, looked_up
 from girih.ops.known import descriptions
 from girih.plans.plan import PlanError
-
-_COPIES = ("aten.reshape", "aten.constant_pad_nd", "aten.clone", "aten._to_copy")
-"""Operators that are no views and keep the numbers that they read."""
 
 
 class RowError(PlanError, IndexError):
@@ -46,7 +43,7 @@ def look_ups(graph: Graph) -> tuple[LookUp, ...]:
         inside = [name for name in node.inputs if name in chains]
         if not inside or description is None:
             continue
-        if len(node.inputs) == 1 and (description.operator.view or node.operator in _COPIES):
+        if len(node.inputs) == 1 and keeps_numbers(description.body):
             item, views = chains[inside[0]]
             chains[node.outputs[0]] = item, (*views, node)
         elif isinstance(other := node.attributes.get("other"), (int, float)):

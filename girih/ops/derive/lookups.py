@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from girih.ops.expressions import Applied, Position, Read, walk
+from girih.ops.expressions import Applied, Choice, Constant, Expression, Position, Read, walk
 from girih.ops.operator import Description
 
 
@@ -24,3 +24,10 @@ def looked_up(description: Description, tensor: int) -> int | None:
                 if variable in variables:
                     return description.sizes[variable] + number.index.constant
     return None
+
+
+def keeps_numbers(body: Expression) -> bool:
+    """Is each result a number that is read, as it is, or a constant (of padding)?"""
+    if isinstance(body, Choice):
+        return keeps_numbers(body.yes) and keeps_numbers(body.no)
+    return isinstance(body, (Read, Constant))
