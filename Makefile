@@ -10,7 +10,8 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 SCRATCH := tests/report/test_report_browser.py tests/report/test_report_memory.py tests/report/test_report_page.py \
            tests/run/arena/test_region.py tests/run/worker/test_run_memory.py \
            tests/search/memory/test_holding.py::test_the_command_line \
-           tests/test_documentation.py -k 'not test_documentation or README or command-line'
+           tests/test_documentation.py \
+           -k 'not (test_documentation or test_run_memory) or README or command-line or convolution'
 
 .PHONY: demo test test-long test-avx2 lint bench clean
 

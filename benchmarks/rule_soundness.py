@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.common import Benchmark, Report, Row, note
 
-CASES, QUICK = 10_000, 5
+CASES, QUICK = 10_000, 20
 ATTEMPTS = 40  # draws for each case, of which most are too large or do not fit together
 MOST = 6
 

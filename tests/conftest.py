@@ -43,6 +43,15 @@ def pytest_collection() -> Iterator[object]:
         gc.enable()
 
 
+# Files whose single tests take tens of seconds. They come first: where one of them came last, all other processes of a
+# run would wait for it.
+LONG_FIRST = ("tests/benchmarks/", "tests/test_documentation.py", "tests/run/", "tests/search/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG_FIRST))  # else as they were
+
+
 @pytest.fixture(scope="module", autouse=True)
 def what_is_here_stays() -> None:
     """From each file of tests on, a collection of garbage goes through newer objects only. What was imported and

@@ -100,8 +100,11 @@ def test_two_workers_need_what_was_predicted(name: str) -> None:
     check(name, None, 2)
 
 
-@pytest.mark.parametrize("workers", [2, 4])
-@pytest.mark.parametrize("name", ["alexnet-tiny", "lenet-tiny", "wresnet-tiny", "inception-tiny"])
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [(name, workers) for name in ("alexnet-tiny", "lenet-tiny", "wresnet-tiny", "inception-tiny") for workers in (2, 4)
+     if LONG or (name, workers) != ("inception-tiny", 4)],
+)  # fmt: skip
 def test_convolutional_networks_need_what_was_predicted(name: str, workers: int) -> None:
     """On two cores each worker has one thread: other kernels are chosen, and threads' scratch falls away."""
     plan, given = planned(name, None, workers)
