@@ -151,7 +151,7 @@ def test_rows_are_summed_in_any_order_and_nothing_else_is() -> None:
 
 
 def product(x, y):
-    return x * y
+    return [x * part for part in (1, y)][1]
 
 
 def test_whole_numbers_do_not_wrap() -> None:

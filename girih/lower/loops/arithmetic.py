@@ -26,7 +26,7 @@ from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.imputils import impl_ret_borrowed
 from numba.core.ir_utils import mk_unique_var
 from numba.core.typing import signature
-from numba.core.untyped_passes import IRProcessing
+from numba.core.untyped_passes import InlineClosureLikes
 from numba.extending import intrinsic
 
 import girih.layout.jit  # noqa: F401 Numba as all modules have it
@@ -259,6 +259,6 @@ class Checked(CompilerBase):
 
     def define_pipelines(self) -> list[Any]:
         pipeline = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        pipeline.add_pass_after(Checks, IRProcessing)
+        pipeline.add_pass_after(Checks, InlineClosureLikes)  # so that those within comprehensions are too
         pipeline.finalize()
         return [pipeline]
