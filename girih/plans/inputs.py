@@ -57,11 +57,11 @@ class Program:
         notes = self.notes
         if meetings:
             first = meetings[0]
+            cure = ". Batch norm does so at each layer, group norm or layer norm never" if first.sums else ""
             notes += (
                 f"all micro-batches meet {len(meetings)} times in the forward pass, first at {first.operator} "
                 f"({first.source or 'no source line'}), which needs {first.why}: the numbers are those of the "
-                "undivided batch, but no micro-batch goes on before all have come there. Batch norm does so at each "
-                "layer, and group norm or layer norm never",
+                f"undivided batch, but no micro-batch goes on before all have come there{cure}",
             )
         return replace(self, graph=graph, undivided=self.graph, micro_batches=count, notes=notes)
 

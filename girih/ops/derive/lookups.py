@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from girih.ops.expressions import Applied, Position, Read, walk
+from girih.ops.expressions import Applied, Choice, Constant, Expression, Position, Read, walk
 from girih.ops.operator import Description
 
 
@@ -24,3 +24,11 @@ def looked_up(description: Description, tensor: int) -> int | None:
                 if variable in variables:
                     return description.sizes[variable] + number.index.constant
     return None
+
+
+def only_moves(body: Expression) -> bool:
+    """Are the results numbers that are read, elsewhere, or constants (a reshape, a slice, padding)?"""
+    if isinstance(body, Choice):
+        reads = any(isinstance(item, Read) for item in walk(body.condition))
+        return not reads and only_moves(body.yes) and only_moves(body.no)
+    return isinstance(body, (Read, Constant))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from girih.cost.setting import threads_of
 from girih.graph import Graph, Input, Node
 from girih.kernels.evaluate import evaluate
-from girih.ops.derive.lookups import looked_up
+from girih.ops.derive.lookups import looked_up, only_moves
 from girih.ops.known import descriptions
 from girih.plans.check import check
 from girih.plans.host import on_this_host
@@ -22,9 +22,6 @@ from girih.run.engines.table import TRAINING, engine_of
 if TYPE_CHECKING:
     from girih.simulate.timeline import Timeline
 
-
-_COPIES = ("aten.reshape", "aten.constant_pad_nd", "aten.clone")
-"""Operators that are no views and keep the numbers that they read."""
 
 ARENAS = ("auto", "on", "strict", "off")
 """Whether everything of a step lies in one region of memory: where the plan has a limit and the region is within it;
@@ -97,7 +94,7 @@ def look_ups(graph: Graph) -> tuple[LookUp, ...]:
         inside = [name for name in node.inputs if name in chains]
         if not inside or description is None:
             continue
-        if len(node.inputs) == 1 and (description.operator.view or node.operator in _COPIES):
+        if len(node.inputs) == 1 and only_moves(description.body):
             item, views = chains[inside[0]]
             chains[node.outputs[0]] = item, (*views, node)
         elif isinstance(other := node.attributes.get("other"), (int, float)):
