@@ -116,7 +116,7 @@ def test_what_is_changed_holds_from_the_next_step_on(name: str, kind: str) -> No
     [
         (
             lambda model, optimizer: model[0].bias.requires_grad_(True),
-            r"requires_grad of '0.bias' was False and is True",
+            r"requires_grad of 0.bias was False and is True",
         ),
         (lambda model, optimizer: model.eval(), r"training of the model was True and is False"),
         (in_group(momentum=0.0), r"momentum of the optimizer's group 0 was 0.9 and is 0.0"),
