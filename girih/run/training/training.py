@@ -84,12 +84,17 @@ class LookUp:
 
 def look_ups(graph: Graph) -> tuple[LookUp, ...]:
     """What must be checked of a batch before a step: where PyTorch raises an error, a part of a table finds nothing,
-    since another part may have it."""
+    since another part may have it.
+
+    Of classes only where the program compares with what it ignores, as a mean over labels does: a sum has its
+    `ignore_index` nowhere, since what is no class adds nothing.
+    """
     chains: dict[str, tuple[Input, tuple[Node, ...]]] = {
         item.name: (item, ()) for item in graph.inputs if item.role == "batch"
     }
     found: dict[str, int] = {}
     others: dict[str, set[float]] = {}
+    tables: set[str] = set()
     for node, description in zip(graph.nodes, descriptions(graph), strict=True):
         inside = [name for name in node.inputs if name in chains]
         if not inside or description is None:
@@ -102,7 +107,13 @@ def look_ups(graph: Graph) -> tuple[LookUp, ...]:
         for number, name in enumerate(node.inputs):
             if name in chains and (size := looked_up(description, number)) is not None:
                 found[name] = min(size, found.get(name, size))
-    return tuple(LookUp(*chains[name], size, frozenset(others.get(name, ()))) for name, size in found.items())
+                if any(graph.role_of(table) == "parameter" for table in node.inputs):
+                    tables.add(name)
+    return tuple(
+        LookUp(*chains[name], size, frozenset(others.get(name, ())))
+        for name, size in found.items()
+        if name in tables or name in others
+    )
 
 
 def check_numbers(look_up: LookUp, tensor: Any) -> None:
