@@ -43,6 +43,8 @@ PHASES = ("forward", "backward", "update")
 COMBINED = {"sum": "aten.add.Tensor", "prod": "aten.mul.Tensor", "max": "aten.maximum", "min": "aten.minimum"}
 """What puts the pieces of a reduction together, two at a time."""
 
+SUMMED = "a sum over the batch"
+
 Key = tuple[int, int, int, int, int]  # phase, how often parts have met, part in the order of its phase, node, serial
 
 
@@ -53,6 +55,10 @@ class Meeting:
     operator: str
     source: str
     why: str
+
+    @property
+    def sums(self) -> bool:
+        return self.why == SUMMED
 
 
 @dataclass(frozen=True)
@@ -329,7 +335,7 @@ class _Cutter:
             add = replace(node, operator=operator, arguments=arguments)
             last = part == rest[-1]
             made = (name if last else f"{name}.to.{part}", value.shape, value.dtype)
-            met = "a sum over the batch" if last else ""
+            met = SUMMED if last else ""
             (total,) = self.emit(add, (made,), index, part, met=met, by=node.operator)
         self.whole[name] = total
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from girih.graph import Graph, Input, Node
 from girih.kernels.evaluate import evaluate
-from girih.ops.derive.lookups import keeps_numbers, looked_up
+from girih.ops.derive.lookups import looked_up, only_moves
 from girih.ops.known import descriptions
 from girih.plans.plan import PlanError
 
@@ -33,17 +33,22 @@ class LookUp:
 
 def look_ups(graph: Graph) -> tuple[LookUp, ...]:
     """What must be checked of a batch before a step: where PyTorch raises an error, a part of a table finds nothing,
-    since another part may have it."""
+    since another part may have it.
+
+    Of classes only where the program compares with what it ignores, as a mean over labels does: a sum has its
+    `ignore_index` nowhere, since what is no class adds nothing.
+    """
     chains: dict[str, tuple[Input, tuple[Node, ...]]] = {
         item.name: (item, ()) for item in graph.inputs if item.role == "batch"
     }
     found: dict[str, int] = {}
     others: dict[str, set[float]] = {}
+    tables: set[str] = set()
     for node, description in zip(graph.nodes, descriptions(graph), strict=True):
         inside = [name for name in node.inputs if name in chains]
         if not inside or description is None:
             continue
-        if len(node.inputs) == 1 and keeps_numbers(description.body):
+        if len(node.inputs) == 1 and only_moves(description.body):
             item, views = chains[inside[0]]
             chains[node.outputs[0]] = item, (*views, node)
         elif isinstance(other := node.attributes.get("other"), (int, float)):
@@ -51,7 +56,13 @@ def look_ups(graph: Graph) -> tuple[LookUp, ...]:
         for number, name in enumerate(node.inputs):
             if name in chains and (size := looked_up(description, number)) is not None:
                 found[name] = min(size, found.get(name, size))
-    return tuple(LookUp(*chains[name], size, frozenset(others.get(name, ()))) for name, size in found.items())
+                if any(graph.role_of(table) in ("parameter", "buffer") for table in node.inputs):
+                    tables.add(name)
+    return tuple(
+        LookUp(*chains[name], size, frozenset(others.get(name, ())))
+        for name, size in found.items()
+        if name in tables or name in others
+    )
 
 
 def check_numbers(look_up: LookUp, tensor: Any) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from girih.graph import Graph, check
 from girih.plans.plan import Plan, PlanError
 from girih.plans.rewritten import Rewrite
+
+if TYPE_CHECKING:
+    from girih.capture.torch.settings import Settings
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
 _PLAIN = (bool, int, float, complex, str)
@@ -57,11 +60,11 @@ class Program:
         notes = self.notes
         if meetings:
             first = meetings[0]
+            cure = ". Batch norm does so at each layer, group norm or layer norm never" if first.sums else ""
             notes += (
                 f"all micro-batches meet {len(meetings)} times in the forward pass, first at {first.operator} "
                 f"({first.source or 'no source line'}), which needs {first.why}: the numbers are those of the "
-                "undivided batch, but no micro-batch goes on before all have come there. Batch norm does so at each "
-                "layer, and group norm or layer norm never",
+                f"undivided batch, but no micro-batch goes on before all have come there{cure}",
             )
         return replace(self, graph=graph, undivided=self.graph, micro_batches=count, notes=notes)
 
@@ -95,7 +98,7 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
     return program.in_parts(getattr(step, "micro_batches", 1))
 
 
-def _state_now(step: Any, graph: Graph, planned: Mapping[str, Any]) -> Mapping[str, Any]:
+def _state_now(step: Any, graph: Graph, planned: Settings) -> Mapping[str, Any]:
     """The user's tensors as they are now.
 
     Raises:

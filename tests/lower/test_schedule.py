@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 
 import pytest
@@ -54,6 +55,12 @@ def planned(count: int, search: str, machine: str = "local:4", tied: bool = Fals
     return plan
 
 
+def masked(output, target):
+    """A sum divided by a count, which the labels of all micro-batches give."""
+    kept = (target > 0).to(output.dtype)
+    return ((output - target).square() * kept).sum() / kept.sum()
+
+
 def chunks_of(plan: Plan, device: int) -> list[tuple[str, int]]:
     """What a device does, node by node, without repetitions: phase and micro-batch."""
     graph, (parts, _) = plan.graph, micro_batches_of(plan.graph)
@@ -69,6 +76,19 @@ def test_each_stage_has_its_order(machine: str, stages: int, count: int) -> None
     for stage in range(stages):
         expected = [("backward" if back else "forward", part) for back, part in sequence(stage, stages, count)]
         assert chunks_of(plan, stage) == expected
+
+
+def test_a_loss_that_divides_by_a_count_waits_for_nothing() -> None:
+    step, batch = tower(4)
+    plans = [
+        girih.plan(replace(step, loss=loss), batch, machine="local:4", search=search, objective="seconds", compare=())
+        for loss in (step.loss, masked)
+        for search in ("pipeline", "pipeline-1f1b")
+    ]
+    for stage in range(4):
+        assert chunks_of(plans[3], stage) == chunks_of(plans[1], stage)
+        assert chunks_of(plans[2], stage) == chunks_of(plans[0], stage)
+    assert max(use.peak for use in plans[3].memory_by_device) <= 1.2 * plans[1].peak
 
 
 @pytest.mark.parametrize("tied", [False, True])

@@ -6,59 +6,58 @@ optimizer's groups but for their learning rates, which enter each step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from girih.capture.torch.training import TrainingStep, plain_number
 
-PLAIN = (bool, int, float, complex, str, type(None))
+PLAIN = frozenset((bool, int, float, complex, str, type(None)))
 RATES = ("params", "lr")  # of a group: what each step takes as it is
+PARTS, PARAMETER, TRAINED = "the parts", "the parameter", "requires_grad"
+
+Settings = dict[tuple[str, str], Any]
+"""By what it is, and of what, such as ("weight_decay", "the optimizer's group 0")."""
 
 
-def settings(step: TrainingStep) -> dict[str, Any]:
-    """What a plan has as constants, by a name that a reader understands."""
-    found: dict[str, Any] = {}
-    parts = [(f"the module {path!r}" if path else "the model", path, part) for path, part in step.model.named_modules()]
-    if isinstance(step.loss, torch.nn.Module):
-        parts += [
-            (f"the loss's module {path!r}" if path else "the loss", "", part)
-            for path, part in step.loss.named_modules()
-        ]
-    for where, path, module in parts:
-        kept = module.__dict__
-        found |= {f"{key} of {where}": value for key, value in kept.items() if type(value) in PLAIN}
-        found[f"the parts of {where}"] = tuple(map(id, module._modules.values()))
-        for key, parameter in module._parameters.items():
-            if parameter is not None:
-                name = f"{path}.{key}" if path else key
-                hooks = len(parameter._backward_hooks or ())
-                found[f"requires_grad of {name!r}"] = parameter.requires_grad
-                found[f"the parameter {name!r}"] = id(parameter), tuple(parameter.shape), hooks
-    return found | settings_of_groups(step)
-
-
-def settings_of_groups(step: TrainingStep) -> dict[str, Any]:
-    """Those of `settings` that are the optimizer's."""
-    if step.optimizer is None:
-        return {}
-    found: dict[str, Any] = {}
-    defaults = step.optimizer.defaults
-    for number, group in enumerate(step.optimizer.param_groups):
-        where = f"the optimizer's group {number}"
-        keys = [key for key in defaults if key in group and key not in RATES]
-        found |= {f"{key} of {where}": plain_number(group[key]) for key in keys}
-        found[f"the parameters of {where}"] = tuple(map(id, group["params"]))
+def settings(step: TrainingStep) -> Settings:
+    """All that a plan has as constants. (It is asked for before each step of a loop.)"""
+    found: Settings = {}
+    roots = [("the model", step.model)] + [("the loss", step.loss)] * isinstance(step.loss, torch.nn.Module)
+    for root, whole in roots:
+        for path, module in whole.named_modules():
+            where = f"{root}'s part {path!r}" if path else root
+            for key, value in module.__dict__.items():
+                if type(value) in PLAIN:
+                    found[key, where] = value
+            found[PARTS, where] = [*map(id, module._modules.values())]
+            for key, parameter in module._parameters.items():
+                if parameter is not None:
+                    name = f"{path}.{key}" if path else key
+                    found[PARAMETER, name] = id(parameter), parameter.shape, len(parameter._backward_hooks or ())
+                    found[TRAINED, name] = parameter.requires_grad
+    found.update(settings_of_groups(step))
     return found
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def settings_of_groups(step: TrainingStep) -> Settings:
+    """Those of `settings` that are the optimizer's."""
+    found: Settings = {}
+    for number, group in enumerate(step.optimizer.param_groups if step.optimizer is not None else ()):
+        where = f"the optimizer's group {number}"
+        keys = [key for key in step.optimizer.defaults if key in group and key not in RATES]
+        found |= {(key, where): plain_number(group[key]) for key in keys}
+        found["the parameters", where] = [*map(id, group["params"])]
+    return found
+
+
+def differences(before: Settings, after: Settings) -> list[str]:
     """In words: what was one thing and is another."""
     told = []
-    for name in dict.fromkeys((*before, *after)):
-        one, two = before.get(name), after.get(name)
+    for key in dict.fromkeys((*before, *after)):
+        one, two = before.get(key), after.get(key)
         if one != two:
-            plain = isinstance(one, (*PLAIN[:-1], tuple)) and not name.startswith("the ")
-            told.append(f"{name} was {one!r} and is {two!r}" if plain else f"{name} changed")
+            name = " ".join(key) if key[0] == PARAMETER else " of ".join(key)
+            same = key in before and key in after and not key[0].startswith("the ")
+            told.append(f"{name} was {one!r} and is {two!r}" if same else f"{name} changed")
     return told

@@ -26,8 +26,9 @@ def looked_up(description: Description, tensor: int) -> int | None:
     return None
 
 
-def keeps_numbers(body: Expression) -> bool:
-    """Is each result a number that is read, as it is, or a constant (of padding)?"""
+def only_moves(body: Expression) -> bool:
+    """Are the results numbers that are read, elsewhere, or constants (a reshape, a slice, padding)?"""
     if isinstance(body, Choice):
-        return keeps_numbers(body.yes) and keeps_numbers(body.no)
+        reads = any(isinstance(item, Read) for item in walk(body.condition))
+        return not reads and only_moves(body.yes) and only_moves(body.no)
     return isinstance(body, (Read, Constant))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from girih.capture.errors import CaptureError
-from girih.capture.torch.settings import differences, settings
+from girih.capture.torch.settings import Settings, differences, settings
 from girih.capture.torch.state import give_state, state_of
 from girih.capture.torch.training import TrainingStep
 from girih.plans.inputs import program_of
@@ -15,7 +15,7 @@ from girih.plans.plan import Plan, PlanError
 from girih.run.engines.engine import Engine
 from girih.run.errors import WorkerError
 from girih.run.training.training import TrainingRun, check_batch, start_training
-from girih.run.training.watch import Reader, marks, with_numbers
+from girih.run.training.watch import Marks, Reader, marks, with_numbers, written
 
 
 class Fit:
@@ -33,8 +33,8 @@ class Fit:
         self._groups = step.groups()
         self._settings = settings(step)
         self._given = 0  # steps after which weights and state were last given back
-        self._marks: dict[str, Any] = {}  # of the user's tensors, then
-        self._told: dict[str, Any] = {}  # marks with which a write was refused
+        self._marks: Marks = {}  # of the user's tensors, then
+        self._told: Marks = {}  # marks with which a write was refused
         self._handles: list[Any] = []
         self._busy = False  # what reads the model is this object itself
 
@@ -125,10 +125,10 @@ class Fit:
         return self.run
 
     def _check_writes(self) -> None:
-        if written := self._written():
+        if changed := self._written():
             self._told = marks(self.step)
             raise PlanError(
-                f"{_listed(written)} changed while the model had the weights of step {self._given}, and the run is at "
+                f"{_listed(changed)} changed while the model had the weights of step {self._given}, and the run is at "
                 f"step {self.run.steps if self.run else 0}: read `train.module` first, which writes the weights of now "
                 "into the model, then change them"
             )
@@ -138,7 +138,7 @@ class Fit:
         now = marks(self.step)
         if now == self._told:
             return []
-        return [name for name in dict.fromkeys((*self._marks, *now)) if self._marks.get(name) != now.get(name)]
+        return written(self._marks, now)
 
     def _give(self) -> None:
         """Write weights and state into the user's own tensors."""
@@ -147,7 +147,7 @@ class Fit:
         self._given = self.run.steps
         self._marks, self._told = marks(self.step), {}
 
-    def _plan_again(self, batch: tuple[Any, ...], now: dict[str, Any]) -> None:
+    def _plan_again(self, batch: tuple[Any, ...], now: Settings) -> None:
         """The plan with what has changed, where that is nothing or some numbers: other workers go on with it.
 
         Raises:

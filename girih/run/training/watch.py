@@ -8,37 +8,47 @@ and PyTorch's version counters. Cost: about a microsecond for each tensor, some 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
+
+import torch
 
 from girih.capture.torch.training import TrainingStep
 from girih.graph import Graph, Node
 
-Tensor = Any
-Mark = tuple[int, int, int]  # of a tensor: its identity, its version, where it lies
+Marks = dict[tuple[str | int, str], tuple[int, int, int]]
+"""Of tensors: identity, version, where they lie."""
 
 
-def tensors(step: TrainingStep) -> Iterator[tuple[str, Tensor]]:
-    """The user's own tensors that a step reads and replaces, by a name."""
+def marks(step: TrainingStep) -> Marks:
+    """Of each tensor that a step reads and replaces, by module or parameter and key: what is written in place has
+    another version, what is replaced another identity or place. (It is asked for before each step of a loop.)"""
+    found: Marks = {}
     for path, module in step.model.named_modules():
         for places in (module._parameters, module._buffers):
             for key, tensor in places.items():
                 if tensor is not None:
-                    yield f"{path}.{key}" if path else key, tensor
-    for kept in step.optimizer.state.values():
+                    found[path, key] = id(tensor), _version(tensor), tensor.data_ptr()
+    for parameter, kept in step.optimizer.state.items():
         for key, tensor in kept.items():
-            if hasattr(tensor, "data_ptr"):
-                yield f"the optimizer's {key}", tensor
-
-
-def marks(step: TrainingStep) -> dict[str, list[Mark]]:
-    """Of each name its tensors' marks: what is written in place has another version, what is replaced another place."""
-    found: dict[str, list[Mark]] = {}
-    for name, tensor in tensors(step):
-        version = -1 if tensor.is_inference() else tensor._version
-        found.setdefault(name, []).append((id(tensor), version, tensor.data_ptr()))
+            if isinstance(tensor, torch.Tensor):
+                found[id(parameter), key] = id(tensor), _version(tensor), tensor.data_ptr()
     return found
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def written(before: Marks, after: Marks) -> list[str]:
+    """The names of tensors that have other marks."""
+    changed = [key for key in dict.fromkeys((*before, *after)) if before.get(key) != after.get(key)]
+    names = [
+        f"the optimizer's {key}" if isinstance(place, int) else f"{place}.{key}" if place else key
+        for place, key in changed
+    ]
+    return list(dict.fromkeys(names))
 
 
 def with_numbers(graph: Graph, other: Graph) -> bool:

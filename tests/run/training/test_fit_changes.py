@@ -116,7 +116,7 @@ def test_what_is_changed_holds_from_the_next_step_on(name: str, kind: str) -> No
     [
         (
             lambda model, optimizer: model[0].bias.requires_grad_(True),
-            r"requires_grad of '0.bias' was False and is True",
+            r"requires_grad of 0.bias was False and is True",
         ),
         (lambda model, optimizer: model.eval(), r"training of the model was True and is False"),
         (in_group(momentum=0.0), r"momentum of the optimizer's group 0 was 0.9 and is 0.0"),
@@ -304,3 +304,15 @@ def test_labels_that_are_none_are_refused_but_for_those_that_are_ignored() -> No
         assert train(X, labels.masked_fill(labels == 3, -100)) > 0
         with pytest.raises(girih.PlanError, match="'2', where the plan was made with nothing"):
             train(X, labels, X)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("ignored", [-100, -1, 9])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_labels_that_are_ignored_are_never_refused(reduction: str, ignored: int, weighted: bool) -> None:
+    weight = torch.arange(1.0, 8.0, dtype=torch.float64) if weighted else None
+    loss = torch.nn.CrossEntropyLoss(weight, ignore_index=ignored, reduction=reduction)
+    model, labels = torch.nn.Linear(5, 7).double(), (torch.arange(12) % 7).masked_fill(torch.arange(12) < 3, ignored)
+    expected = loss(model(X), labels).item()
+    with girih.fit(model, loss, torch.optim.SGD(model.parameters()), (X, labels)) as train:
+        assert train(X, labels) == pytest.approx(expected)
