@@ -75,7 +75,7 @@ def check_output(path: str | None, folder: bool = False) -> None:
         raise BadInputError(f"{path} is a folder: give the name of a file to write")
     if not folder and not goal.absolute().parent.is_dir():
         raise BadInputError(
-            f"there is no folder {goal.parent} to write {goal.name} into: make it, or give another name"
+            f"{path} cannot be written: there is no folder {goal.parent}; make it, or give another name"
         )
     nearest = goal if goal.exists() else next((item for item in goal.absolute().parents if item.exists()), Path("/"))
     if not os.access(nearest, os.W_OK) or (nearest != goal and not nearest.is_dir()):

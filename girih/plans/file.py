@@ -74,7 +74,7 @@ def check_folder(path: str | Path) -> None:
     """Raises PlanError where there is no folder to write a file into: a name that is mistyped makes none."""
     where = Path(path)
     if not where.absolute().parent.is_dir():
-        raise PlanError(f"there is no folder {where.parent} to write {where.name} into: make it, or give another name")
+        raise PlanError(f"{where} cannot be written: there is no folder {where.parent}; make it, or give another name")
 
 
 def _keep_name(folder: Path) -> None:

@@ -105,7 +105,7 @@ def test_no_folder_is_made_for_a_file(
     ):
         code, err = said(capsys, *arguments)
         assert code == 2, arguments
-        assert f"there is no folder {Path(place).parent} to write plan.json into" in err, arguments
+        assert f"{place} cannot be written: there is no folder {Path(place).parent}; make it" in err, arguments
     assert not list(tmp_path.iterdir())
 
 
@@ -113,7 +113,7 @@ def test_nor_in_python(plan_file: Path, tmp_path: Path, monkeypatch: pytest.Monk
     plan = girih.load(plan_file)
     monkeypatch.chdir(tmp_path)
     for write in (plan.save, plan.report):
-        with pytest.raises(girih.PlanError, match=r"there is no folder nosuch to write plan.json into"):
+        with pytest.raises(girih.PlanError, match=r"plan.json cannot be written: there is no folder nosuch"):
             write("nosuch/plan.json")
     assert not list(tmp_path.iterdir())
     plan.save("plan.json")  # into the folder where we are
