@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from girih.graph import Graph
-from girih.machine import Machine, MachineError
+from girih.machine import Machine
 from girih.machine import machine as machine_by_name
 from girih.machine.machine import parse_bytes, with_memory
 from girih.plans import plan as noun
@@ -67,9 +67,11 @@ class Plan(noun.Plan):
 
     def report(self, path: str | Path, *, store: str | Path | None = None) -> None:
         """Write the plan as one page (HTML) to look at, with its predicted timeline; see `predict`."""
+        from girih.plans.file import check_folder
         from girih.report.page import write_page
         from girih.search.compare import simulated_alternatives
 
+        check_folder(path)
         write_page(path, self, self.predict(store=store).timeline, others=simulated_alternatives(self, store=store))
 
     def _repr_html_(self) -> str:
@@ -172,7 +174,8 @@ def plan(
         PlanError: for a search or objective that does not exist, or a memory limit that cannot be met.
     """
     memory = getattr(step, "memory", None) if memory is None else memory
-    _checked(machine, memory, search, objective, compare)  # what is wrong is told before anything is captured
+    # What is wrong is told before anything is captured.
+    check_choices(machine, memory, search, objective, compare, hold, order, store)
     if observe is not None:
         observe("capture", 0.0)
     from girih.plans.inputs import program_of
@@ -284,7 +287,7 @@ def infer(
 
     if otherwise not in (ways := ("refuse", "again", "model")):
         raise PlanError(f"no way {otherwise!r} to answer other batches: there are {', '.join(ways)}")
-    _checked(machine, memory, options.get("search"), options.get("objective", "time"), ())
+    check_choices(machine, memory, **{name: options[name] for name in CHOICES if name in options})
     step = Inference(model, call, autocast)
 
     def make(batch: Any) -> tuple[Plan, Any]:
@@ -509,16 +512,9 @@ def plan_graph(
     """Lay a graph out over a machine; see `plan`."""
     from girih.search.choose import choose, hold_of
 
-    where, limit, own, others = _checked(machine, memory, search, objective, compare)
+    where, limit, own, others = check_choices(machine, memory, search, objective, compare, hold, order, store)
     note = observe or (lambda what, share: None)
     way = hold_of(hold)
-    if order != "auto":
-        from girih.memory.orders.order import order_of
-
-        try:
-            order_of(order)
-        except ValueError as error:
-            raise PlanError(str(error)) from error
     return Plan.of(
         choose(
             graph,
@@ -552,23 +548,37 @@ def load(path: str | Path, *, trust: bool = False) -> Plan:
     return Plan.of(read(path, trust=trust))
 
 
-def _checked(
+CHOICES = ("search", "objective", "compare", "hold", "order", "store")
+"""What `check_choices` looks at beside the machine and its memory."""
+
+
+def check_choices(
     machine: str | Machine,
-    memory: str | int | None,
-    search: str | Search | None,
-    objective: str,
-    compare: Sequence[str | Search] | None,
+    memory: str | int | None = None,
+    search: str | Search | None = None,
+    objective: str = "time",
+    compare: Sequence[str | Search] | None = (),
+    hold: str | Baseline = "auto",
+    order: str = "auto",
+    store: str | Path | None = None,
 ) -> tuple[Machine, int | None, Search, tuple[Search, ...] | None]:
     """The machine with the memory limit, the limit in bytes, the search, and those to compare with: of these, what is
     only named has as many seconds as the search.
 
     Raises:
-        PlanError: one of them is not there, or no such value.
+        PlanError: one of them, or of the other arguments of `plan`, is not there or no such value.
     """
+    from girih.memory.orders.order import order_of
     from girih.partition.space.problem import OBJECTIVES
-    from girih.partition.strategy import SearchError
+    from girih.plans.predict import opened
+    from girih.search.choose import hold_of
 
+    hold_of(hold)
+    with opened(store):
+        pass
     try:
+        if order != "auto":
+            order_of(order)
         if objective not in OBJECTIVES:
             raise PlanError(f"no objective {objective!r}: expected one of {', '.join(OBJECTIVES)}")
         own = search_of(("portfolio" if objective == "time" else "exact") if search is None else search)
@@ -578,5 +588,7 @@ def _checked(
             return where, None, own, others
         limit = parse_bytes(memory)
         return with_memory(where, limit), limit, own, others
-    except (MachineError, SearchError) as error:
+    except PlanError:
+        raise
+    except ValueError as error:  # also MachineError and SearchError
         raise PlanError(str(error)) from error

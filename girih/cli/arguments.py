@@ -137,3 +137,22 @@ def hold(text: str) -> str:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text
+
+
+def order(text: str) -> str:
+    """An order of the steps and its options, as girih.plan reads them."""
+    from girih.cli.spelling import did_you_mean
+    from girih.memory.orders.order import ORDERS, order_of
+
+    if text == "auto":
+        return text
+    name = text.partition(":")[0]
+    if name not in ORDERS:
+        known = ["auto", *ORDERS]
+        near = did_you_mean(name, known) or f": expected one of {', '.join(known)}"
+        raise argparse.ArgumentTypeError(f"no {name[:40]!r}{near}")
+    try:
+        order_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text

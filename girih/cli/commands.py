@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
-from girih.api import Plan, load, plan_graph, rewritten_program
+from girih.api import Plan, check_choices, load, plan_graph, rewritten_program
 from girih.cli import captured
 from girih.cli.checkpoints import checkpoint
 from girih.cli.programs import batch_of, in_micro_batches, is_file, program
@@ -135,6 +135,7 @@ def plan(options: argparse.Namespace) -> int:
             "order": options.order,
             "observe": progress,
         }
+        check_choices(**{name: value for name, value in ways.items() if name != "observe"})
         own = _program(options, progress)
         if options.rewrite:
             progress("rewrite", 0.0)
@@ -275,6 +276,7 @@ def _store(options: argparse.Namespace) -> Path | None:
 def calibrate(options: argparse.Namespace) -> int:
     from girih.cli.predicting import calibrate_machine
 
+    check_output(options.store)
     with clear_errors(), Progress() as progress:
         numbers, lines = calibrate_machine(options, progress)
     print(json.dumps(numbers) if options.json else "\n".join(lines))
@@ -285,6 +287,7 @@ def optimize(options: argparse.Namespace) -> int:
     from girih.cli.optimizing import optimize_program
 
     check_output(options.output)
+    check_output(options.store)
     with clear_errors(), Progress() as progress:
         numbers, lines = optimize_program(options, progress)
     print(json.dumps(numbers) if options.json else "\n".join(lines))
@@ -309,9 +312,14 @@ def simulate(options: argparse.Namespace) -> int:
 def report(options: argparse.Namespace) -> int:
     from girih.cli.predicting import measured_steps, predicted, store_path
     from girih.report.page import MissingLibraryError, write_page
+    from girih.report.page.library import scripts
     from girih.search.compare import simulated_alternatives
 
     check_output(options.output)
+    try:
+        scripts()
+    except MissingLibraryError as error:
+        raise BadInputError(str(error)) from error
     with clear_errors(), Progress() as progress:
         item = load(options.plan, trust=options.trust)
         progress("simulate", 0.0)
@@ -320,10 +328,7 @@ def report(options: argparse.Namespace) -> int:
         others = simulated_alternatives(item, machine=options.machine, store=store_path(options.store))
         measured = measured_steps(item, progress) if options.measure else None
         progress("page", 0.9)
-        try:
-            path = write_page(options.output, item, prediction.timeline, measured=measured, others=others)
-        except MissingLibraryError as error:
-            raise BadInputError(str(error)) from error
+        path = write_page(options.output, item, prediction.timeline, measured=measured, others=others)
     _written(options, path)
     return 0
 
@@ -355,8 +360,8 @@ def ops(options: argparse.Namespace) -> int:
     with clear_errors():
         if options.models:
             from girih.capture import capture
-        for model in options.models:
-            named = program(model)
+        # All of them are there, before any is captured.
+        for model, named in [(model, program(model)) for model in options.models]:
             graph = capture(named.step, named.batch).graph
             rows.append(count(model, [(node.operator, description_of(graph, node)) for node in graph.nodes]))
     if options.json:

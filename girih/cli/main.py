@@ -8,10 +8,24 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import Any, NoReturn
 
 from girih import __version__
-from girih.cli.arguments import alpha, count, device_number, hold, memory, name, rate, search, seconds, seed, steps_done
+from girih.cli.arguments import (
+    alpha,
+    count,
+    device_number,
+    hold,
+    memory,
+    name,
+    order,
+    rate,
+    search,
+    seconds,
+    seed,
+    steps_done,
+)
 from girih.cli.spelling import did_you_mean
 from girih.memory.baselines.table import BASELINES
 from girih.run.engines.table import CALIBRATED, TRAINING
@@ -101,7 +115,7 @@ def parser() -> argparse.ArgumentParser:
                       "the device and back (swap), drop them and compute them again (recompute), whatever of both is "
                       "fastest (auto), refuse (none; default auto), or as published: "
                       + ", ".join(BASELINES))  # fmt: skip
-    plan.add_argument("--order", default="auto", metavar="NAME[:OPTION=VALUE,...]",
+    plan.add_argument("--order", type=order, default="auto", metavar="NAME[:OPTION=VALUE,...]",
                       help="the order of the steps in that case: captured, early, least, depth-first, depth-guided or "
                       "depth-first-guided (default auto: the best of several)")  # fmt: skip
     plan.add_argument("--search", type=search, metavar="NAME[:OPTION=VALUE,...]",
@@ -288,6 +302,9 @@ def _command(commands: argparse._SubParsersAction, name: str, about: str, exampl
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="replace")  # what an ASCII locale has no letter for is no reason to say nothing
     options = parser().parse_args(arguments)
     from girih.cli import commands
     from girih.cli.terminal import clear_errors

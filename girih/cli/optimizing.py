@@ -26,7 +26,8 @@ class _CalledError(Exception):
 
 def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[dict[str, Any], list[str]]:
     """Numbers for --json, and lines for people."""
-    rules = None if options.rules is None else proved_rules(Path(options.rules), progress)
+    from girih.run.modules.optimized import BACKENDS
+
     kind = "".join(Path(options.output or "").suffixes[-2:])
     if options.output and not kind.endswith(tuple(WRITTEN)):
         raise ProgramError(f"{options.output}: expected a name that ends in {', '.join(WRITTEN)}")
@@ -36,7 +37,13 @@ def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[d
             f"{options.output} is a plan: it is priced by a data sheet and searched by backtracking, so that "
             "--search saturation, --backends and --threads do not go with it"
         )
+    backends = None if options.backends is None else options.backends.split(",")
+    if unknown := [item for item in backends or () if item not in BACKENDS]:
+        raise ProgramError(f"no back end {unknown[0]!r}: there are {', '.join(BACKENDS)}")
+    if options.rules is not None:
+        read_rules(Path(options.rules))
     name, model, example = _model(options)
+    rules = None if options.rules is None else proved_rules(Path(options.rules), progress)
     if planned:
         return _planned(options, name, model, example, rules or (), progress)
     fast = optimize(
@@ -46,7 +53,7 @@ def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[d
         search=options.search,
         seconds=options.budget,
         alpha=options.alpha,
-        backends=None if options.backends is None else options.backends.split(","),
+        backends=backends,
         rules=rules,
         store=store_path(options.store),
         progress=progress,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,8 @@ def prove(options: argparse.Namespace) -> int:
 
     if options.output is not None:
         raise BadInputError(f"girih rewrite prove writes nothing, got -o {options.output[:60]!r}: that is for rules")
+    if options.z3 and find_spec("z3") is None:
+        raise BadInputError("--z3 needs Z3: pip install 'girih[proofs]'")
     try:
         rules = [rule for text in options.rules for rule in ([read_rule(text)] if "==" in text else _of_file(text))]
         verdicts = [judge(rule) for rule in rules]
@@ -106,10 +109,7 @@ def _of_file(text: str) -> tuple[Rule, ...]:
 def _second(rule: Rule) -> Second:
     from girih.rewrite.prove.refutation.solver import second_verdict
 
-    try:
-        return second_verdict(rule)
-    except ModuleNotFoundError as error:
-        raise BadInputError("--z3 needs Z3: pip install 'girih[proofs]'") from error
+    return second_verdict(rule)
 
 
 def rules(options: argparse.Namespace) -> int:

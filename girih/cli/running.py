@@ -10,9 +10,10 @@ from typing import Any
 
 from girih.api import Plan
 from girih.cli.batches import random_batch
-from girih.cli.predicting import measured_beside
+from girih.cli.predicting import measured_beside, store_path
 from girih.cli.terminal import BadInputError, check_output, clear_errors
 from girih.machine.units import format_bytes
+from girih.plans.predict import opened
 from girih.run.engines.launcher import launched_rank
 from girih.run.engines.table import check_launched, engine_of
 
@@ -23,6 +24,9 @@ def check_options(options: argparse.Namespace) -> None:
         check_launched(engine_of(options.backend))
     except ValueError as error:
         raise BadInputError(str(error)) from error
+    if options.measure:
+        with clear_errors(), opened(store_path(options.store)):
+            pass
     if options.save is not None:
         from girih.run.training.saving import check_goal
 

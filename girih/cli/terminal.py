@@ -73,6 +73,10 @@ def check_output(path: str | None, folder: bool = False) -> None:
     goal = Path(path)
     if goal.is_dir() and not folder:
         raise BadInputError(f"{path} is a folder: give the name of a file to write")
+    if not folder and not goal.absolute().parent.is_dir():
+        raise BadInputError(
+            f"{path} cannot be written: there is no folder {goal.parent}; make it, or give another name"
+        )
     nearest = goal if goal.exists() else next((item for item in goal.absolute().parents if item.exists()), Path("/"))
     if not os.access(nearest, os.W_OK) or (nearest != goal and not nearest.is_dir()):
         raise BadInputError(f"{path} cannot be written: {nearest} is no folder that one may write into")

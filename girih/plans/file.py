@@ -50,13 +50,13 @@ def save(plan: Plan, path: str | Path) -> None:
         PlanError: it cannot be written, or calls a function that a file cannot name.
     """
     where = Path(path)
+    check_folder(where)
     text = json.dumps(to_json(plan), indent=1, allow_nan=False).encode()
     if len(text) > MOST_TEXT:
         raise PlanError(f"{where}: the plan is {len(text)} bytes of text, and a file holds at most {MOST_TEXT}")
     written = gzip.compress(text) if where.suffix == ".gz" else text
     beside = where.with_name(f".{where.name}.{os.getpid()}.part")
     try:
-        where.parent.mkdir(parents=True, exist_ok=True)
         with beside.open("wb") as file:
             file.write(written)
             file.flush()
@@ -68,6 +68,13 @@ def save(plan: Plan, path: str | Path) -> None:
     finally:
         with suppress(OSError):
             beside.unlink()
+
+
+def check_folder(path: str | Path) -> None:
+    """Raises PlanError where there is no folder to write a file into: a name that is mistyped makes none."""
+    where = Path(path)
+    if not where.absolute().parent.is_dir():
+        raise PlanError(f"{where} cannot be written: there is no folder {where.parent}; make it, or give another name")
 
 
 def _keep_name(folder: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from girih.lower import ComputeStep, MoveStep, StartStep, Step, TransferStep
+from girih.plans.file import check_folder
 from girih.report.kinds import kind_of
 from girih.report.overlap import overlap_words
 from girih.report.page.transfers import axis_names
@@ -64,10 +65,14 @@ def trace(timeline: Timeline, plan: Plan) -> dict[str, Any]:
 
 
 def write_trace(path: str | Path, timeline: Timeline, plan: Plan) -> Path:
-    """Write the trace as JSON, gzipped if the name ends in .gz."""
+    """Write the trace as JSON, gzipped if the name ends in .gz.
+
+    Raises:
+        PlanError: there is no folder to write it into.
+    """
     where = Path(path)
+    check_folder(where)
     data = json.dumps(trace(timeline, plan), separators=(",", ":"), allow_nan=False).encode()
-    where.parent.mkdir(parents=True, exist_ok=True)
     where.write_bytes(gzip.compress(data, mtime=0) if where.suffix == ".gz" else data)
     return where
 

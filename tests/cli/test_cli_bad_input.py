@@ -232,7 +232,8 @@ def test_progress_in_a_pipe_is_a_plain_line_now_and_then(
         progress("search", 0.25)
         progress("check", 0.0)
     assert capsys.readouterr().err == "girih: search 25%\ngirih: check\n"
-    monkeypatch.setenv("RANK", "1")
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
     with terminal.Progress() as progress:
         progress("search", 0.5)
     assert capsys.readouterr().err == ""

@@ -226,7 +226,7 @@ def test_the_gap_in_words(small: Plan, cost: float, bound: float, expected: str)
 
 def test_a_page_is_one_file_that_loads_nothing(gpt: Plan, pages: Path) -> None:
     timeline = timeline_of(gpt)
-    path = write_page(pages / "deep" / "gpt.html", gpt, timeline, measured=as_if_measured(timeline))
+    path = write_page(pages / "gpt.html", gpt, timeline, measured=as_if_measured(timeline))
     text = path.read_text(encoding="utf-8")
     assert len(text) < 3_000_000
     found = read(text)

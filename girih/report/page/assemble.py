@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from girih.plans.file import check_folder
 from girih.report.page.data import page_data
 from girih.report.page.library import scripts
 from girih.report.page.verdict import comparisons, figures, sentences
@@ -61,10 +62,11 @@ def write_page(
 
     Raises:
         MissingLibraryError: if bokeh is not installed.
+        PlanError: there is no folder to write it into.
     """
     where = Path(path)
+    check_folder(where)
     text = page(plan, timeline, measured=measured, others=others)
-    where.parent.mkdir(parents=True, exist_ok=True)
     where.write_text(text, encoding="utf-8")
     return where
 

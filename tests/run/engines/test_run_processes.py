@@ -12,6 +12,7 @@ import torch
 from run_programs import Example, is_alive, program_of
 
 from girih.layout import Mesh
+from girih.machine import MachineError
 from girih.memory.accounts import memory_use
 from girih.run.training.session import start
 from girih.run.training.verify import verify
@@ -43,6 +44,19 @@ def test_gloo_where_memory_is_not_shared(example, monkeypatch):
         assert not run.crew.carries
         example.compare(run, 2)
         assert [item.bytes_received for item in run.statistics()] == (2 * program.bytes_received()).tolist()
+
+
+@pytest.mark.parametrize("interface", ["nosuch0", "lo,nosuch0"])
+def test_gloo_without_an_interface(example, monkeypatch, interface):
+    """It is said which variable to set, before anything starts."""
+    monkeypatch.setenv("GIRIH_TRANSPORT", "gloo")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", interface)
+    monkeypatch.setattr("girih.run.engines.processes.launch", None)
+    said = (
+        rf"no network interface .*GLOO_SOCKET_IFNAME={interface} names none.* Set GLOO_SOCKET_IFNAME .*GIRIH_TRANSPORT"
+    )
+    with pytest.raises(MachineError, match=said):
+        start(program_of(example.graph, Mesh((2,)), 3), state=example.state)
 
 
 def test_three_workers_by_recipe(example):
