@@ -586,8 +586,9 @@ class Session:
                     job.leave()
         finally:
             if isinstance(self._host, ThreadHost) and self._control is not None and kind is not None:
-                with suppress(TimeoutError):
-                    self._control.ask_all("stop", of=1)
+                for server in self._servers:  # those of others end with their programs
+                    with suppress(TimeoutError):
+                        self._control.ask(server, "stop", 1.0, of=1)
             for job in self._servers.values():
                 if job.ended() is None:
                     job.kill()
