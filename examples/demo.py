@@ -119,6 +119,7 @@ def show_refusals(case: Case, console: Console) -> None:
                     machine=MACHINE,
                     memory=case.memory,
                     search=search,
+                    objective="bytes",
                     compare=(),
                     hold="none",
                 )  # to move tensors out and back would be slow
@@ -138,6 +139,7 @@ def make_plan(case: Case, console: Console) -> girih.Plan:
             case.batch(0),
             machine=MACHINE,
             memory=case.memory,
+            objective="bytes",
             observe=lambda what, share: status.update(f"plan: {what}" + (f" {share:.0%}" if share else "")),
         )
     plan = replace(plan, model=case.title)

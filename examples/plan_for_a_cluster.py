@@ -25,7 +25,7 @@ def main(layers: int = 32, machine: str = "8x8") -> girih.Plan:
         tokens = torch.empty(64, 2048, dtype=torch.long)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1)
     step = girih.TrainingStep(model, step=next_token, optimizer=optimizer)
-    plan = girih.plan(step, (tokens, tokens), machine=machine, compare=("data",))
+    plan = girih.plan(step, (tokens, tokens), machine=machine, compare=("data", "megatron"))
     print(plan)
     return plan
 

@@ -28,8 +28,8 @@ def batch(number: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def main() -> tuple[list[float], list[float]]:
     """The losses of six steps on four workers; and of three on four, then three on two."""
-    on_four = girih.plan(training_step(), batch(0), machine="local:4")
-    on_two = girih.plan(training_step(), batch(0), machine="local:2")
+    on_four = girih.plan(training_step(), batch(0), machine="local:4", objective="bytes")
+    on_two = girih.plan(training_step(), batch(0), machine="local:2", objective="bytes")
 
     with tempfile.TemporaryDirectory() as directory:
         checkpoint = Path(directory) / "checkpoint"

@@ -73,7 +73,7 @@ def main(steps: int = 10) -> list[float]:
     model = Transformer()
     optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_RATE, weight_decay=0.01)
     step = girih.TrainingStep(model, step=next_token_loss, optimizer=optimizer, clip_grad_norm=1.0)
-    plan = girih.plan(step, text(0), machine="local:4")
+    plan = girih.plan(step, text(0), machine="local:4", objective="bytes")  # every tensor is held once
     print(plan)
 
     losses = []
