@@ -19,7 +19,7 @@ def main(steps: int = 5) -> list[float]:
     images, labels = torch.randn(16, 3, 32, 32), torch.randint(10, (16,))
 
     step = girih.TrainingStep(model, loss=cross_entropy, optimizer=optimizer)
-    plan = girih.plan(step, (images, labels), machine="local:4", memory="7MB")
+    plan = girih.plan(step, (images, labels), machine="local:4", memory="7MB", objective="bytes")
     print(plan)
 
     losses = []
