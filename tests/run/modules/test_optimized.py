@@ -241,11 +241,7 @@ def test_what_has_no_numbers_is_refused() -> None:
     [
         (0, False, "the model as it was is the fastest: nothing is gained over what you brought"),
         (1, False, "the rewritten program is the fastest: 2.00 × as fast as the model in eager PyTorch"),
-        (2, False, "the model as it was, run by onnxruntime, is the fastest: 4.00 × as fast as the model in eager PyT"),
-            2,
-            False,
-            "the model as it was, run by onnxruntime, is the fastest: 4.00 × as fast as the model in eager PyTorch",
-        ),
+        (2, False, "the model as it was, run by onnxruntime, is the fastest: 4.00 × as fast as the model in eager"),
         (2, True, "the model as it was, run by onnxruntime, is the fastest: nothing is gained over what you brought"),
         (3, True, "the rewritten program, run by openvino, is the fastest: 2.00 × as fast as the file in ONNX Runtime"),
     ],
