@@ -225,11 +225,8 @@ class _Translation:
                 continue
             dtype, dims = _type(item)
             shape = list(found.fake.shape)
-            other = dims is not None and (
-                len(dims) != len(shape)
-                or (closed and any(isinstance(a, int) and a != b for a, b in zip(dims, shape, strict=True)))
-            )
-            if other or dtype is not found.fake.dtype:
+            known = dims is not None and closed and not any(isinstance(size, str) for size in dims)
+            if (known and dims != shape) or dtype is not found.fake.dtype:
                 raise OnnxError(
                     f"{item.name!r} is declared as {_word(dtype)}{'' if dims is None else dims}, and what computes it "
                     f"makes {_word(found.fake.dtype)}{shape}"
