@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from girih.graph import Graph
-
-KEEPS = frozenset(("aten.reshape", "aten.expand", "aten.permute", "aten._to_copy"))
-"""Operators whose results are the numbers that they are given."""
+from girih.graph import Graph, Node
+from girih.ops.describe import first_description
+from girih.ops.expressions import Read
 
 
 def rows_looked_up(graph: Graph) -> dict[str, int]:
@@ -18,14 +17,23 @@ def rows_looked_up(graph: Graph) -> dict[str, int]:
     batch = {item.name for item in graph.inputs if item.role == "batch"}
     rows: dict[str, int] = {}
     for node in graph.nodes:
-        if node.operator not in ("girih.embedding", "aten.embedding") or node.attributes.get("first"):
+        if node.operator.partition(".")[2] != "embedding" or node.attributes.get("first"):
             continue
         table, name = node.inputs
-        while name in maker and maker[name].operator in KEEPS:
+        while name in maker and _only_moves(graph, maker[name]):
             name = maker[name].inputs[0]
         if name in batch:
             rows[name] = min(rows.get(name, 1 << 62), graph.values[table].shape[0])
     return rows
+
+
+def _only_moves(graph: Graph, node: Node) -> bool:
+    """Does a node make all numbers that it reads, as they are, in another shape or type?"""
+    description = first_description(graph, node)
+    if description is None or len(node.inputs) != 1:
+        return False
+    read, made = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
+    return isinstance(description.body, Read) and made.elements >= read.elements
 
 
 def check_indices(batch: Mapping[str, Any], rows: Mapping[str, int], paths: Mapping[str, str]) -> None:

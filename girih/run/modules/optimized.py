@@ -278,6 +278,13 @@ class Optimized(nn.Module):
         of the first call for which it was optimised again after weights were changed."""
         return self._first.explanation
 
+    def _names(self, made: Made) -> tuple[Sequence[str] | None, Sequence[str] | None]:
+        """Of inputs and outputs, where the user gave them: as an ONNX file has them, or as keywords of the example."""
+        if isinstance(self.model, OnnxModule):
+            return tuple(made.named) or self.model.names, self.model.results
+        tensors = all(isinstance(item, torch.Tensor) for item in made.named.values())
+        return (tuple(made.named) if made.named and tensors else None), None
+
     def save(self, path: str | Path) -> None:
         """Write the program that won, for where girih is not: as PyTorch's exported program (`.pt2`), which
         `torch.export.load(path).module()` runs, or as an ONNX model (`.onnx`). What a back end adds is not in it.
@@ -300,7 +307,7 @@ class Optimized(nn.Module):
         model = self.module if rewritten else self.model
         try:
             if path.suffix == ".onnx":
-                write(exported(model, arguments, named), path)
+                write(exported(model, arguments, named, *self._names(first)), path)
                 return
             with torch.no_grad():
                 torch.export.save(torch.export.export(model, tuple(arguments), dict(named)), path)
