@@ -15,7 +15,7 @@ from girih.cli.terminal import Progress
 from girih.machine.names import memory_here
 from girih.machine.units import format_bytes
 from girih.plans.rewritten import Rewriting
-from girih.rewrite.prove import Proved, prove
+from girih.rewrite.prove import proved
 from girih.rewrite.prove.files import read_rules
 from girih.rewrite.rules.rule import Rule, RuleError
 
@@ -140,17 +140,14 @@ def proved_rules(path: Path, progress: Progress) -> tuple[Rule, ...]:
     Raises:
         RuleError: what is none, or is not proved; nothing of the file is used then.
     """
-    rules = []
     read = read_rules(path)
-    for number, rule in enumerate(read):
-        progress(f"proving {path}", number / len(read))
-        verdict = prove(rule)
-        if not isinstance(verdict, Proved):
-            raise RuleError(f"{path}: {verdict.word}, so not used: {rule}")
-        rules.append(verdict.rule)
+    try:
+        rules = proved(read, lambda number: progress(f"proving {path}", number / len(read)))
+    except RuleError as error:
+        raise RuleError(f"{path}: {error}") from error
     if not rules:
         raise RuleError(f"{path} has no rules")
-    return tuple(rules)
+    return rules
 
 
 def _check_size(name: str, batch: int | None) -> None:

@@ -62,7 +62,8 @@ def explain(options: argparse.Namespace) -> int:
 
 
 def prove(options: argparse.Namespace) -> int:
-    """Judges rules, and prints of each its proof, or the tensors that refute it. 1 if any is not proved."""
+    """Judges rules, and prints of each its proof, or the tensors that refute it. 1 if any is not proved, 2 if any is
+    none, after all have been judged."""
     from girih.rewrite.prove import prove as judge
     from girih.rewrite.prove.files import read_rule
     from girih.rewrite.prove.verdict import Open, Proved
@@ -74,11 +75,18 @@ def prove(options: argparse.Namespace) -> int:
         raise BadInputError("--z3 needs Z3: pip install 'girih[proofs]'")
     try:
         rules = [rule for text in options.rules for rule in ([read_rule(text)] if "==" in text else _of_file(text))]
-        verdicts = [judge(rule) for rule in rules]
+        verdicts, none = [], {}
+        for rule in rules:
+            try:
+                verdicts.append(judge(rule))
+            except RuleError as error:
+                if len(rules) == 1:
+                    raise
+                none[rule] = str(error)
         second = {item.rule: _second(item.rule) for item in verdicts if options.z3 and item.word != "refuted"}
     except RuleError as error:
         raise BadInputError(str(error)) from error
-    if not verdicts:
+    if not rules:
         raise BadInputError("expected a rule, as 'mm(a, mm(b, c)) == mm(mm(a, b), c)', or a file of rules")
     for verdict in verdicts:
         if options.json:
@@ -87,13 +95,21 @@ def prove(options: argparse.Namespace) -> int:
             print(json.dumps(row | also))
             continue
         print(f"{verdict.word}: {verdict.rule}")
-        if len(verdicts) == 1 or not isinstance(verdict, Proved):
+        if len(rules) == 1 or not isinstance(verdict, Proved):
             print(verdict.text)
         if verdict.rule in second:
             print(second[verdict.rule].text)
+    for rule, why in none.items():
+        if options.json:
+            print(json.dumps({"rule": str(rule), "verdict": "no rule", "text": why}))
+        else:
+            print(f"no rule: {rule}\n  {why}")
     counts = {word: sum(item.word == word for item in verdicts) for word in ("proved", "refuted", "open")}
-    if len(verdicts) > 1 and not options.json:
+    counts |= {"no rule": len(none)} if none else {}
+    if len(rules) > 1 and not options.json:
         print(", ".join(f"{count} {word}" for word, count in counts.items()))
+    if none:
+        return 2
     wrong = any(isinstance(item, Open) or item.word == "refuted" for item in verdicts)
     return int(wrong or any(item.refuted is not None for item in second.values()))
 

@@ -111,3 +111,15 @@ def test_a_plan_is_rewritten_by_the_rules_that_are_given(tmp_path: Path, capsys:
     capsys.readouterr()
     assert main(["rewrite", "explain", str(output), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rewrites"] != []
+
+
+def test_rules_behind_one_that_is_none_are_judged_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rules.txt"
+    wrong = "mm(a, b, c) == mm(c, a)\nx[m, n]: relu(x) == moonify(x)\n"
+    file.write_text(f"{wrong}relu(relu(x)) == relu(x)\nrelu(x) == sigmoid(x)\n")
+    assert main(["rewrite", "prove", str(file)]) == 2
+    told = capsys.readouterr().out
+    assert "proved: x[m, n]: relu(relu(x)) == relu(x)" in told
+    assert "refuted: x[m, n]: relu(x) == sigmoid(x)" in told
+    assert "no rule: x[m, n]: relu(x) == moonify(x)\n  no operator 'moonify' is described" in told
+    assert "1 proved, 1 refuted, 0 open, 2 no rule" in told

@@ -153,7 +153,10 @@ def _type(item: Any) -> tuple[torch.dtype, list[int | str] | None]:
     dtype = dtype_of(tensor.elem_type)
     if not tensor.HasField("shape"):
         return dtype, None
-    return dtype, [part.dim_value if part.HasField("dim_value") else part.dim_param or "?" for part in tensor.shape.dim]
+    dims = [part.dim_value if part.HasField("dim_value") else part.dim_param or "?" for part in tensor.shape.dim]
+    if any(isinstance(size, int) and size < 0 for size in dims):
+        raise OnnxError(f"{item.name!r} is declared as {dims}: sizes are 0 or more")
+    return dtype, dims
 
 
 def _drawn(item: Any, sizes: Mapping[str, int]) -> Tensor:
@@ -197,6 +200,7 @@ class _Translation:
             inputs[name] = item.number
         self.graph(self.file.graph, scope)
         outputs = {item.name: _there(scope[item.name]).number for item in self.file.graph.output}
+        self.check_declared(scope)
         read = set(outputs.values())
         steps = []
         for step in reversed(self.steps):
@@ -209,6 +213,25 @@ class _Translation:
             {name: self.example[name] for name in self.fixed}, self.file.path,
         )  # fmt: skip
 
+    def check_declared(self, scope: Mapping[str, Item | None]) -> None:
+        """Raises OnnxError where a value is another than the file declares. Sizes of outputs are compared where all
+        inputs have theirs: exporters write those of an example beside inputs that are open."""
+        graph = self.file.graph
+        inputs = [_type(item)[1] for item in graph.input]
+        closed = all(dims is not None and not any(isinstance(size, str) for size in dims) for dims in inputs)
+        for item in (*graph.output, *graph.value_info):
+            found = scope.get(item.name)
+            if found is None or item.type.WhichOneof("value") != "tensor_type" or not item.type.tensor_type.elem_type:
+                continue
+            dtype, dims = _type(item)
+            shape = list(found.fake.shape)
+            known = dims is not None and closed and not any(isinstance(size, str) for size in dims)
+            if (known and dims != shape) or dtype is not found.fake.dtype:
+                raise OnnxError(
+                    f"{item.name!r} is declared as {_word(dtype)}{'' if dims is None else dims}, and what computes it "
+                    f"makes {_word(found.fake.dtype)}{shape}"
+                )
+
     def item(self, fake: Tensor, real: Tensor | None = None, of: frozenset[str] = frozenset()) -> Item:
         self.count += 1
         return Item(self.count, fake, real, of)
@@ -218,12 +241,16 @@ class _Translation:
         self.known[item.number] = (name, tensor)
         return item
 
+    def visit(self, nodes: int, count: bool = True) -> None:
+        """Raises OnnxError where so many more nodes are too many."""
+        if self.visited + nodes > max(MOST_NODES, 2 * len(self.file.graph.node)):
+            raise OnnxError(f"with its loops written out it has more than {MOST_NODES} nodes")
+        self.visited += nodes if count else 0
+
     def graph(self, graph: GraphProto, scope: dict[str, Item | None]) -> None:
         """The nodes of a graph in a scope, to which their results are added."""
         for node in graph.node:
-            self.visited += 1
-            if self.visited > max(MOST_NODES, 2 * len(self.file.graph.node)):
-                raise OnnxError(f"with its loops written out it has more than {MOST_NODES} nodes")
+            self.visit(1)
             try:
                 results = self.node(node, scope)
             except (OnnxError, _Fix):
@@ -426,10 +453,13 @@ class _Translation:
         most = None if inputs[0] is None else int(self.value(inputs[0], node, "trip count"))
         going = len(inputs) < 2 or inputs[1] is None or bool(self.value(inputs[1], node, "condition"))
         names = [item.name for item in body.input]
+        if going and most is not None and _lasts(body):
+            self.visit(max(len(body.node), 1) * most, count=False)
         carried = list(inputs[2:])
         scanned: list[list[Item]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
         turn = 0
         while going and (most is None or turn < most):
+            self.visit(1)
             given = {
                 names[0]: self.constant("turn", torch.tensor(turn)),
                 names[1]: self.constant("on", torch.tensor(True)),
@@ -484,6 +514,19 @@ class _Translation:
         slots = tuple(Slot(item.number) for item in items)
         step = Step("stack", lambda *parts: torch.stack(parts, axis), slots, {}, (), (None,))
         return self.made(step, items, 1, ["parts"])[0]
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _lasts(body: GraphProto) -> bool:
+    """Does a loop's body hand its condition on as it is, so that the number of turns alone ends it?"""
+    makers = {name: node for node in body.node for name in node.output}
+    name = body.output[0].name
+    while name in makers and makers[name].op_type == "Identity":
+        name = makers[name].input[0]
+    return name not in makers or makers[name].op_type == "Constant"
 
 
 def _filled(node: NodeProto, given: Mapping[str, AttributeProto]) -> NodeProto:

@@ -431,7 +431,7 @@ class Table:
                 if 1 <= common < min(one, other):
                     found += self._joined(one, other, common)
         groups: dict[tuple[int, int], tuple[Ids, Ids]] = {}
-        if found:
+        if any(len(one) for one, _ in found):
             first = np.concatenate([one for one, _ in found])
             second = np.concatenate([other for _, other in found])
             code = self.kind[first] * len(self.kinds) + self.kind[second]

@@ -144,6 +144,7 @@ def _templates(name: str) -> Iterator[Template]:
 
 
 def _ways(name: str, items: Sequence[Parameter], given: dict[str, Attribute]) -> Iterator[Template]:
+    given = {key: _spread(value, items, key) for key, value in given.items()}
     arity = sum(2 if item.kind == "tensors" else item.kind == "tensor" and item.default is MISSING for item in items)
     choices: dict[str, list[Attribute]] = {}
     for item in items:
@@ -174,13 +175,23 @@ def usual_inputs(ways: Sequence[Template]) -> str:
     return f"{MATRICES}, {IMAGES}" if slides else MATRICES
 
 
+def _spread(value: Attribute, items: Sequence[Parameter], name: str) -> Attribute:
+    """A number for each dimension of a window, where one stands for all, as PyTorch takes it: kernel_size=2."""
+    many = any(item.name == name and item.many for item in items) and isinstance(CHOICES.get(name, (0,))[0], tuple)
+    return (value,) * len(CHOICES[name][0]) if many and not isinstance(value, tuple) else value
+
+
 def inputs(text: str, constants: Sequence[str] = ()) -> tuple[Input, ...]:
     """Variables by shape, and constants in the shapes of variables that they fit.
 
     Raises:
         RuleError: what declares no inputs.
     """
+    if not isinstance(text, str):
+        raise RuleError(f"inputs are a text, as 'a[3, 3], s[1]', got {text!r}")
     declared = parse(f"{' '.join(text.split())}: x == x").shapes
+    if not declared:
+        raise RuleError(f"inputs {text!r} declare none: expected names with sizes, as 'a[3, 3], s[1]'")
     variables = []
     for name, shape in declared:
         sizes = tuple(size.number for size in shape)

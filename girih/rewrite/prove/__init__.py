@@ -8,7 +8,7 @@ nothing of who found them), `refutation` (random integer tensors, as small as po
 
 from girih.rewrite.prove.canonical import ProofError
 from girih.rewrite.prove.checker import check
-from girih.rewrite.prove.judge import prove
+from girih.rewrite.prove.judge import prove, proved
 from girih.rewrite.prove.verdict import Open, Proved, Refuted, Verdict
 
-__all__ = ["Open", "ProofError", "Proved", "Refuted", "Verdict", "check", "prove"]
+__all__ = ["Open", "ProofError", "Proved", "Refuted", "Verdict", "check", "prove", "proved"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from girih.rewrite.prove.canonical import ProofError
 from girih.rewrite.prove.checker import check, forms
 from girih.rewrite.prove.expand import least_values
@@ -14,6 +16,7 @@ from girih.rewrite.prove.terms import Proof, sum_text
 from girih.rewrite.prove.verdict import Open, Proved, Verdict
 from girih.rewrite.rules.extent import Extent
 from girih.rewrite.rules.rule import Rule, RuleError, Term, walk
+from girih.rewrite.rules.vocabulary import SPLIT, operator_named
 
 FEW = 12
 
@@ -31,6 +34,22 @@ def prove(rule: Rule, tries: int = 200) -> Verdict:
         return (isinstance(verdict, Open) and refute(verdict.rule, tries)) or verdict
 
 
+def proved(rules: Sequence[Rule], tell: Callable[[int], object] = lambda number: None) -> tuple[Rule, ...]:
+    """The rules, with the shapes for which they are proved. tell: called with the number of each before it is judged.
+
+    Raises:
+        RuleError: one of them is none, or is not proved.
+    """
+    found = []
+    for number, rule in enumerate(rules):
+        tell(number)
+        verdict = prove(rule)
+        if not isinstance(verdict, Proved):
+            raise RuleError(f"{verdict.word}, so not used: {rule}")
+        found.append(verdict.rule)
+    return tuple(found)
+
+
 def attempt(rule: Rule, tries: int = 200) -> Verdict:
     """The verdict without a long search for tensors: what is neither proved nor wrong on the first of them is open.
 
@@ -39,6 +58,9 @@ def attempt(rule: Rule, tries: int = 200) -> Verdict:
     Raises:
         RuleError: what is no rule.
     """
+    for item in walk((*rule.source, *rule.target)):
+        if isinstance(item, Term) and item.operator != SPLIT:
+            operator_named(item.operator)  # an unknown one is no reason to call the rule false
     rule = shaped(rule)
     if misfit := misfits(rule, tries):
         raise RuleError(f"{rule}: its left side cannot be computed for any sizes up to 6: {misfit}")

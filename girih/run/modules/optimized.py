@@ -35,7 +35,10 @@ from girih.rewrite.constants import folded
 from girih.rewrite.passes.common import Common
 from girih.rewrite.passes.flat import Flat
 from girih.rewrite.passes.whole import Whole
-from girih.rewrite.rules.rule import Rule
+from girih.rewrite.prove import proved
+from girih.rewrite.rules.further import inference
+from girih.rewrite.rules.rule import Rule, RuleError
+from girih.rewrite.rules.shipped import shipped
 from girih.rewrite.sweep import Sweep
 from girih.rewrite.ways import cheapest
 from girih.run.modules.apart import Apart
@@ -78,6 +81,7 @@ class Explanation:
     candidates: tuple[Candidate, ...]
     chosen: Candidate
     threads: int
+    from_onnx: bool = False
 
     @property
     def rewritten(self) -> bool:
@@ -108,12 +112,18 @@ class Explanation:
         return self.found.certificate
 
     @property
+    def brought(self) -> Candidate:
+        """What the user would run without girih, with which the chosen is compared: ONNX Runtime on the file as it was
+        where the model came from an ONNX file and that runs, else the model in eager PyTorch."""
+        first, *others = [item for item in self.candidates if item.program == AS_IT_WAS and item.seconds is not None]
+        return next((item for item in others if self.from_onnx and item.backend == "onnxruntime"), first)
+
+    @property
     def speedup(self) -> float:
-        """Over the model as it was, without a back end."""
-        first = next(item.seconds for item in self.candidates if (item.program, item.backend) == (AS_IT_WAS, "eager"))
-        assert first is not None
+        """Over what the user brought."""
+        assert self.brought.seconds is not None
         assert self.chosen.seconds is not None
-        return first / self.chosen.seconds
+        return self.brought.seconds / self.chosen.seconds
 
     def __str__(self) -> str:
         lines = [
@@ -136,9 +146,13 @@ class Explanation:
             mark = "→" if item is self.chosen else " "
             text = item.why if item.seconds is None else f"{_ms(item.seconds)}"
             lines.append(f"{mark} {item.program:<26} {item.backend:<11} {text}")
-        if not self.rewritten:
-            lines.append("the model as it was is the fastest: the rewritten program is not used")
-        lines.append(f"{self.speedup:.2f} × as fast as the model as it was")
+        what = "the model as it was" if not self.rewritten else "the rewritten program"
+        how = "" if self.chosen.backend == "eager" else f", run by {self.chosen.backend},"
+        beside = "the file in ONNX Runtime" if self.brought.backend == "onnxruntime" else "the model in eager PyTorch"
+        if self.chosen == self.brought:
+            lines.append(f"{what}{how} is the fastest: nothing is gained over what you brought")
+        else:
+            lines.append(f"{what}{how} is the fastest: {self.speedup:.2f} × as fast as {beside}")
         return "\n".join(lines)
 
 
@@ -264,6 +278,13 @@ class Optimized(nn.Module):
         of the first call for which it was optimised again after weights were changed."""
         return self._first.explanation
 
+    def _names(self, made: Made) -> tuple[Sequence[str] | None, Sequence[str] | None]:
+        """Of inputs and outputs, where the user gave them: as an ONNX file has them, or as keywords of the example."""
+        if isinstance(self.model, OnnxModule):
+            return tuple(made.named) or self.model.names, self.model.results
+        tensors = all(isinstance(item, torch.Tensor) for item in made.named.values())
+        return (tuple(made.named) if made.named and tensors else None), None
+
     def save(self, path: str | Path) -> None:
         """Write the program that won, for where girih is not: as PyTorch's exported program (`.pt2`), which
         `torch.export.load(path).module()` runs, or as an ONNX model (`.onnx`). What a back end adds is not in it.
@@ -286,7 +307,7 @@ class Optimized(nn.Module):
         model = self.module if rewritten else self.model
         try:
             if path.suffix == ".onnx":
-                write(exported(model, arguments, named), path)
+                write(exported(model, arguments, named, *self._names(first)), path)
                 return
             with torch.no_grad():
                 torch.export.save(torch.export.export(model, tuple(arguments), dict(named)), path)
@@ -310,7 +331,7 @@ def optimise(
 ) -> Optimized:
     """See `girih.optimize`."""
     backends = installed(BACKENDS) if backends is None else backends
-    _check(model, seconds, alpha, backends, rules)
+    _check(model, seconds, alpha, backends)
     if otherwise not in OTHERWISE:
         raise OptimizeError(f"no way {otherwise!r} to answer other calls: there are {', '.join(OTHERWISE)}")
     try:
@@ -359,7 +380,7 @@ def _made(
         candidates, chosen, run = fastest(programs.ways(backends), arguments, named, progress, clock_of(count))
     best = found.get(chosen.program, found[REWRITTEN])
     sizes = len(graph.nodes), len(best.graph.nodes)
-    explanation = Explanation(sizes, best.swept, best.found, candidates, chosen, count)
+    explanation = Explanation(sizes, best.swept, best.found, candidates, chosen, count, isinstance(model, OnnxModule))
     return Made(call_of(arguments, named), arguments, named, run, best.module, programs.tensors, explanation)
 
 
@@ -397,15 +418,11 @@ def _searched(
     return _Found(better, swept, found, module_of(better, weights), partial(module_of, better, weights, ways=ways))
 
 
-def _check(model: Any, seconds: float, alpha: float, backends: Sequence[str], rules: Sequence[Rule]) -> None:
+def _check(model: Any, seconds: float, alpha: float, backends: Sequence[str]) -> None:
     if not isinstance(model, nn.Module):
         raise OptimizeError(f"a model is a torch.nn.Module, got {type(model).__name__}")
     if model.training:
         raise OptimizeError("the model is in training mode, in which it computes something else: call model.eval()")
-    if not isinstance(rules, Sequence) or isinstance(rules, str):
-        raise OptimizeError(f"rules are a sequence of rules, got {rules!r}")
-    if wrong := [rule for rule in rules if not isinstance(rule, Rule)]:
-        raise OptimizeError(f"{wrong[0]!r} is no Rule: girih.rewrite.rules.rule.parse(text) makes one of a text")
     if isinstance(backends, str) or not isinstance(backends, Sequence):
         raise OptimizeError(f"backends are a sequence of names, as ({str(backends)!r},), got {backends!r}")
     unknown = [item for item in backends if item not in BACKENDS]
@@ -415,6 +432,23 @@ def _check(model: Any, seconds: float, alpha: float, backends: Sequence[str], ru
         raise OptimizeError(f"expected numbers for seconds and alpha, got {seconds!r} and {alpha!r}")
     if not seconds >= 0 or not alpha >= 1:
         raise OptimizeError(f"expected seconds of 0 or more and alpha of 1 or more, got {seconds} and {alpha}")
+
+
+def proved_rules(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """A user's rules, with the shapes for which they are proved.
+
+    Raises:
+        OptimizeError: one is no rule, or is not proved.
+    """
+    if not isinstance(rules, Sequence) or isinstance(rules, str):
+        raise OptimizeError(f"rules are a sequence of rules, got {rules!r}")
+    if wrong := [rule for rule in rules if not isinstance(rule, Rule)]:
+        raise OptimizeError(f"{wrong[0]!r} is no Rule: girih.rewrite.rules.rule.parse(text) makes one of a text")
+    known = set(inference()) | set(shipped())
+    try:
+        return tuple(rule if rule in known else proved([rule])[0] for rule in rules)
+    except RuleError as error:
+        raise OptimizeError(f"rules: {error}") from error
 
 
 def _check_real(model: nn.Module, arguments: Any, named: Any) -> None:

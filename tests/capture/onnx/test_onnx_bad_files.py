@@ -206,3 +206,51 @@ def test_weights_of_the_model_s_own_folder_are_read(tmp_path: Path) -> None:
     assert read_file(tmp_path / "m.onnx").weights["w"].tolist() == [4.0, 5.0, 6.0, 7.0]
     module = read(tmp_path / "m.onnx")
     assert module(*module.example.values()).shape == (4,)
+
+
+def small(nodes: list[onnx.NodeProto], **declared: tuple[int, list[int]]) -> bytes:
+    """A model of x to y; declared: types of values by name."""
+    of = {"x": (onnx.TensorProto.FLOAT, [2, 3]), "y": (onnx.TensorProto.FLOAT, [2, 3])} | declared
+    values = {name: onnx.helper.make_tensor_value_info(name, *kind) for name, kind in of.items()}
+    graph = onnx.helper.make_graph(nodes, "graph", [values.pop("x")], [values.pop("y")], value_info=[*values.values()])
+    return bytes(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)]).SerializeToString())
+
+
+def loop(turns: int) -> list[onnx.NodeProto]:
+    """As many turns of relu, or of nothing."""
+    info, kinds = onnx.helper.make_tensor_value_info, onnx.TensorProto
+    body = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["on"], ["still"]), onnx.helper.make_node("Relu", ["v"], ["w"])],
+        "body",
+        [info("turn", kinds.INT64, []), info("on", kinds.BOOL, []), info("v", kinds.FLOAT, [2, 3])],
+        [info("still", kinds.BOOL, []), info("w", kinds.FLOAT, [2, 3])],
+    )
+    return [
+        onnx.helper.make_node("Constant", [], ["n"], value_int=turns),
+        onnx.helper.make_node("Constant", [], ["t"], value=onnx.helper.make_tensor("t", kinds.BOOL, [], [True])),
+        onnx.helper.make_node("Loop", ["n", "t", "x"], ["y"], body=body),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "declared", "says"),
+    [
+        ("relu", {"x": (onnx.TensorProto.FLOAT, [-2, 3])}, r"'x' is declared as \[-2, 3\]: sizes are 0 or more"),
+        ("relu", {"y": (onnx.TensorProto.FLOAT, [5, 3])}, r"'y' is declared as float32\[5, 3\], and what computes it"),
+        ("relu", {"y": (onnx.TensorProto.INT64, [2, 3])}, r"'y' is declared as int64.*makes float32\[2, 3\]"),
+        ("two", {"z": (onnx.TensorProto.FLOAT16, [9])}, r"'z' is declared as float16\[9\]"),
+        ("loop", {}, "with its loops written out it has more than 50000 nodes"),
+    ],
+)
+def test_what_a_file_declares_falsely_is_told_at_once(
+    nodes: str, declared: dict[str, tuple[int, list[int]]], says: str, tmp_path: Path
+) -> None:
+    node = onnx.helper.make_node
+    graphs = {
+        "relu": [node("Relu", ["x"], ["y"])],
+        "two": [node("Relu", ["x"], ["z"]), node("Relu", ["z"], ["y"])],
+        "loop": loop(10**9),
+    }
+    (tmp_path / "model.onnx").write_bytes(small(graphs[nodes], **declared))
+    with pytest.raises(OnnxError, match=says):
+        read(tmp_path / "model.onnx")

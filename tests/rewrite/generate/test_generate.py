@@ -200,3 +200,12 @@ def test_constants_stand_where_their_shape_fits() -> None:
     assert symbols_of(CONSTANTS[3], (2, 2, 4, 4)) is None
     assert symbols_of(CONSTANTS[0], (3, 4)) is None
     assert parse("mm(a, eye(n=3)) == a").source
+
+
+def test_a_number_stands_for_each_dimension_of_a_window_and_inputs_are_a_text() -> None:
+    one, two = (templates((f"avg_pool2d(kernel_size={size})",)) for size in ("2", "[2, 2]"))
+    assert one == two
+    assert Generation(("avg_pool2d(kernel_size=2)",), 2).generate().rules == ()
+    for wrong, says in ((3, "inputs are a text, as 'a"), (("a[3]",), "inputs are a text"), ("x", "declare none")):
+        with pytest.raises(RuleError, match=says):
+            Generation(("relu",), 2, inputs=wrong).generate()  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from girih.graph import Graph, Node
 from girih.models import example
 from girih.rewrite.backtracking import Backtracking
 from girih.rewrite.constants import folded
+from girih.rewrite.rules.rule import parse
 from girih.rewrite.rules.shipped import shipped
 from girih.rewrite.segments import joined, segments
 from girih.rewrite.ways import ROWS, Way
@@ -22,7 +24,7 @@ from girih.run.modules.costs import KernelCosts
 from girih.run.modules.module import ONEDNN, module_of
 from girih.run.modules.optimized import OptimizeError
 from girih.run.modules.strided import CHANNELS_LAST
-from girih.run.modules.trial import same
+from girih.run.modules.trial import Candidate, same
 
 
 class Inner(nn.Module):
@@ -213,12 +215,48 @@ def test_the_program_is_saved_for_pytorch_alone(tmp_path: Path) -> None:
         ({"threads": 1.5}, "expected a whole number of threads, 1 or more, got 1.5"),
         ({"seconds": "a"}, "expected numbers for seconds and alpha, got 'a'"),
         ({"backends": "eager"}, "backends are a sequence of names"),
+        ({"backends": 3}, "backends are a sequence of names"),
         ({"rules": ("mm(a, b) == mm(b, a)",)}, "is no Rule"),
+        ({"rules": 3}, "rules are a sequence of rules, got 3"),
+        ({"rules": (parse("relu(x) == sigmoid(x)"),)}, r"refuted, so not used: .*relu\(x\) == sigmoid\(x\)"),
+        ({"rules": (parse("x[m, n]: relu(x) == moonify(x)"),)}, "no operator 'moonify' is described"),
+        ({"search": 3}, "no search 3 for rewrites: there are backtracking and saturation, or a Backtracking"),
+        ({"otherwise": "maybe"}, "no way 'maybe' to answer other calls: there are model, again, refuse"),
     ],
 )
 def test_nonsense_is_refused(options: dict[str, object], says: str) -> None:
     with pytest.raises(OptimizeError, match=says):
         girih.optimize(trained(Inner()), {"image": torch.zeros(1, 3, 8, 8)}, **options)  # type: ignore[arg-type]
+
+
+def test_what_has_no_numbers_is_refused() -> None:
+    with pytest.raises(OptimizeError, match=r"the example has no numbers \(Tensor \[1, 2\] on meta\)"):
+        girih.optimize(nn.Linear(2, 2).eval(), torch.zeros(1, 2, device="meta"))
+    with pytest.raises(OptimizeError, match="the model's 'weight' has no numbers"):
+        girih.optimize(nn.Linear(2, 2, device="meta").eval(), torch.zeros(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "from_onnx", "says"),
+    [
+        (0, False, "the model as it was is the fastest: nothing is gained over what you brought"),
+        (1, False, "the rewritten program is the fastest: 2.00 × as fast as the model in eager PyTorch"),
+        (2, False, "the model as it was, run by onnxruntime, is the fastest: 4.00 × as fast as the model in eager"),
+        (2, True, "the model as it was, run by onnxruntime, is the fastest: nothing is gained over what you brought"),
+        (3, True, "the rewritten program, run by openvino, is the fastest: 2.00 × as fast as the file in ONNX Runtime"),
+    ],
+)
+def test_one_thing_is_said_and_compared_with_what_the_user_brought(chosen: int, from_onnx: bool, says: str) -> None:
+    fast = girih.optimize(nn.ReLU().eval(), torch.randn(2), threads=1, seconds=0.1, backends=("eager",))
+    candidates = (
+        Candidate("as it was", "eager", 8.0),
+        Candidate("rewritten", "eager", 4.0),
+        Candidate("as it was", "onnxruntime", 2.0),
+        Candidate("rewritten", "openvino", 1.0),
+    )
+    told = replace(fast.explain(), candidates=candidates, chosen=candidates[chosen], from_onnx=from_onnx)
+    assert str(told).splitlines()[-1].startswith(says)
+    assert "not used" not in str(told)
 
 
 def test_a_model_in_training_mode_is_refused() -> None:

@@ -107,6 +107,8 @@ def test_a_model_goes_through_a_file_and_back(tmp_path: Path) -> None:
     fast.save(tmp_path / "faster.onnx")
     onnx.checker.check_model(tmp_path / "faster.onnx", full_check=True)
     session = onnxruntime.InferenceSession(tmp_path / "faster.onnx", providers=["CPUExecutionProvider"])
+    assert [item.name for item in session.get_inputs()] == ["image", "words"]  # as in the file that came
+    assert [item.name for item in session.get_outputs()] == list(fast.model.results)
     given = {item.name: value.numpy() for item, value in zip(session.get_inputs(), inputs, strict=True)}
     for ours, theirs in zip(session.run(None, given), expected, strict=True):
         torch.testing.assert_close(torch.from_numpy(ours), theirs, rtol=1e-4, atol=1e-5)
