@@ -76,6 +76,18 @@ def summary(plan: Plan) -> RenderableType:
     return Group(head, devices_table(plan), alternatives_table(plan), *map(Text, alternatives_notes(plan)))
 
 
+def copied_bytes(plan: Plan) -> tuple[int, int]:
+    """Bytes that go out to the large memory, and that come back, in one step: of one device of a plan in which all do
+    alike, else of all devices together."""
+    if plan.residency is not None:
+        return plan.residency.copied_bytes(plan.lifetimes)
+    out = back = 0
+    for order, lives, residency in zip(plan.unmoved.classes, plan.lifetimes_by_class, plan.residencies, strict=False):
+        one_out, one_back = residency.copied_bytes(lives)
+        out, back = out + len(order.devices) * one_out, back + len(order.devices) * one_back
+    return out, back
+
+
 def held_words(plan: Plan) -> str:
     """How a plan keeps within its memory."""
     assert plan.memory is not None
@@ -83,7 +95,7 @@ def held_words(plan: Plan) -> str:
     ways = []
     if plan.residency is not None:
         assert plan.machine.host is not None
-        out, back = plan.residency.copied_bytes(plan.lifetimes)
+        out, back = copied_bytes(plan)
         state = sum(plan.lifetimes.storages[number].bytes for number in plan.residency.home) // 2
         ways.append(
             f"by moving tensors: each step {format_bytes(out)} go out to {plan.machine.host.name} and "
@@ -94,9 +106,7 @@ def held_words(plan: Plan) -> str:
             ways[-1] += f" ({format_bytes(needed)} at once: its {format_bytes(room)} are what limits, too)"
     if plan.residencies:
         assert plan.machine.host is not None
-        classes = list(zip(plan.unmoved.classes, plan.lifetimes_by_class, plan.residencies, strict=True))
-        moved = [(len(order.devices), *residency.copied_bytes(lives)) for order, lives, residency in classes]
-        out, back = (sum(count * both[way] for count, *both in moved) for way in (0, 1))
+        out, back = copied_bytes(plan)
         ways.append(
             f"by moving tensors: each step {format_bytes(out)} of all devices go out to {plan.machine.host.name} and "
             f"{format_bytes(back)} come back"

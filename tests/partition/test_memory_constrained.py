@@ -229,13 +229,14 @@ def small_step() -> Graph:
 def test_what_lies_between_the_corners_of_a_front(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prices alone found 1.35 ms for 448 bytes, 2.55 ms for 384; and a busy machine finds the same."""
     graph, objective = small_step(), Objective("seconds", machine("local:4"))
-    found = front(graph, objective)
+    effort = Effort(steps=2000, measured=1500)
+    found = front(graph, objective, effort=effort)
     costs = {516: 0.76e-3, 448: 1.06e-3, 384: 1.66e-3, 312: 2.87e-3}
     for cap, most in costs.items():
         assert answer(found, cap).certificate.cost <= most
     real = time.monotonic
     monkeypatch.setattr("girih.partition.solver.clock.time.monotonic", lambda: 8 * real())
-    again = front(graph, objective)
+    again = front(graph, objective, effort=effort)
     assert [(point.cost, point.measured) for point in again.lean()] == [
         (point.cost, point.measured) for point in found.lean()
     ]

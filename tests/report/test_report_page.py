@@ -145,7 +145,7 @@ def test_measured_beside_predicted(gpt: Plan) -> None:
     data = page_data(gpt, timeline, measured)["measured"]
     assert data["totals"][0] == ["whole step", timeline.seconds, measured.seconds]
     name, predicted, taken = data["totals"][2]
-    assert name == "receiving; measured: and waiting for it"
+    assert name == "receiving, latency aside; measured: and waiting for it"
     axes = range(1, len(timeline.streams))
     assert predicted == max(sum(timeline.busy(axis)[device] for axis in axes) for device in range(timeline.devices))
     assert taken == max(sum(measured.busy(axis)[device] for axis in axes) for device in range(measured.devices))

@@ -56,7 +56,8 @@ def _by_step(plan: Plan, timeline: Timeline) -> NDArray[np.float64]:
 
 def _totals(predicted: Timeline, measured: Timeline) -> list[list[Any]]:
     rows: list[list[Any]] = [["whole step", predicted.seconds, measured.seconds]]
-    for name, of in (("computing", Timeline.busy), ("receiving; measured: and waiting for it", _receiving)):
+    received = "receiving, latency aside; measured: and waiting for it"
+    for name, of in (("computing", Timeline.busy), (received, _receiving)):
         rows.append([name, float(of(predicted).max()), float(of(measured).max())])
     return rows
 

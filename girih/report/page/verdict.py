@@ -11,7 +11,7 @@ import numpy as np
 from girih.lower import ComputeStep
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
 from girih.report.kinds import kind_of
-from girih.report.tables import held_words
+from girih.report.tables import copied_bytes, held_words
 from girih.simulate.timeline import COMPUTE, Timeline
 
 if TYPE_CHECKING:
@@ -150,13 +150,25 @@ def figures(plan: Plan, timeline: Timeline, measured: Timeline | None = None) ->
         step += f"; measured {format_seconds(measured.seconds)}"
     return [
         ("Step", format_seconds(timeline.seconds), step),
-        ("Moved in a step", format_bytes(received), f"a device receives up to {format_bytes(most)}"),
+        ("Exchanged in a step", format_bytes(received), f"a device receives up to {format_bytes(most)} of others"),
+        *_copies(plan),
         ("Peak of a device", format_bytes(plan.peak), share),
         ("Gap", gap, how),
         ("Model", f"{format_count(parameters)}", f"parameters in {len(plan.graph.nodes)} operators"),
         ("Machine", machine.described_devices, f"{machine.name}, mesh {machine.mesh}"),
         ("Search", plan.search, f"least {plan.objective}; {plan.certificate.how}"),
     ]
+
+
+def _copies(plan: Plan) -> list[tuple[str, str, str]]:
+    """What a plan under a limit moves to the large memory and back."""
+    out, back = copied_bytes(plan)
+    if not out and not back:
+        return []
+    host = plan.machine.host.name if plan.machine.host is not None else "the large memory"
+    whose = "a device" if plan.residency is not None and plan.machine.devices > 1 else "all devices"
+    told = f"of {whose}: {format_bytes(out)} out to {host}, {format_bytes(back)} back"
+    return [("Copied in a step", format_bytes(out + back), told)]
 
 
 def _percent(share: float) -> str:
@@ -175,8 +187,8 @@ def comparisons(plan: Plan, timeline: Timeline, others: Sequence[Costs]) -> list
             "rows": [(name, item.seconds, format_seconds(item.seconds), True) for name, item in rows],
         },
         {
-            "title": "Bytes moved",
-            "note": "received by all devices together",
+            "title": "Bytes exchanged",
+            "note": "received by all devices together of each other",
             "rows": [(name, item.bytes, format_bytes(item.bytes), True) for name, item in rows],
         },
         {

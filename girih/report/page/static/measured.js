@@ -3,6 +3,9 @@
 {
   const { make, byId, data, table, row, cell, number, name, bar, nodeButton } = girih;
 
+  const MOST_TIMES = 1000; // beyond, nothing was predicted that a ratio could be of
+  const told = seconds => (seconds > 0 && seconds < 1e-9 ? "less than 1 ns" : girih.seconds(seconds));
+
   /* rows: [words, note, seconds predicted, seconds measured] */
   const beside = (title, note, head, rows) => {
     const most = Math.max(...rows.flatMap(([, , one, other]) => [one, other]), 1e-12);
@@ -12,9 +15,9 @@
       row(
         name(words, note),
         pair(one, other),
-        number(girih.seconds(one)),
-        number(girih.seconds(other)),
-        number(one > 0 ? `${(other / one).toFixed(2)} ×` : "–"),
+        number(told(one)),
+        number(told(other)),
+        number(one > 0 && other < MOST_TIMES * one ? `${(other / one).toFixed(2)} ×` : "–"),
       ),
     );
     return table(title, [note], [head, "", "#predicted", "#measured", "#ratio"], drawn);
