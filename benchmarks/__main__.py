@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 NAMES = (
+    "promises",
     "first_use",
     "weight_sizes",
     "operator_coverage",

@@ -24,7 +24,7 @@ from benchmarks.common import Benchmark, Report, Row, note
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "benchmarks" / "promised"
-QUICK: tuple[str, ...] = ()
+QUICK = ("batches", "loop_order")
 
 
 def programs(only: list[str] | None, quick: bool) -> list[Path]:
