@@ -855,6 +855,12 @@ class _Run:
             return self.length(node, scope)
         if isinstance(target, FunctionType) and getattr(target, "__module__", "").partition(".")[0] != "numpy":
             if getattr(target, "of_random", False):
+                if not scope.top:
+                    raise self.refused(
+                        scope, node, "a function that a loop calls has no random numbers of the iteration",
+                        "draw in the body, and give the function the number as an argument; or give it a Generator of "
+                        "np.random.default_rng(…), which is a parameter of the loop",
+                    )  # fmt: skip
                 self.random = True
                 return Scalar(WEAK_FLOAT)
             return self.user_function(node, target, scope)

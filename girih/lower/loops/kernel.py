@@ -722,7 +722,7 @@ def explained(source: Source, error: Exception, given: Mapping[str, Any]) -> Loo
         if isinstance(node, ast.stmt) and node is not source.tree and node.lineno == line:
             text = f"`{short(node)}`: "
             break
-    if "readonly" in str(error):
+    if "Cannot modify readonly array" in str(error):
         return LoopError(
             f"{source.file}:{line}: {text}inherited arrays are only read in a loop, under whatever name; make it "
             f"gl.array(…) and a parameter, or write to an array that the body makes"
