@@ -21,6 +21,7 @@ import numpy as np
 
 from girih.capture.loops import body as roles_of
 from girih.capture.loops.analyse import analyse
+from girih.capture.loops.arithmetic import sums_of
 from girih.capture.loops.body import Body, Inherited, Role, key_and_value
 from girih.capture.loops.dependences import dependence_vectors, text, vectors_of
 from girih.capture.loops.errors import LoopError, LoopWarning
@@ -338,7 +339,7 @@ def role_of(item: Any) -> Role:
     if isinstance(item, Array):
         return roles_of.Array(item.shape, str(item.dtype))
     if isinstance(item, Buffer):
-        return roles_of.Buffer(item.shape, str(item.target.dtype))
+        return roles_of.Buffer(item.shape, sums_of(str(item.target.dtype)))
     if isinstance(item, Accumulator):
         return roles_of.Accumulator(item.operation, str(np.asarray(item.initial).dtype))
     return Inherited(item)
