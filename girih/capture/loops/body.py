@@ -136,9 +136,10 @@ def key_and_value(source: Source, space: Space) -> tuple[str, str | None]:
 def place_of_buffer(body: Body, name: str) -> str:
     """The line in which a body writes to a buffer first, and its text, for people."""
     for node in ast.walk(body.source.tree):
-        if isinstance(node, ast.AugAssign) and isinstance(target := node.target, ast.Subscript):
-            if isinstance(target.value, ast.Name) and target.value.id == name:
-                return f"{body.source.file}:{node.lineno}: `{short(node)}`"
+        if not (isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript)):
+            continue
+        if isinstance(base := node.target.value, ast.Name) and base.id == name:
+            return f"{body.source.file}:{node.lineno}: `{short(node)}`"
     return f"{body.source.file}:{body.source.tree.lineno}: {name}"
 
 

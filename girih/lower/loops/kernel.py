@@ -443,9 +443,10 @@ class _Builder:
         place = ast.Subscript(ast.Name(name, ast.Load()), whole, ast.Store())
         if len(parts) < len(self.shape_of(name)) or any(isinstance(part, ast.Slice) for part in parts):
             return [ast.AugAssign(place, node.op, value), *marks]
-        for at, part in enumerate(parts[1:], 1):  # both read and written
-            parts[at] = ast.Name(self.rows.temporary(), ast.Load())
-            before.append(assign(parts[at].id, part))
+        for number, part in enumerate(parts[1:], 1):  # both read and written
+            name_of = self.rows.temporary()
+            before.append(assign(name_of, part))
+            parts[number] = ast.Name(name_of, ast.Load())
         whole = parts[0] if len(parts) == 1 else ast.Tuple(parts, ast.Load())
         old, place = (ast.Subscript(ast.Name(name, ast.Load()), whole, how) for how in (ast.Load(), ast.Store()))
         made = self.operation(node, node.op, target, node.value, old, value) or ast.BinOp(old, node.op, value)
