@@ -405,8 +405,8 @@ def parallel_for(
 ) -> Callable[[Callable[..., Any]], ParallelLoop]:
     """Run a function for every entry of a space, in parallel where its iterations do not depend on each other.
 
-    ordered: whether iterations that depend on each other keep the order of their keys, as they do in the serial loop,
-    or run in any order, one after another. Who says neither gets the order, and is told once if the other would be
+    ordered: whether iterations that depend on each other keep the order of their keys (the lexicographic one, and not
+    that in which `gl.sparse` was given the entries), or run in any order, one after another. Who says neither gets the order, and is told once if the other would be
     faster (LoopWarning). workers: by default `gl.workers()`. kind, dims: overrule the strategy (`1d`, `2d`,
     `unimodular`, `serial`) and its space and time dimensions; pipelined, rounds: the time and space parts for each
     worker, in two dimensions. seed: of `gl.random()`. fastmath: the body's arithmetic may be rearranged and contracted,
