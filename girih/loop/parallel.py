@@ -406,11 +406,11 @@ def parallel_for(
     """Run a function for every entry of a space, in parallel where its iterations do not depend on each other.
 
     ordered: whether iterations that depend on each other keep the order of their keys (the lexicographic one, and not
-    that in which `gl.sparse` was given the entries), or run in any order, one after another. Who says neither gets the order, and is told once if the other would be
-    faster (LoopWarning). workers: by default `gl.workers()`. kind, dims: overrule the strategy (`1d`, `2d`,
-    `unimodular`, `serial`) and its space and time dimensions; pipelined, rounds: the time and space parts for each
-    worker, in two dimensions. seed: of `gl.random()`. fastmath: the body's arithmetic may be rearranged and contracted,
-    which is faster and rounds in other places; without it, it is done as it is written.
+    that in which `gl.sparse` was given the entries), or run in any order, one after another. Who says neither gets the
+    order, and is told once if the other would be faster (LoopWarning). workers: by default `gl.workers()`. kind, dims:
+    overrule the strategy (`1d`, `2d`, `unimodular`, `serial`) and its space and time dimensions; pipelined, rounds: the
+    time and space parts for each worker, in two dimensions. seed: of `gl.random()`. fastmath: the body's arithmetic may
+    be rearranged and contracted, which is faster and rounds in other places; without it, it is done as it is written.
 
     Raises:
         LoopError: the function's text cannot be read, or has what a loop body cannot have.
