@@ -418,6 +418,9 @@ class Execution:
         for own in self.prepared.buffers[name]:
             rows = own.rows.copy()
             if len(rows):
-                self.given[name].target.server.add(rows, own.values[rows])
+                server = self.given[name].target.server
+                if server.dtype.kind in "iu":  # which would wrap there; only this thread writes
+                    add_up(place_of_buffer(self.prepared.body, name), server.get(rows), own.values[rows])
+                server.add(rows, own.values[rows])
                 own.values[rows] = 0
                 own.flags[rows] = 0
