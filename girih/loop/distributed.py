@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from girih.capture.loops.body import Body
+from girih.capture.loops.body import Body, place_of_buffer
 from girih.capture.loops.dependences import sum_dtype
 from girih.capture.loops.errors import LoopError
 from girih.loop.arrays import Array, add_up
@@ -193,7 +193,7 @@ class Distributed:
         for name in self.body.buffered:
             target = self._target(given, name)
             arrays[target] = (given[name].target.shape, str(given[name].target.dtype))
-            buffers[name] = (target, packed(given[name].apply))
+            buffers[name] = (target, packed(given[name].apply), place_of_buffer(self.body, name))
         travelling = {
             name: Travelling(place.axis, self.cuts[1], place.low)
             for name, place in self.places.items()

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numba.core.errors import NumbaError
 
-from girih.capture.loops.body import Body
+from girih.capture.loops.body import Body, place_of_buffer
 from girih.capture.loops.dependences import is_reduction, sum_dtype
 from girih.capture.loops.errors import LoopError
 from girih.loop.arrays import Accumulator, add_up
@@ -101,7 +101,7 @@ class Execution:
                     buffers.WorkerBuffer.of(target.shape, target.dtype) for _ in range(self.workers)
                 ]
                 compiled = buffers.applier if given[name].further is None else buffers.reviser
-                prepared.appliers[name] = compiled(given[name].apply)
+                prepared.appliers[name] = compiled(given[name].apply, place_of_buffer(body, name))
         self.served = [name for name in (item.array for item in body.references) if isinstance(given[name], Served)]
         if self.served and prepared.prefetch is None:
             prepared.prefetch = prefetch_of(body, tuple(dict.fromkeys(self.served)), prepared.kernel.boxes)
@@ -418,6 +418,9 @@ class Execution:
         for own in self.prepared.buffers[name]:
             rows = own.rows.copy()
             if len(rows):
-                self.given[name].target.server.add(rows, own.values[rows])
+                server = self.given[name].target.server
+                if server.dtype.kind in "iu":  # which would wrap there; only this thread writes
+                    add_up(place_of_buffer(self.prepared.body, name), server.get(rows), own.values[rows])
+                server.add(rows, own.values[rows])
                 own.values[rows] = 0
                 own.flags[rows] = 0

@@ -21,6 +21,7 @@ import numpy as np
 
 from girih.capture.loops import body as roles_of
 from girih.capture.loops.analyse import analyse
+from girih.capture.loops.arithmetic import sums_of
 from girih.capture.loops.body import Body, Inherited, Role, key_and_value
 from girih.capture.loops.dependences import dependence_vectors, text, vectors_of
 from girih.capture.loops.errors import LoopError, LoopWarning
@@ -338,7 +339,7 @@ def role_of(item: Any) -> Role:
     if isinstance(item, Array):
         return roles_of.Array(item.shape, str(item.dtype))
     if isinstance(item, Buffer):
-        return roles_of.Buffer(item.shape, str(item.target.dtype))
+        return roles_of.Buffer(item.shape, sums_of(str(item.target.dtype)))
     if isinstance(item, Accumulator):
         return roles_of.Accumulator(item.operation, str(np.asarray(item.initial).dtype))
     return Inherited(item)
@@ -404,12 +405,12 @@ def parallel_for(
 ) -> Callable[[Callable[..., Any]], ParallelLoop]:
     """Run a function for every entry of a space, in parallel where its iterations do not depend on each other.
 
-    ordered: whether iterations that depend on each other keep the order of their keys, as they do in the serial loop,
-    or run in any order, one after another. Who says neither gets the order, and is told once if the other would be
-    faster (LoopWarning). workers: by default `gl.workers()`. kind, dims: overrule the strategy (`1d`, `2d`,
-    `unimodular`, `serial`) and its space and time dimensions; pipelined, rounds: the time and space parts for each
-    worker, in two dimensions. seed: of `gl.random()`. fastmath: the body's arithmetic may be rearranged and contracted,
-    which is faster and rounds in other places; without it, it is done as it is written.
+    ordered: whether iterations that depend on each other keep the order of their keys (the lexicographic one, and not
+    that in which `gl.sparse` was given the entries), or run in any order, one after another. Who says neither gets the
+    order, and is told once if the other would be faster (LoopWarning). workers: by default `gl.workers()`. kind, dims:
+    overrule the strategy (`1d`, `2d`, `unimodular`, `serial`) and its space and time dimensions; pipelined, rounds: the
+    time and space parts for each worker, in two dimensions. seed: of `gl.random()`. fastmath: the body's arithmetic may
+    be rearranged and contracted, which is faster and rounds in other places; without it, it is done as it is written.
 
     Raises:
         LoopError: the function's text cannot be read, or has what a loop body cannot have.

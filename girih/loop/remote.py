@@ -80,7 +80,7 @@ class Prefetch:
         key = (what, *map(identity, others))
         if keep and key in self.known:
             return self.known[key]
-        buffers = {name: WorkerBuffer.of((given[name].shape[0],), np.int8) for name in self.names}
+        buffers = {name: WorkerBuffer.of((given[name].shape[0],), bool) for name in self.names}
         arguments: list[Any] = []
         for kind, name in self.code.arguments:
             if kind in ("buffer", "flags", "touched"):

@@ -424,6 +424,12 @@ def test_what_numba_cannot_compile_is_named() -> None:
     with pytest.raises(LoopError, match=r"`row\[0\] = a\[i\]`: inherited arrays are only read in a loop"):
         gl.parallel_for(gl.range(4))(written_by_another_name)(gl.array(np.zeros(4)), np.zeros((2, 2)))
 
+    def unknown(i, a, table):
+        a[i] = table.no_such
+
+    with pytest.raises(LoopError, match=r"table\.no_such`: Numba cannot compile it \(Unknown attribute 'no_such'"):
+        gl.parallel_for(gl.range(4))(unknown)(gl.array(np.zeros(4)), np.zeros((2, 2)))
+
 
 def test_a_library_that_cannot_be_followed_is_named_where_it_is_called() -> None:
     def body(i, a):

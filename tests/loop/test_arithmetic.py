@@ -210,6 +210,104 @@ def test_whole_numbers_do_not_wrap() -> None:
             gl.parallel_for(gl.range(3), workers=2)(body)(*map(gl.array, (np.zeros(3, np.int64), large, small)))
 
 
+CALLS = (
+    "sum([x, x])", "sum((x, n[i], 1))", "sum(n)", "sum([x], 3)", "abs(x)", "-x", "int(y)", "round(y)", "math.floor(y)",
+    "math.ceil(y)", "math.trunc(y)", "round(x)", "math.floor(x)", "round(x, -2)", "round(x, -19)", "round(x, 1)",
+    "divmod(x, -1)[0]", "divmod(x, i)[1]", "pow(x, 3)", "math.gcd(x, x)", "math.floor(y) * x", "x << 1",
+    "max(x, 1) * 2", "min(x, 1) - 1", "np.int64(y)", "np.int32(x)", "np.uint8(x)",
+)  # fmt: skip
+"""Of whole numbers x and n, a float y, and i = 0 or 1."""
+
+
+def test_functions_of_whole_numbers_do_not_wrap(tmp_path: Path) -> None:
+    """Each gives Python's number or is an error with its line, in a body and in a function that it calls."""
+    lines = ["import math", "import numpy as np", "def helped(k, i, x, y, n):"]
+    lines += [f"    if k == {number}: return {text}" for number, text in enumerate(CALLS)]
+    lines += ["    return 0", "def inner(i, a, n, f, w):", "    a[i] = helped(w[0], i, int(n[i]), f[i], n)"]
+    lines += ["def plain(i, a, n, f, w):", "    k, x, y = w[0], int(n[i]), f[i]"]
+    lines += [f"    if k == {number}: a[i] = {text}" for number, text in enumerate(CALLS)]
+    bodies = module(tmp_path, "\n".join(lines))
+    loops = {name: gl.parallel_for(gl.range(2), workers=1)(getattr(bodies, name)) for name in ("inner", "plain")}
+    wrong = []
+    for number, text in enumerate(CALLS):
+        for x, y in ((-57, 2.5), (2**63 - 1, 1e30), (-(2**63), -1e19), (3**39, math.nan)):
+            expected: list[int] | None = [0, 0]
+            try:
+                for i in range(2):
+                    bodies.plain(i, expected, [x, x], [y, y], [number])
+                if not all(-(2**63) <= int(item) < 2**63 for item in expected):
+                    expected = None
+            except (OverflowError, ValueError, ZeroDivisionError):
+                expected = None
+            for name, loop in loops.items():
+                a = gl.array(np.zeros(2, np.int64))
+                found: list[int] | None = None
+                try:
+                    loop(a, *map(gl.array, (np.array([x, x]), np.array([y, y]), np.array([number]))))
+                    found = a.numpy().tolist()
+                except (OverflowError, ZeroDivisionError) as error:
+                    line = lines[int(str(error).split(":")[1]) - 1]
+                    of_inner = "return" in line
+                    found = None if f"k == {number}:" in line and of_inner == (name == "inner") else [-1]
+                if found != expected:
+                    wrong.append((name, text, x, y, found))
+    assert wrong == []
+
+
+def store(s, i, x):
+    s[i] = x
+
+
+def test_stores_do_not_wrap_wherever_they_are() -> None:
+    """In a function, in an array of the body's own, and with a type that is written beside them."""
+
+    def within(i, s, n):
+        store(s, i, n[i])
+
+    def own(i, s, n):
+        t = np.zeros(2, np.int8)
+        t[1] = n[i]
+        s[i] = t[1]
+
+    def added(i, s, n):
+        t = np.zeros(2, np.int8)
+        t[1] += n[i]
+        s[i] = t[1]
+
+    def typed(i, s, n):
+        s[i]: int = n[i]
+
+    for body, text in ((within, r"\[…\] = …` in store"), (own, r"t\[1\]"), (added, r"t\[1\]"), (typed, r"s\[i\]")):
+        s, loop = gl.array(np.zeros(2, np.int8)), gl.parallel_for(gl.range(2), workers=2)(body)
+        loop(s, gl.array(np.array([100, -100])))
+        assert s.numpy().tolist() == [100, -100]
+        with pytest.raises(OverflowError, match=rf"test_arithmetic\.py:\d+: `{text}.*the number does not fit int8"):
+            loop(s, gl.array(np.array([1, 200])))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_buffers_of_whole_numbers_do_not_wrap(workers: int) -> None:
+    """What is added is kept in 64 bits, so that only a total that does not fit is an error."""
+
+    def body(i, v, b):
+        b[i - i, 0] += v
+
+    def run(dtype: type, values: list[int], apply: object = None, delay: int | None = None) -> list[int]:
+        w = gl.array(np.array([[100, 7]], dtype))
+        further = None if apply is None else gl.array(np.zeros((1, 1, 2)))
+        loop = gl.parallel_for(gl.dense(np.array(values)), workers=workers)(body)
+        loop(gl.buffer(w, apply, delay=delay, further=further))  # type: ignore[arg-type]
+        return w.numpy().tolist()[0]  # type: ignore[no-any-return]
+
+    assert run(np.int64, [2**61] * 3) == [3 * 2**61 + 100, 7]
+    if workers == 1:  # else each worker's sum is added by itself
+        assert run(np.uint8, [200, -160]) == [140, 7]
+    for apply in (None, lambda element, update, further: element + update):
+        for dtype, values in ((np.uint8, [90, 90]), (np.int64, [2**62] * 2)):
+            with pytest.raises(OverflowError, match=r"test_arithmetic\.py:\d+: `(b\[i - i, 0\] \+= v|\+` in <lambda>)"):
+                run(dtype, values, apply, None if apply else 1)
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_sums_over_iterations_do_not_wrap(workers: int) -> None:
     """The workers' parts may be larger, or below 0, where their total fits."""

@@ -127,6 +127,14 @@ def by_loop(i, a, held):
         a[i] = x
 
 
+def one_drawn():
+    return gl.random()
+
+
+def by_inner(i, a, held):
+    a[i] = one_drawn()
+
+
 def by_random(i, a, held):
     a[i] = held.random()
 
@@ -179,6 +187,7 @@ WORKERS = (
         (by_item, [GENERATOR], "held[0].random()`: random numbers of a Generator that the loop is not given"),
         (by_helper, None, "GENERATOR.random()`: random numbers of a Generator that the loop is not given"),
         (by_choice, GENERATOR, "held.choice(3)`: a Generator's .choice() is not to be had in a loop; draw before"),
+        (by_inner, None, "gl.random()`: a function that a loop calls has no random numbers of the iteration; draw in"),
         (by_filling, GENERATOR, "held.random(out=a)`: drawing by, or into, an array is not followed"),
         (by_shuffling, GENERATOR, "held.shuffle(a)`: a Generator's .shuffle() is not to be had in a loop"),
         (by_random, np.random.RandomState(0), "held.random()`: random numbers would depend on the schedule; draw from"),

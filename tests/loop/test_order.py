@@ -114,3 +114,31 @@ def test_sums_of_floats_that_depend_on_no_order_are_still_divided() -> None:
     loop = gl.parallel_for(gl.dense(np.arange(9.0)), workers=2)(added)
     loop(a)
     assert (loop.explain().kind, a.numpy().tolist()) == ("1d", [9.0, 12.0, 15.0])
+
+
+@pytest.mark.parametrize("ordered", [True, None])
+def test_the_serial_order_is_that_of_keys_and_the_listed_one_is_had_by_a_first_key(ordered: bool | None) -> None:
+    """Python's own loop over the entries, sorted by key or as they were listed, is what the results are held against.
+    Entries of one key stay in the order in which they were listed."""
+    keys, values = [3, 1, 2, 1, 0], [3.0, 1.0, 2.0, 5.0, 4.0]
+
+    def by_key(i, v, a):
+        a[0] = a[0] * 10 + v
+
+    def as_listed(key, v, a):
+        number, i = key
+        a[0] = a[0] * 10 + v
+
+    listed = gl.sparse((np.array(keys),), np.array(values))
+    numbered = gl.sparse((np.arange(5), np.array(keys)), np.array(values))
+    by_keys = [v for _, v in sorted(zip(keys, values, strict=True), key=lambda entry: entry[0])]
+    for space, body, order in ((listed, by_key, by_keys), (numbered, as_listed, values)):
+        expected = [0.0]
+        for v in order:
+            expected[0] = expected[0] * 10 + v
+        for workers in (1, 3):
+            loop = gl.parallel_for(space, ordered=ordered, workers=workers, kind="serial")(body)
+            for run in (loop, loop.serial):
+                a = gl.array(np.zeros(1))
+                run(a)
+                assert a.numpy().tolist() == expected

@@ -142,3 +142,13 @@ def test_known_rows_are_those_of_the_same_arguments() -> None:
         w.server.process.kill()
         with pytest.raises(RuntimeError, match="the server of an array has ended with exit code -9"):
             w[5]
+
+
+def test_whole_numbers_of_a_served_array_do_not_wrap() -> None:
+    def added(i, w, b):
+        b[0] += w[i]
+
+    with gl.served(np.array([50, 20, 40], np.int8)) as w:
+        with pytest.raises(OverflowError, match=r"test_prefetch\.py:\d+: `b\[0\] \+= w\[i\]`: .* does not fit int8"):
+            gl.parallel_for(gl.range(3), workers=1)(added)(w, gl.buffer(w))
+        assert w.numpy().tolist() == [50, 20, 40]

@@ -417,8 +417,10 @@ class _Run:
                 raise self.refused(scope, target, "a buffer is written by its name", f"write `{name}[…] += …`")
             if not update:
                 raise self.refused(scope, target, "buffered writes are added up", f"write `{name}[…] += …`")
-            self.buffer_parts(target, role, scope)
+            parts = self.buffer_parts(target, role, scope)
             self.buffered[str(name)] = None
+            if len(parts) == len(role.shape) and not any(isinstance(item, Cut) for item in parts):
+                self.note(target, Scalar(role.dtype))
             return
         if isinstance(role, Accumulator):
             raise self.refused(scope, target, "an accumulator has no elements", _how(str(name), role.operation))
@@ -833,7 +835,9 @@ class _Run:
         vector = self.vector(value)
         if vector:
             return Vector(*vector)
-        return value if isinstance(value, Scalar) else Scalar(WEAK_INT) if isinstance(value, Index) else UNKNOWN
+        if isinstance(value, Index) or (isinstance(value, Scalar) and value.dtype == "bool"):
+            return Scalar(WEAK_INT)
+        return value if isinstance(value, Scalar) else UNKNOWN
 
     # ----------------------------------------------------------------------------------------------- calls
 
@@ -855,6 +859,12 @@ class _Run:
             return self.length(node, scope)
         if isinstance(target, FunctionType) and getattr(target, "__module__", "").partition(".")[0] != "numpy":
             if getattr(target, "of_random", False):
+                if not scope.top:
+                    raise self.refused(
+                        scope, node, "a function that a loop calls has no random numbers of the iteration",
+                        "draw in the body, and give the function the number as an argument; or give it a Generator of "
+                        "np.random.default_rng(…), which is a parameter of the loop",
+                    )  # fmt: skip
                 self.random = True
                 return Scalar(WEAK_FLOAT)
             return self.user_function(node, target, scope)
@@ -965,7 +975,8 @@ class _Run:
         if target is float or (isinstance(target, type) and issubclass(target, np.generic)):
             return Scalar(WEAK_FLOAT if target is float else np.dtype(target).name)
         if module == "math":
-            return Scalar(WEAK_FLOAT)
+            whole = name in ("floor", "ceil", "trunc", "gcd")
+            return Scalar(WEAK_INT if whole else "bool" if name.startswith("is") else WEAK_FLOAT)
         return UNKNOWN
 
     def method(self, node: ast.Call, function: ast.Attribute, base: Value, scope: _Scope) -> Value:

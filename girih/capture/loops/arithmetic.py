@@ -110,14 +110,19 @@ def result_type(*dtypes: str) -> str:
     return str(np.result_type(*(_WEAK_TYPES.get(dtype, dtype) for dtype in dtypes)))
 
 
+def sums_of(dtype: str) -> str:
+    """In which workers add up what goes to an array: whole numbers in 64 bits, so that their total is checked."""
+    return "int64" if dtype.startswith(("int", "uint")) and dtype != "uint64" else dtype
+
+
 def ufunc_result(function: np.ufunc, dtypes: Sequence[str]) -> str | None:
     """The dtype of an element-wise function's only result; None: it has none for these, or several."""
     if function.nout != 1 or function.nin != len(dtypes) or function.signature is not None:
         return None
-    if all(dtype in _WEAK_TYPES for dtype in dtypes):
-        return WEAK_FLOAT
+    weak = all(dtype in _WEAK_TYPES for dtype in dtypes)
     given = (type(_WEAK_TYPES[dtype]) if dtype in _WEAK_TYPES else np.dtype(dtype) for dtype in dtypes)
     try:
-        return str(function.resolve_dtypes((*given, None))[-1])
+        found = str(function.resolve_dtypes((*given, None))[-1])
+        return WEAK_FLOAT if weak and found == "float64" else found
     except TypeError:
         return None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from girih.capture.loops.errors import refusal
+from girih.capture.loops.errors import refusal, short
 from girih.capture.loops.source import Source
 from girih.capture.loops.values import Reference, Scalar, Value, Vector, View
 
@@ -130,6 +131,16 @@ def key_and_value(source: Source, space: Space) -> tuple[str, str | None]:
             f"the loop gives it {names}, first",
         )  # fmt: skip
     return source.parameters[0], source.parameters[1] if space.values else None
+
+
+def place_of_buffer(body: Body, name: str) -> str:
+    """The line in which a body writes to a buffer first, and its text, for people."""
+    for node in ast.walk(body.source.tree):
+        if not (isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript)):
+            continue
+        if isinstance(base := node.target.value, ast.Name) and base.id == name:
+            return f"{body.source.file}:{node.lineno}: `{short(node)}`"
+    return f"{body.source.file}:{body.source.tree.lineno}: {name}"
 
 
 def vector_of(value: Value, roles: Mapping[str, Role]) -> tuple[int, str] | None:

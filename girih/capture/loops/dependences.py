@@ -22,6 +22,7 @@ from enum import Enum
 from itertools import combinations_with_replacement, product
 from typing import TypeAlias
 
+from girih.capture.loops.arithmetic import sums_of
 from girih.capture.loops.body import Body
 from girih.capture.loops.values import ANYWHERE, Reference, Subscript
 
@@ -72,9 +73,8 @@ def is_reduction(body: Body, array: str, ordered: bool) -> bool:
 
 
 def sum_dtype(body: Body, array: str) -> str:
-    """In which the workers' sums over iterations are kept: whole numbers in 64 bits, so that their total is checked."""
-    dtype = str(getattr(body.roles[array], "dtype", ""))
-    return "int64" if dtype.startswith(("int", "uint")) and dtype != "uint64" else dtype
+    """In which the workers' sums over iterations are kept."""
+    return sums_of(str(getattr(body.roles[array], "dtype", "")))
 
 
 def vectors(references: Sequence[Reference], dims: int, skip_writes: bool) -> Iterator[Vector]:

@@ -10,14 +10,17 @@ been. Powers of floats are the C library's, as in Python: Numba multiplies, whic
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import llvmlite.binding as llvm
 import numba.core.types
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 from numba.core import ir as numba_ir
@@ -27,7 +30,7 @@ from numba.core.imputils import impl_ret_borrowed
 from numba.core.ir_utils import mk_unique_var
 from numba.core.typing import signature
 from numba.core.untyped_passes import InlineClosureLikes
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 import girih.layout.jit  # noqa: F401 Numba as all modules have it
 
@@ -45,6 +48,13 @@ OPERATIONS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]
 SIGNS = {function: sign for sign, both in OPERATIONS.items() for function in both}
 ROUNDED = "whole numbers above 2**53 are divided, which would be rounded first; write float(…)"
 BEYOND = "the whole number would not fit 64 bits; begin with a float (`1.0 * …`) where it may be so large"
+WHOLE = (int, round, math.floor, math.ceil, math.trunc)
+"""Functions that make a whole number of a float, and are the whole number of one."""
+DTYPES = tuple(getattr(np, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))
+GUARDED: dict[int, tuple[Callable[..., Any], ...]] = {
+    1: (*WHOLE, abs, operator.neg, *DTYPES), 2: (round, divmod, math.gcd),
+}  # fmt: skip
+"""Functions of so many arguments that are checked too; `sum` and `pow` are made of checked operations."""
 EXACT = 1 << 53
 """Whole numbers up to here are floats too."""
 INT64 = ir.IntType(64)
@@ -174,27 +184,173 @@ def fitting(least: int, most: int, words: str) -> Any:
         x = types.unliteral(x)
 
         def code(context, builder, sig, operands):  # type: ignore[no-untyped-def]
-            (given,) = operands
-            if isinstance(x, types.Float):
-                double = ir.DoubleType()
-                wide = context.cast(builder, given, x, types.float64)
-                # What lies less than one beyond is cut off; of 64 bits there is no float between.
-                low = builder.fcmp_ordered(">=" if least == LEAST else ">", wide, double(least - (least > LEAST)))
-                good = builder.and_(low, builder.fcmp_ordered("<", wide, double(most + 1)))
-            elif isinstance(x, types.Integer):
-                whole = ir.IntType(128)
-                wide = builder.sext(given, whole) if x.signed else builder.zext(given, whole)
-                low = builder.icmp_signed(">=", wide, whole(least))
-                good = builder.and_(low, builder.icmp_signed("<=", wide, whole(most)))
-            else:
-                return impl_ret_borrowed(context, builder, x, given)
-            with builder.if_then(builder.not_(good), likely=False):
-                context.call_conv.return_user_exc(builder, OverflowError, (words,))
-            return given
+            _check_range(context, builder, x, operands[0], (least, most), words)
+            return impl_ret_borrowed(context, builder, x, operands[0])
 
         return signature(x, x), code
 
     return value
+
+
+@lru_cache(maxsize=4096)
+def storable(words: str) -> Any:
+    """The second argument, a number, as it is; raises OverflowError if the elements of the first, an array of whole
+    numbers, cannot hold it. What is no number, or goes to no such array, is as it is too."""
+
+    @intrinsic
+    def value(typing_context, array, x):  # type: ignore[no-untyped-def]
+        x = types.unliteral(x)
+        dtype = getattr(array, "dtype", None) if isinstance(array, types.Buffer) else None
+
+        def code(context, builder, sig, operands):  # type: ignore[no-untyped-def]
+            if isinstance(dtype, types.Integer) and dtype != x:
+                said = f"{words}: the number does not fit {dtype}"
+                _check_range(context, builder, x, operands[1], (dtype.minval, dtype.maxval), said)
+            return impl_ret_borrowed(context, builder, x, operands[1])
+
+        return signature(x, array, x), code
+
+    return value
+
+
+def _check_range(context: Any, builder: Any, kind: Any, given: Any, span: tuple[int, int], words: str) -> None:
+    """Raise OverflowError if a number does not lie within a span, both ends included; other kinds pass."""
+    least, most = span
+    if isinstance(kind, types.Float):
+        double = ir.DoubleType()
+        wide = context.cast(builder, given, kind, types.float64)
+        # What lies less than one beyond is cut off; of 64 bits there is no float between.
+        low = builder.fcmp_ordered(">=" if least == LEAST else ">", wide, double(least - (least > LEAST)))
+        good = builder.and_(low, builder.fcmp_ordered("<", wide, double(most + 1)))
+    elif isinstance(kind, types.Integer):
+        whole = ir.IntType(128)
+        wide = builder.sext(given, whole) if kind.signed else builder.zext(given, whole)
+        low = builder.icmp_signed(">=", wide, whole(least))
+        good = builder.and_(low, builder.icmp_signed("<=", wide, whole(most)))
+    else:
+        return
+    with builder.if_then(builder.not_(good), likely=False):
+        context.call_conv.return_user_exc(builder, OverflowError, (words,))
+
+
+def replaced(function: Any, count: int, words: str) -> Any | None:
+    """The checked form of a function of Python or NumPy that is called with so many arguments; None: it needs none.
+
+    words: the user's place and text.
+    """
+    if function is sum:
+        return _sum(words)
+    if function is pow and count == 2:
+        return checked("**", words)
+    return _guarded(function, count, words) if any(function is item for item in GUARDED.get(count, ())) else None
+
+
+@lru_cache(maxsize=4096)
+def _guarded(function: Any, count: int, words: str) -> Any:
+    """A function of one or two numbers that raises OverflowError where its result would not fit, and ZeroDivisionError
+    where Python does. Of other arguments, floats and arrays, it is what Numba has."""
+
+    def typed(typing_context: Any, *given: Any) -> Any:
+        items = tuple(map(types.unliteral, given))
+        whole = all(isinstance(item, types.Integer | types.Boolean) for item in items)
+        first = items[0]
+        if function in WHOLE and isinstance(first, types.Integer):
+            if count == 2:
+                return signature(types.int64, *items), _rounding(words)
+            return signature(first, first), lambda context, builder, sig, operands: operands[0]
+        callee = typing_context.resolve_value_type(function)
+        plain = typing_context.resolve_function_type(callee, items, {})
+        if plain is None:
+            return None
+
+        def code(context, builder, sig, operands):  # type: ignore[no-untyped-def]
+            def fail(where: Any, kind: type[Exception], why: str) -> None:
+                with builder.if_then(where, likely=False):
+                    context.call_conv.return_user_exc(builder, kind, (f"{words}: {why}",))
+
+            def is_number(at: int, number: int) -> Any:
+                wide = context.cast(builder, operands[at], items[at], types.int64)
+                return builder.icmp_signed("==", wide, ir.Constant(INT64, number))
+
+            if function in WHOLE and count == 1:
+                said = f"{words}: the number does not fit int64"
+                _check_range(context, builder, first, operands[0], (LEAST, -LEAST - 1), said)
+            elif function in DTYPES and not (function is np.uint64 and whole):
+                info = np.iinfo(function)
+                said = f"{words}: the number does not fit {info.dtype}"
+                _check_range(context, builder, first, operands[0], (int(info.min), int(info.max)), said)
+            elif function is divmod and whole:
+                fail(is_number(1, 0), ZeroDivisionError, "division of whole numbers by zero")
+                fail(builder.and_(is_number(0, LEAST), is_number(1, -1)), OverflowError, BEYOND)
+            elif whole and function in (abs, operator.neg, math.gcd):
+                for at, item in enumerate(items):
+                    if item == types.int64:
+                        fail(is_number(at, LEAST), OverflowError, BEYOND)
+            cast = [context.cast(builder, *item) for item in zip(operands, items, plain.args, strict=True)]
+            called = context.get_function(callee, plain)
+            context.add_linking_libs(getattr(called, "libs", ()))
+            return called(builder, cast)
+
+        return signature(plain.return_type, *items), code
+
+    def one(typing_context, x):  # type: ignore[no-untyped-def]
+        return typed(typing_context, x)
+
+    def two(typing_context, x, y):  # type: ignore[no-untyped-def]
+        return typed(typing_context, x, y)
+
+    operation = one if count == 1 else two
+    operation.__name__ = function.__name__  # which Numba names where it cannot compile it
+    return intrinsic(operation)
+
+
+def _rounding(words: str) -> Any:
+    """The code of `round(x, digits)` of whole numbers; a half goes to the even side, as in Python."""
+    plus, minus = checked("+", words), checked("-", words)
+
+    def rounded(x, digits):  # type: ignore[no-untyped-def]
+        if digits >= 0:
+            return x
+        if digits < -18:
+            return 0 if digits < -19 or -5 * 10**18 <= x <= 5 * 10**18 else plus(x, x)  # of which neither fits
+        unit = 10**-digits
+        rest = x % unit
+        low = x // unit
+        up = rest > unit - rest or (rest == unit - rest and low % 2 == 1)
+        return plus(x, unit - rest) if up else minus(x, rest)
+
+    def code(context, builder, sig, operands):  # type: ignore[no-untyped-def]
+        numbers = [context.cast(builder, *item, types.int64) for item in zip(operands, sig.args, strict=True)]
+        return context.compile_internal(builder, rounded, types.int64(types.int64, types.int64), numbers)
+
+    return code
+
+
+@lru_cache(maxsize=4096)
+def _sum(words: str) -> Any:
+    """`sum` by checked additions, one after another."""
+    add = checked("+", words)
+
+    def total(items, start=0):  # type: ignore[no-untyped-def]
+        raise NotImplementedError
+
+    @overload(total)
+    def typed(items, start=0):  # type: ignore[no-untyped-def]
+        if isinstance(items, types.BaseTuple):  # whose items differ in type
+            text = "start"
+            for at in range(len(items)):
+                text = f"add({text}, items[{at}])"
+            return eval(f"lambda items, start=0: {text}", {"add": add})
+
+        def one_by_one(items, start=0):  # type: ignore[no-untyped-def]
+            result = start
+            for item in items:
+                result = add(result, item)
+            return result
+
+        return one_by_one
+
+    return total
 
 
 @intrinsic
@@ -230,28 +386,70 @@ class Checks(FunctionPass):
         super().__init__()
 
     def run_pass(self, state: Any) -> bool:
-        fast = bool(state.flags.fastmath)
         for block in state.func_ir.blocks.values():
             for item in list(block.find_insts(numba_ir.Assign)):
-                given = item.value
-                if not isinstance(given, numba_ir.Expr) or given.op not in ("binop", "inplace_binop"):
-                    continue
-                sign = SIGNS.get(given.fn)
-                if sign is None:
-                    continue
-                words = f"{Path(given.loc.filename).name}:{given.loc.line}: `{sign}` in {state.func_id.func_name}"
-                function = checked(sign, words, fast, given.op == "inplace_binop")
-                name = numba_ir.Var(block.scope, mk_unique_var("$checked"), given.loc)
-                before = numba_ir.Assign(numba_ir.Global(name.name, function, given.loc), name, given.loc)
-                block.body.insert(block.body.index(item), before)
-                item.value = numba_ir.Expr.call(name, (given.lhs, given.rhs), (), given.loc)
-                state.func_ir._definitions[name.name].append(before.value)
-                state.func_ir._definitions[item.target.name] = [
-                    item.value if other is given else other for other in state.func_ir._definitions[item.target.name]
-                ]
+                found = self.checked(state, item.value)
+                if found is not None:
+                    function, arguments, keywords = found
+                    given, name = item.value, self.named(state, block, item, function)
+                    item.value = numba_ir.Expr.call(name, arguments, keywords, given.loc)
+                    definitions = state.func_ir._definitions
+                    definitions[item.target.name] = [
+                        item.value if other is given else other for other in definitions[item.target.name]
+                    ]
+            for kind in (numba_ir.SetItem, numba_ir.StaticSetItem):
+                for item in list(block.find_insts(kind)):
+                    name = self.named(state, block, item, storable(self.words(state, item, "[…] = …")))
+                    value = numba_ir.Var(block.scope, mk_unique_var("$stored"), item.loc)
+                    call = numba_ir.Expr.call(name, (item.target, item.value), (), item.loc)
+                    block.body.insert(block.body.index(item), numba_ir.Assign(call, value, item.loc))
+                    state.func_ir._definitions[value.name].append(call)
+                    item.value = value
         state.typingctx.refresh()  # so that it knows the functions that were just made
         state.targetctx.refresh()
         return True
+
+    def checked(self, state: Any, given: Any) -> tuple[Any, Any, Any] | None:
+        """The checked function for an expression, and its arguments; None: it needs none."""
+        if not isinstance(given, numba_ir.Expr):
+            return None
+        if given.op in ("binop", "inplace_binop") and (sign := SIGNS.get(given.fn)):
+            fast = bool(state.flags.fastmath)
+            function = checked(sign, self.words(state, given, sign), fast, given.op == "inplace_binop")
+            return function, (given.lhs, given.rhs), ()
+        if given.op == "unary" and given.fn is operator.neg:
+            return replaced(operator.neg, 1, self.words(state, given, "-")), (given.value,), ()
+        if given.op == "call" and given.vararg is None:
+            target = self.constant(state, given.func)
+            if target is None or (given.kws and target is not sum):
+                return None
+            function = replaced(target, len(given.args), self.words(state, given, getattr(target, "__name__", "")))
+            return None if function is None else (function, given.args, given.kws)
+        return None
+
+    def constant(self, state: Any, name: Any) -> Any:
+        """What a name stands for if it is known, as functions are; else None."""
+        try:
+            found = state.func_ir.get_definition(name)
+        except KeyError:  # it is set more than once
+            return None
+        if isinstance(found, numba_ir.Global | numba_ir.FreeVar | numba_ir.Const):
+            return found.value
+        if isinstance(found, numba_ir.Expr) and found.op == "getattr":
+            base = self.constant(state, found.value)
+            return getattr(base, found.attr, None) if isinstance(base, ModuleType) else None
+        return None
+
+    def named(self, state: Any, block: Any, item: Any, function: Any) -> Any:
+        """A variable that holds a function, set before a statement."""
+        name = numba_ir.Var(block.scope, mk_unique_var("$checked"), item.loc)
+        before = numba_ir.Assign(numba_ir.Global(name.name, function, item.loc), name, item.loc)
+        block.body.insert(block.body.index(item), before)
+        state.func_ir._definitions[name.name].append(before.value)
+        return name
+
+    def words(self, state: Any, item: Any, what: str) -> str:
+        return f"{Path(item.loc.filename).name}:{item.loc.line}: `{what}` in {state.func_id.func_name}"
 
 
 class Checked(CompilerBase):

@@ -40,7 +40,17 @@ from girih.capture.loops.values import (
     views_of,
 )
 from girih.layout.jit import numba
-from girih.lower.loops.arithmetic import EXACT, FAST, Checked, checked, fitting, summed, summed_product
+from girih.lower.loops.arithmetic import (
+    EXACT,
+    FAST,
+    Checked,
+    checked,
+    fitting,
+    replaced,
+    storable,
+    summed,
+    summed_product,
+)
 from girih.lower.loops.streams import begin_stream
 from girih.lower.loops.vectors import (
     NARROW,
@@ -58,8 +68,6 @@ SIGNS: dict[type, str] = {
     ast.FloorDiv: "//", ast.Mod: "%",
 }  # fmt: skip
 """Operations whose result may not fit, or may not be."""
-WHOLE = (int, round, math.floor, math.ceil, math.trunc)
-"""Functions that make a whole number of a float."""
 STREAM = ("generator", "counter", "state")
 """The arguments that a NumPy Generator becomes: a stream (`girih.run.parallel.streams`)."""
 WEAK_OPERATIONS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
@@ -73,8 +81,9 @@ class Recipe:
     name of the function that checks: (least, one more than the largest, what is said). dtypes: of vectors in memory of
     their own. bounds: Numba checks every subscript. beyond: what is said where it finds one outside. operations: those
     that are checked, by the name of their function: (sign, what is said, whether the first operand may be changed).
-    fitting: of numbers that become whole ones of a dtype, likewise: (least, most, what is said). fast: arithmetic may
-    be rearranged.
+    fitting: of numbers that become whole ones of a dtype, likewise: (least, most, what is said). calls: of functions
+    that are checked: (function, how many arguments, what is said). stores: of numbers that are stored in arrays whose
+    dtype is not known here: (what is said,). fast: arithmetic may be rearranged.
     """
 
     text: str
@@ -86,6 +95,8 @@ class Recipe:
     beyond: str
     operations: tuple[tuple[str, str, str, bool], ...]
     fitting: tuple[tuple[str, int, int, str], ...]
+    calls: tuple[tuple[str, Any, int, str], ...]
+    stores: tuple[tuple[str, str], ...]
     fast: bool
 
 
@@ -120,7 +131,7 @@ def kernel(body: Body, boxes: bool, fast: bool = False) -> Kernel:
     _set_lines(tree, body.source.tree.lineno)
     recipe = builder.recipe(ast.unparse(tree))
     slot = _of_text((recipe.text, body.source.function.__code__, recipe.checks, recipe.bounds, recipe.beyond,
-                     recipe.operations, recipe.fitting, fast,
+                     recipe.operations, recipe.fitting, recipe.calls, recipe.stores, fast,
                      tuple((name, identity(value)) for name, value in recipe.outside)))  # fmt: skip
     if "run" not in slot:
         code = compile(ast.Module([tree], []), body.source.function.__code__.co_filename, "exec")
@@ -155,6 +166,10 @@ def built(recipe: Recipe, code: Any = None) -> Any:
         space[name] = checked(sign, words, recipe.fast, in_place)
     for name, least, most, words in recipe.fitting:
         space[name] = fitting(least, most, words)
+    for name, function, count, words in recipe.calls:
+        space[name] = replaced(function, count, words)
+    for name, words in recipe.stores:
+        space[name] = storable(words)
     exec(compile(recipe.text, "<loop>", "exec") if code is None else code, space)
     compiled = numba.njit(space[recipe.name], boundscheck=recipe.bounds, **_options(recipe.fast))
 
@@ -181,6 +196,8 @@ class _Builder:
         self.checks: dict[str, tuple[int, bool, int, str]] = {}
         self.operations: dict[str, tuple[str, str, bool]] = {}
         self.fitting: dict[str, tuple[int, int, str]] = {}
+        self.calls: dict[str, tuple[Any, int, str]] = {}
+        self.stores: dict[str, str] = {}
         # A prefetch computes what the body may not.
         self.prefetches = any(isinstance(role, Buffer) and role.notes for role in body.roles.values())
         self.others = () if self.prefetches else tuple(self.other_subscripts())
@@ -226,6 +243,8 @@ class _Builder:
             self.checks.clear()
             self.operations.clear()
             self.fitting.clear()
+            self.calls.clear()
+            self.stores.clear()
             self.rows.temporaries = 0
             self.rows.aliases.clear()
             try:
@@ -363,7 +382,12 @@ class _Builder:
             made = (
                 []
                 if node.value is None
-                else [ast.Assign([self.plain(node.target, before)], self.plain(node.value, before))]
+                else [
+                    ast.Assign(
+                        [self.plain(node.target, before)],
+                        self.stored_in(node.target, node.value, self.plain(node.value, before)),
+                    )
+                ]
             )
         elif isinstance(node, ast.AugAssign):
             made = self.augmented(node, before)
@@ -417,7 +441,17 @@ class _Builder:
             return marks
         whole = parts[0] if len(parts) == 1 else ast.Tuple(parts, ast.Load())
         place = ast.Subscript(ast.Name(name, ast.Load()), whole, ast.Store())
-        return [ast.AugAssign(place, node.op, value), *marks]
+        if len(parts) < len(self.shape_of(name)) or any(isinstance(part, ast.Slice) for part in parts):
+            return [ast.AugAssign(place, node.op, value), *marks]
+        for number, part in enumerate(parts[1:], 1):  # both read and written
+            name_of = self.rows.temporary()
+            before.append(assign(name_of, part))
+            parts[number] = ast.Name(name_of, ast.Load())
+        whole = parts[0] if len(parts) == 1 else ast.Tuple(parts, ast.Load())
+        old, place = (ast.Subscript(ast.Name(name, ast.Load()), whole, how) for how in (ast.Load(), ast.Store()))
+        made = self.operation(node, node.op, target, node.value, old, value) or ast.BinOp(old, node.op, value)
+        sum_of = ast.copy_location(ast.BinOp(target, node.op, node.value), node)
+        return [ast.Assign([place], self.fits(target, sum_of, made, self.type_of(target) or "")), *marks]
 
     def marked(self, name: str, at: str, also: str = "") -> list[ast.stmt]:
         """Note that row `at` of a buffer was written: touched lists such rows, its last item counts them.
@@ -504,13 +538,14 @@ class _Builder:
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and self.is_whole(node.operand):
             zero = ast.Constant(0)
             made = self.operation(node, ast.Sub(), zero, node.operand, zero, made.operand) or made
-        elif isinstance(node, ast.Call) and not node.keywords and isinstance(known := self.known(node.func), Function):
-            if known.target is pow and len(node.args) == 2:
-                made = self.operation(node, ast.Pow(), *node.args, *made.args) or made
-            elif len(node.args) == 1 and any(known.target is item for item in WHOLE):
-                made.args = [self.fits(node, node.args[0], made.args[0], "int64")]
-            elif known.target is np.uint64 and len(node.args) == 1 and (number := literal(node.args[0])) is not None:
+        elif isinstance(node, ast.Call) and isinstance(known := self.known(node.func), Function):
+            number = literal(node.args[0]) if known.target is np.uint64 and len(node.args) == 1 else None
+            if number is not None:
                 made.args = [ast.Constant(number)]
+            elif known.target is pow and len(node.args) == 2 and not node.keywords:
+                made = self.operation(node, ast.Pow(), *node.args, *made.args) or made
+            elif (not node.keywords or known.target is sum) and not self.is_harmless(known.target, node.args):
+                made.func = self.called(node, known.target) or made.func
         if isinstance(made, ast.expr):
             ast.copy_location(made, node)
             return self.checked(node, made)
@@ -550,6 +585,27 @@ class _Builder:
         name = f"{OWN}operation{len(self.operations)}"
         self.operations[name] = sign, f"{self.body.source.file}:{node.lineno}: `{short(node)}`", in_place
         return _call(name, *code)
+
+    def called(self, node: ast.Call, function: Any) -> ast.expr | None:
+        """The checked form of a function that makes whole numbers; None: it needs none."""
+        told = function, len(node.args), f"{self.body.source.file}:{node.lineno}: `{short(node)}`"
+        if self.prefetches or any(isinstance(item, ast.Starred) for item in node.args) or replaced(*told) is None:
+            return None
+        name = f"{OWN}call{len(self.calls)}"
+        self.calls[name] = told
+        return ast.Name(name, ast.Load())
+
+    def is_harmless(self, function: Any, arguments: list[ast.expr]) -> bool:
+        """Has the function a result that fits, whatever the numbers of these ranges are?"""
+        spans = [span for item in arguments if self.is_whole(item) and (span := self.range_of(item))]
+        if len(spans) < len(arguments):
+            return False
+        if function is divmod:
+            return self.is_proved(ast.FloorDiv(), *spans)
+        if function in (abs, math.gcd):
+            return all(span.low > LEAST for span in spans)
+        held = _range_of(np.dtype(function).name) if isinstance(function, type) else None
+        return function is int or (held is not None and held.low <= spans[0].low and spans[0].high <= held.high)
 
     def is_array(self, node: ast.expr) -> bool:
         known = self.known(node)
@@ -608,10 +664,21 @@ class _Builder:
             return self.fits(target, value, code, self.type_of(target) or "")
         return code
 
-    def fits(self, node: ast.expr, value: ast.expr, code: ast.expr, dtype: str) -> ast.expr:
-        """The value as it is, if a dtype of whole numbers has it; else it is an error. node: for what is said."""
+    def held(self, node: ast.expr, array: ast.expr, code: ast.expr) -> ast.expr:
+        """The value as it is, if the array has room for it, whose dtype is not known here."""
+        name = f"{OWN}store{len(self.stores)}"
+        self.stores[name] = f"{self.body.source.file}:{node.lineno}: `{short(node)}`"
+        return _call(name, array, code)
+
+    def fits(
+        self, node: ast.expr, value: ast.expr, code: ast.expr, dtype: str, array: ast.expr | None = None
+    ) -> ast.expr:
+        """The value as it is, if a dtype of whole numbers has it; else it is an error. node: for what is said. array:
+        where it is stored, if it is not node's."""
         span = _range_of(dtype)
         known = self.range_of(value)
+        if not dtype and isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and not self.prefetches:
+            return self.held(node, array or ast.Name(node.value.id, ast.Load()), code)
         if span is None or self.prefetches or (known and known.low >= span.low and known.high <= span.high):
             return code
         if (
@@ -645,7 +712,7 @@ class _Builder:
             whole = ast.copy_location(ast.BinOp(target, node.op, node.value), node)
             plain = ast.BinOp(old, node.op, value)
             made = self.operation(node, node.op, target, node.value, old, value, in_place=True) or plain
-            made = self.fits(target, whole, made, self.type_of(target) or "")
+            made = self.fits(target, whole, made, self.type_of(target) or "", ast.Name(base, ast.Load()))
             if made is not plain:
                 before.append(assign(base, self.plain(target.value, before)))
                 before.extend(assign(name, self.plain(part, before)) for name, part in parts)
@@ -690,8 +757,9 @@ class _Builder:
         beyond += f" or in a function that it calls{f'; it may be {places}' if places else ''}"
         operations = tuple((name, *told) for name, told in self.operations.items())
         spans = tuple((name, *told) for name, told in self.fitting.items())
+        calls = tuple((name, *told) for name, told in self.calls.items())
         return Recipe(text, source.tree.name, outside, tuple(checks), dtypes, self.bounds, beyond, operations, spans,
-                      self.fast)  # fmt: skip
+                      calls, tuple(self.stores.items()), self.fast)  # fmt: skip
 
 
 def argument_name(kind: str, name: str) -> str:
@@ -722,7 +790,7 @@ def explained(source: Source, error: Exception, given: Mapping[str, Any]) -> Loo
         if isinstance(node, ast.stmt) and node is not source.tree and node.lineno == line:
             text = f"`{short(node)}`: "
             break
-    if "readonly" in str(error):
+    if "Cannot modify readonly array" in str(error):
         return LoopError(
             f"{source.file}:{line}: {text}inherited arrays are only read in a loop, under whatever name; make it "
             f"gl.array(…) and a parameter, or write to an array that the body makes"

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from girih.capture.loops.arithmetic import sums_of
 from girih.layout.jit import numba
-from girih.lower.loops.arithmetic import Checked
+from girih.lower.loops.arithmetic import Checked, checked, storable
 
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "sum": operator.add,
@@ -37,7 +38,13 @@ class WorkerBuffer:
 
     @staticmethod
     def of(shape: tuple[int, ...], dtype: Any) -> WorkerBuffer:
-        return WorkerBuffer(np.zeros(shape, dtype), np.zeros(shape[0], np.uint8), np.zeros(shape[0] + 1, np.int64))
+        """Of an array of this dtype; whole numbers are summed in 64 bits, since their total may fit where a part does
+        not."""
+        return WorkerBuffer(
+            np.zeros(shape, sums_of(str(np.dtype(dtype)))),
+            np.zeros(shape[0], np.uint8),
+            np.zeros(shape[0] + 1, np.int64),
+        )
 
     @property
     def rows(self) -> np.ndarray:
@@ -48,12 +55,13 @@ def add(value: float, update: float) -> float:
     return value + update
 
 
-def applier(function: Callable[[float, float], float]) -> Any:
+def applier(function: Callable[[float, float], float], words: str) -> Any:
     """Compiled code that applies the buffers' rows in [low, high), and empties them.
 
-    function(element, sum) returns the new element.
+    function(element, sum) returns the new element. words: the user's place and text, where a whole number does not fit.
     """
-    element = numba.njit(function, nogil=True, pipeline_class=Checked)
+    element = checked("+", words) if function is add else numba.njit(function, nogil=True, pipeline_class=Checked)
+    held = storable(words)
 
     @numba.njit(nogil=True)
     def apply(target, values, flags, touched, low, high):  # type: ignore[no-untyped-def]
@@ -63,14 +71,14 @@ def applier(function: Callable[[float, float], float]) -> Any:
             if low <= row < high:
                 for k in range(width):
                     if values[row, k] != 0:
-                        target[row, k] = element(target[row, k], values[row, k])
+                        target[row, k] = held(target, element(target[row, k], values[row, k]))
                         values[row, k] = 0
                 flags[row] = 0
 
     return apply
 
 
-def reviser(function: Callable[[float, float, np.ndarray], float]) -> tuple[Any, Any]:
+def reviser(function: Callable[[float, float, np.ndarray], float], words: str) -> tuple[Any, Any]:
     """Compiled code for buffers whose function has further numbers for each element: (gather, apply).
 
     gather adds rows of one worker's buffer to the first worker's; apply then calls function(element, sum, further) once
@@ -79,6 +87,7 @@ def reviser(function: Callable[[float, float, np.ndarray], float]) -> tuple[Any,
     element = numba.njit(
         function, nogil=True, pipeline_class=Checked, boundscheck=True
     )  # of `further` it may ask for a column too many
+    together, held = checked("+", words), storable(words)
 
     @numba.njit(nogil=True)
     def gather(first, values, touched, low, high):  # type: ignore[no-untyped-def]
@@ -86,7 +95,7 @@ def reviser(function: Callable[[float, float, np.ndarray], float]) -> tuple[Any,
             row = touched[at]
             if low <= row < high:
                 for k in range(values.shape[1]):
-                    first[row, k] += values[row, k]
+                    first[row, k] = together(first[row, k], values[row, k])
                     values[row, k] = 0
 
     @numba.njit(nogil=True)
@@ -96,7 +105,7 @@ def reviser(function: Callable[[float, float, np.ndarray], float]) -> tuple[Any,
             if low <= row < high:
                 for k in range(values.shape[1]):
                     if values[row, k] != 0:  # a row that several workers wrote is 0 when it comes again
-                        target[row, k] = element(target[row, k], values[row, k], further[:, row, k])
+                        target[row, k] = held(target, element(target[row, k], values[row, k], further[:, row, k]))
                         values[row, k] = 0
                 flags[row] = 0
 

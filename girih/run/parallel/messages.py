@@ -49,7 +49,7 @@ class Share:
     recipe: the pickled code. columns: its entries' keys and values. ranges: of each task, what the code is to run; with
     buffers, of each piece. senders, receivers: of each task, the worker that the time part comes from and goes to, or
     -1. arrays: shape and dtype by name. accumulators: (operation, neutral element) by name. buffers: (target, pickled
-    function or b"") by name; pieces: how many rounds of pieces all workers have.
+    function or b"", the user's place and text) by name; pieces: how many rounds of pieces all workers have.
     """
 
     recipe: bytes
@@ -63,7 +63,7 @@ class Share:
     arrays: Mapping[str, tuple[tuple[int, ...], str]]
     travelling: Mapping[str, Travelling]
     accumulators: Mapping[str, tuple[str, Any]]
-    buffers: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)
+    buffers: Mapping[str, tuple[str, bytes, str]] = field(default_factory=dict)
     pieces: int = 0
 
 
@@ -131,9 +131,10 @@ class _Ready:
         self.run = built(pickle.loads(share.recipe))
         self.columns = tuple(map(read_only, share.columns))
         self.arrays = {name: np.zeros(shape, dtype) for name, (shape, dtype) in share.arrays.items()}
-        self.buffers = {name: WorkerBuffer.of(*share.arrays[target]) for name, (target, _) in share.buffers.items()}
+        self.buffers = {name: WorkerBuffer.of(*share.arrays[target]) for name, (target, _, _) in share.buffers.items()}
         self.appliers = {
-            name: applier(pickle.loads(function) if function else add) for name, (_, function) in share.buffers.items()
+            name: applier(pickle.loads(function) if function else add, words)
+            for name, (_, function, words) in share.buffers.items()
         }
 
 
