@@ -20,12 +20,30 @@ from girih.capture.source import find_source
 Shape = tuple[int, ...]
 _growth = Growth()
 
+_DIVISIONS = frozenset(
+    ("aten.floor_divide", "aten.remainder.Tensor", "aten.fmod.Tensor", "girih.remainder", "girih.fmod")
+)
+"""What may divide whole numbers by zero."""
+_MOVING = """
+aten.abs aten.alias aten.amax aten.amin aten.arange.start_step aten.cat aten.ceil aten.clone aten.complex
+aten.conj_physical aten.constant_pad_nd aten.copysign.Tensor aten.diagonal aten.expand aten.flip aten.floor aten.fmax
+aten.fmin aten.full aten.gather aten.index.Tensor aten.index_put aten.index_select aten.maximum aten.minimum aten.neg
+aten.permute aten.real aten.repeat aten.reshape aten.roll aten.round aten.sgn aten.slice.Tensor aten.slice_scatter
+aten.tril aten.triu aten.trunc aten.unfold aten.view aten.where.self girih.join_along girih.join_parts
+girih.join_placed girih.partition girih.random_normal girih.random_uniform girih.sort
+"""
+_MOVES = frozenset(_MOVING.split())
+"""What moves or rounds numbers: of none of them NumPy tells anything."""
+
 
 def apply(operator: str, shape: Sequence[int], dtype: np.dtype | str, /, **arguments: Any) -> Array:
     """An ATen operator (or one of girih's own) on arrays and attributes by the names of its schema.
 
     shape, dtype: of the result, which the caller knows by NumPy's rules. What has no elements needs no computing.
     It is evaluated where the graph that it needs has reached its limit.
+
+    Raises:
+        NotImplementedError: numbers are computed, and `np.errstate` asks for more than warnings.
     """
     name = dtype if isinstance(dtype, str) else name_of(dtype)
     if any(size.__class__ is not int for size in shape):  # an element of an array of ours, as a size
@@ -44,6 +62,8 @@ def apply(operator: str, shape: Sequence[int], dtype: np.dtype | str, /, **argum
             ordered = ordered and _in_order(item)
         else:
             attributes[key] = item
+    if not own:
+        _check_error_state(operator, name)
     result = Array(expressions.call(operator, attributes, tuple(shape), name, find_source(sys._getframe(1))))
     result.scalar = not shape and not own
     if not ordered:
@@ -58,8 +78,29 @@ def apply_several(
 ) -> tuple[Array, ...]:
     """An operator that makes several arrays at once; shape and dtype of each as for `apply`."""
     attributes = {name: _operand(item) for name, item in arguments.items()}
+    for _, dtype in results:
+        _check_error_state(operator, dtype if isinstance(dtype, str) else name_of(dtype))
     types = tuple((tuple(shape), dtype if isinstance(dtype, str) else name_of(dtype)) for shape, dtype in results)
     return tuple(map(Array, expressions.several(operator, attributes, types, find_source(sys._getframe(1)))))
+
+
+def _check_error_state(operator: str, dtype: str) -> None:
+    """Workers do not look at the processor's flags, so that no exception can be promised.
+
+    Raises:
+        NotImplementedError: `np.errstate` asks for more than warnings, of what computes numbers.
+    """
+    if operator in _MOVES or (operator == "aten._to_copy" and dtype in ("float64", "complex128")):
+        return
+    if not dtype.startswith(("float", "complex")) and operator not in _DIVISIONS:
+        return
+    for what, how in np.geterr().items():
+        if how not in ("ignore", "warn"):
+            raise NotImplementedError(
+                f"np.errstate({what}={how!r}): girih arrays are computed later and elsewhere, where nobody sees that a "
+                "number overflows or is divided by zero. Look at the result, as by np.isfinite(x).all(), or compute "
+                "this part by NumPy (x.compute())"
+            )
 
 
 def _in_order(item: Any) -> bool:
