@@ -16,24 +16,10 @@ from girih.array.core.growth import Growth
 from girih.array.core.order import in_order
 from girih.capture.lazy import expressions
 from girih.capture.source import find_source
+from girih.ops.flags import signals
 
 Shape = tuple[int, ...]
 _growth = Growth()
-
-_DIVISIONS = frozenset(
-    ("aten.floor_divide", "aten.remainder.Tensor", "aten.fmod.Tensor", "girih.remainder", "girih.fmod")
-)
-"""What may divide whole numbers by zero."""
-_MOVING = """
-aten.abs aten.alias aten.amax aten.amin aten.arange.start_step aten.cat aten.ceil aten.clone aten.complex
-aten.conj_physical aten.constant_pad_nd aten.copysign.Tensor aten.diagonal aten.expand aten.flip aten.floor aten.fmax
-aten.fmin aten.full aten.gather aten.index.Tensor aten.index_put aten.index_select aten.maximum aten.minimum aten.neg
-aten.permute aten.real aten.repeat aten.reshape aten.roll aten.round aten.sgn aten.slice.Tensor aten.slice_scatter
-aten.tril aten.triu aten.trunc aten.unfold aten.view aten.where.self girih.join_along girih.join_parts
-girih.join_placed girih.partition girih.random_normal girih.random_uniform girih.sort
-"""
-_MOVES = frozenset(_MOVING.split())
-"""What moves or rounds numbers: of none of them NumPy tells anything."""
 
 
 def apply(operator: str, shape: Sequence[int], dtype: np.dtype | str, /, **arguments: Any) -> Array:
@@ -90,9 +76,7 @@ def _check_error_state(operator: str, dtype: str) -> None:
     Raises:
         NotImplementedError: `np.errstate` asks for more than warnings, of what computes numbers.
     """
-    if operator in _MOVES or (operator == "aten._to_copy" and dtype in ("float64", "complex128")):
-        return
-    if not dtype.startswith(("float", "complex")) and operator not in _DIVISIONS:
+    if not signals(operator, dtype):
         return
     for what, how in np.geterr().items():
         if how not in ("ignore", "warn"):
