@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -62,8 +63,11 @@ def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[d
     lines = str(explanation).splitlines()
     if options.output:
         progress("write", 0.0)
-        fast.save(options.output)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            fast.save(options.output)
         lines.append(f"written to {options.output}: {WRITTEN[Path(options.output).suffix]}")
+        lines += [str(item.message) for item in told if str(item.message).startswith(Path(options.output).name)]
     numbers = {
         "model": name,
         "threads": explanation.threads,
