@@ -23,6 +23,7 @@ _HOMES = {
     "infer": "girih.api",
     "load": "girih.api",
     "optimize": "girih.api",
+    "read_exported": "girih.api",
     "read_onnx": "girih.api",
     "cluster": "girih.array.session.clusters",
 }
@@ -40,11 +41,12 @@ __all__ = [
     "load",
     "optimize",
     "plan",
+    "read_exported",
     "read_onnx",
 ]
 
 if TYPE_CHECKING:
-    from girih.api import Plan, fit, infer, load, optimize, plan, read_onnx
+    from girih.api import Plan, fit, infer, load, optimize, plan, read_exported, read_onnx
     from girih.array.session.clusters import cluster
     from girih.capture.errors import CaptureError
     from girih.capture.torch.training import Inference, TrainingStep

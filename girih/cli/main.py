@@ -238,8 +238,8 @@ def parser() -> argparse.ArgumentParser:
         commands, "optimize", "rewrite a model's operators so that inference is faster on this machine",
         "girih optimize squeezenet --batch 1 --threads 1 -o faster.pt2",
     )  # fmt: skip
-    optimize.add_argument("model", metavar="MODEL", type=name, help="a name from `girih models`, file.py:function that "
-                          "returns a girih.Inference (or TrainingStep) and a batch, or an ONNX file")  # fmt: skip
+    optimize.add_argument("model", metavar="MODEL", type=name, help="a name from `girih models`, a file.py:function "
+                          "that returns a girih.Inference (or TrainingStep) and a batch, a .onnx or .pt2")  # fmt: skip
     optimize.add_argument("--batch", type=count, help="examples in a batch, for models by name (default: the model's)")
     optimize.add_argument("--threads", type=count, help="PyTorch's threads while it is measured (default: all)")
     optimize.add_argument(
@@ -256,6 +256,8 @@ def parser() -> argparse.ArgumentParser:
                           "onednn, inductor, onnxruntime and openvino (default: all that are installed)")  # fmt: skip
     optimize.add_argument("--size", action="append", default=[], type=name, metavar="NAME=N",
                           help="of a dimension that an ONNX file names and leaves open")  # fmt: skip
+    optimize.add_argument("--trust", action="store_true", help="read a .pt2, which PyTorch unpickles and evaluates: "
+                          "only a file whose writer you trust")  # fmt: skip
     _store(optimize)
     optimize.add_argument("--rules", type=name, metavar="FILE", help="rewrite by these instead of girih's own; each is "
                           "proved first, or the file refused")  # fmt: skip

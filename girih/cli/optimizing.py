@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from girih.api import optimize, plan, read_onnx
+from girih.api import optimize, plan, read_exported, read_onnx
 from girih.cli.predicting import store_path
 from girih.cli.programs import NamedProgram, ProgramError, is_file, program
 from girih.cli.rewrite import explained
@@ -62,8 +63,11 @@ def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[d
     lines = str(explanation).splitlines()
     if options.output:
         progress("write", 0.0)
-        fast.save(options.output)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            fast.save(options.output)
         lines.append(f"written to {options.output}: {WRITTEN[Path(options.output).suffix]}")
+        lines += [str(item.message) for item in told if str(item.message).startswith(Path(options.output).name)]
     numbers = {
         "model": name,
         "threads": explanation.threads,
@@ -93,10 +97,17 @@ WRITTEN = {
 
 
 def _model(options: argparse.Namespace) -> tuple[str, Any, Any]:
-    """(its name, the module, what it is called with) of a model by name, of a file's function, or of an ONNX file."""
+    """(its name, the module, what it is called with) of a model by name, a file's function, an ONNX file or a .pt2."""
     if not options.model.endswith(".onnx"):
         if options.size:
             raise ProgramError(f"--size {options.size[0]} is for ONNX files, which name their dimensions")
+        if options.model.endswith(".pt2"):
+            if options.batch is not None:
+                raise ProgramError(f"--batch {options.batch} is for models by name: a .pt2 brings its example")
+            exported = read_exported(options.model, trust=options.trust)
+            if exported.example is None:
+                raise ProgramError(f"{options.model} brings no example of its inputs: export it with one")
+            return options.model, exported, exported.example
         _check_size(options.model, options.batch)
         named = program(options.model, options.batch, device="cpu")
         return named.name, named.step.model.eval(), called_with(named)

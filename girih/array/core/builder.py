@@ -16,6 +16,7 @@ from girih.array.core.growth import Growth
 from girih.array.core.order import in_order
 from girih.capture.lazy import expressions
 from girih.capture.source import find_source
+from girih.ops.flags import signals
 
 Shape = tuple[int, ...]
 _growth = Growth()
@@ -26,6 +27,9 @@ def apply(operator: str, shape: Sequence[int], dtype: np.dtype | str, /, **argum
 
     shape, dtype: of the result, which the caller knows by NumPy's rules. What has no elements needs no computing.
     It is evaluated where the graph that it needs has reached its limit.
+
+    Raises:
+        NotImplementedError: numbers are computed, and `np.errstate` asks for more than warnings.
     """
     name = dtype if isinstance(dtype, str) else name_of(dtype)
     if any(size.__class__ is not int for size in shape):  # an element of an array of ours, as a size
@@ -44,6 +48,8 @@ def apply(operator: str, shape: Sequence[int], dtype: np.dtype | str, /, **argum
             ordered = ordered and _in_order(item)
         else:
             attributes[key] = item
+    if not own:
+        _check_error_state(operator, name)
     result = Array(expressions.call(operator, attributes, tuple(shape), name, find_source(sys._getframe(1))))
     result.scalar = not shape and not own
     if not ordered:
@@ -58,8 +64,27 @@ def apply_several(
 ) -> tuple[Array, ...]:
     """An operator that makes several arrays at once; shape and dtype of each as for `apply`."""
     attributes = {name: _operand(item) for name, item in arguments.items()}
+    for _, dtype in results:
+        _check_error_state(operator, dtype if isinstance(dtype, str) else name_of(dtype))
     types = tuple((tuple(shape), dtype if isinstance(dtype, str) else name_of(dtype)) for shape, dtype in results)
     return tuple(map(Array, expressions.several(operator, attributes, types, find_source(sys._getframe(1)))))
+
+
+def _check_error_state(operator: str, dtype: str) -> None:
+    """Workers do not look at the processor's flags, so that no exception can be promised.
+
+    Raises:
+        NotImplementedError: `np.errstate` asks for more than warnings, of what computes numbers.
+    """
+    if not signals(operator, dtype):
+        return
+    for what, how in np.geterr().items():
+        if how not in ("ignore", "warn"):
+            raise NotImplementedError(
+                f"np.errstate({what}={how!r}): girih arrays are computed later and elsewhere, where nobody sees that a "
+                "number overflows or is divided by zero. Look at the result, as by np.isfinite(x).all(), or compute "
+                "this part by NumPy (x.compute())"
+            )
 
 
 def _in_order(item: Any) -> bool:

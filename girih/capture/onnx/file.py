@@ -139,7 +139,7 @@ def _check_names(model: ModelProto) -> None:
     own = {(item.domain, item.name) for item in model.functions}
     imported = {item.domain for item in model.opset_import}
     for graph in (model.graph, *model.functions):
-        for node in _every(graph.node):
+        for node in every_node(graph.node):
             known = onnx.defs.has(node.op_type, "" if node.domain == "ai.onnx" else node.domain)
             if (node.domain, node.op_type) in own:
                 continue
@@ -149,11 +149,11 @@ def _check_names(model: ModelProto) -> None:
                 raise OnnxError(f"operator {title(node)} is of a domain that the model does not import")
 
 
-def _every(nodes: Any) -> Iterator[NodeProto]:
+def every_node(nodes: Any) -> Iterator[NodeProto]:
     for node in nodes:
         yield node
         for inner in graphs_of(node):
-            yield from _every(inner.node)
+            yield from every_node(inner.node)
 
 
 def _taken_out(model: ModelProto, path: Path | None) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def _taken_out(model: ModelProto, path: Path | None) -> dict[str, Any]:
 def _tensors_within(model: ModelProto) -> Iterator[TensorProto]:
     """Tensors in attributes, and in graphs and functions within."""
     for nodes in (model.graph.node, *(item.node for item in model.functions)):
-        for node in _every(nodes):
+        for node in every_node(nodes):
             for item in node.attribute:
                 yield from (item.t, *item.tensors)
             for inner in graphs_of(node):

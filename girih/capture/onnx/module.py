@@ -70,8 +70,10 @@ class OnnxModule(nn.Module):
     tensor, or a tuple.
 
     names, results: of inputs and outputs. fixed: inputs on which shapes depend, with the only values that it is for.
-    path: the file. example: inputs of the shapes that it is for; sizes are numbers in its calls. again: reads the file
-    for other inputs, all by name; without it, or after weights were changed, other shapes are refused.
+    path: the file. open: dimensions of each input, by a name where the file leaves them open. branches: has the file
+    branches or loops, which may depend on sizes? example: inputs of the shapes that it is for; sizes are numbers in its
+    calls. again: reads the file for other inputs, all by name; without it, or after weights were changed, other shapes
+    are refused.
     """
 
     again: Callable[[Mapping[str, Tensor]], OnnxModule] | None = None
@@ -85,11 +87,14 @@ class OnnxModule(nn.Module):
         example: Mapping[str, Tensor],
         fixed: Mapping[str, Tensor],
         path: Path | None,
+        open: Mapping[str, tuple[int | str, ...]] | None = None,
+        branches: bool = False,
     ) -> None:
         super().__init__()
         self.steps = tuple(steps)
         self.names, self.results = tuple(inputs), tuple(outputs)
         self.example, self.fixed, self.path = dict(example), dict(fixed), path
+        self.open, self.branches = dict(open or {}), branches
         self._inputs, self._outputs = tuple(inputs.values()), tuple(outputs.values())
         self._buffers_of: dict[int, str] = {}
         for number, (name, tensor) in constants.items():

@@ -23,7 +23,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from girih.capture.onnx.errors import OnnxError
-from girih.capture.onnx.file import OnnxFile, read_file, title
+from girih.capture.onnx.file import OnnxFile, every_node, graphs_of, read_file, title
 from girih.capture.onnx.module import WIDENED, OnnxModule, Slot, Step
 from girih.capture.onnx.operators import Operator
 from girih.capture.onnx.pages import operators
@@ -210,8 +210,22 @@ class _Translation:
         constants = {number: item for number, item in self.known.items() if number in read}
         return OnnxModule(
             steps[::-1], constants, inputs, outputs, {name: self.example[name] for name in inputs},
-            {name: self.example[name] for name in self.fixed}, self.file.path,
+            {name: self.example[name] for name in self.fixed}, self.file.path, self.open_sizes(), self.branches(),
         )  # fmt: skip
+
+    def branches(self) -> bool:
+        """Has the file branches or loops?"""
+        functions = self.file.functions.values()
+        nodes = [*every_node(self.file.graph.node), *(node for item in functions for node in every_node(item.node))]
+        return any(next(graphs_of(node), None) is not None for node in nodes)
+
+    def open_sizes(self) -> dict[str, tuple[int | str, ...]]:
+        """See `OnnxModule.open`. Dimensions without a name are named by their place."""
+        return {
+            item.name: tuple(f"{item.name}_{i}" if size == "?" else size for i, size in enumerate(dims))
+            for item in self.file.graph.input
+            if item.name in self.example and (dims := _type(item)[1]) is not None
+        }
 
     def check_declared(self, scope: Mapping[str, Item | None]) -> None:
         """Raises OnnxError where a value is another than the file declares. Sizes of outputs are compared where all

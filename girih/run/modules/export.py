@@ -7,6 +7,7 @@ libraries that run ONNX have them (`girih.rewrite.passes.whole`).
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,8 +30,10 @@ def exported(
     named: Mapping[str, Any] | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
+    open: Sequence[Mapping[int, str]] = (),
 ) -> Any:
-    """The module as `torch.onnx.ONNXProgram`, for inputs of these shapes; inputs, outputs: their names.
+    """The module as `torch.onnx.ONNXProgram`, for inputs of these shapes; inputs, outputs: their names. open: names of
+    dimensions of the inputs, one mapping for each, that may have any size.
 
     Raises:
         ExportError: a library is missing, or an operator has no equal in ONNX.
@@ -42,13 +45,45 @@ def exported(
         raise ExportError(f"writing ONNX needs {error.name}: pip install 'girih[onnx]'") from error
     try:
         with _quiet(), torch.no_grad():
-            program = torch.export.export(module, tuple(arguments), dict(named or {}))
-            return torch.onnx.export(
+            sizes: dict[str, Any] = {name: torch.export.Dim(f"size{i}") for i, name in enumerate(_names(open))}
+            shapes = tuple({dim: sizes[name] for dim, name in names.items()} for names in open)
+            dynamic: dict[str, Any] = {}
+            if sizes:
+                dynamic["dynamic_shapes"] = dict(zip(named, shapes, strict=True)) if named else shapes
+            program = torch.export.export(module, tuple(arguments), dict(named or {}), **dynamic)
+            written = torch.onnx.export(
                 program, input_names=inputs, output_names=outputs, dynamo=True, optimize=True, verbose=False
             )
+            _name_sizes(written, open)
+            return written
     except Exception as error:
         line = next(iter(str(error).strip().splitlines()), "")
         raise ExportError(f"PyTorch's exporter writes no ONNX of it: {type(error).__name__}: {line}"[:300]) from error
+
+
+def _names(open: Sequence[Mapping[int, str]]) -> list[str]:
+    return list(dict.fromkeys(name for names in open for name in names.values()))
+
+
+def _name_sizes(program: Any, open: Sequence[Mapping[int, str]]) -> None:
+    """Open dimensions get the names that they came with, instead of PyTorch's symbols."""
+    import onnx_ir
+
+    graph = program.model.graph
+    named = {
+        str(value.shape[dim]): name
+        for value, names in zip(graph.inputs, open, strict=False)
+        for dim, name in names.items()
+    }
+    for value in (*graph.inputs, *(result for node in graph for result in node.outputs)) if named else ():
+        if value.shape is not None:
+            sizes = (size if isinstance(size, int) else _named(str(size), named) for size in value.shape)
+            value.shape = onnx_ir.Shape(sizes)
+
+
+def _named(size: str, names: Mapping[str, str]) -> str:
+    """An expression of sizes."""
+    return re.sub(r"[A-Za-z_]\w*", lambda found: names.get(found[0], found[0]), size)
 
 
 def write(program: Any, path: str | Path) -> None:
@@ -57,6 +92,15 @@ def write(program: Any, path: str | Path) -> None:
 
     save(program, path)
     onnx.checker.check_model(Path(path))
+
+
+def copy(source: Path, path: Path) -> None:
+    """A model's file under another name, with its weights as `write` stores them."""
+    import onnx
+
+    model = onnx.load(source)
+    large = model.ByteSize() > LARGEST
+    onnx.save(model, path, save_as_external_data=large, location=f"{path.name}.data")
 
 
 def save(program: Any, path: str | Path) -> None:

@@ -6,6 +6,7 @@ all the figures."""
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from girih.capture import Captured, CaptureError, Inference, capture
 from girih.capture.onnx.module import OnnxModule
+from girih.capture.torch.exported import ExportedModule
 from girih.capture.torch.initial import is_real
 from girih.capture.torch.state import state_of
 from girih.capture.torch.weights import Weights
@@ -45,9 +47,10 @@ from girih.run.modules.apart import Apart
 from girih.run.modules.backends import RUNTIMES, installed
 from girih.run.modules.calls import Call, batch_of, call_of, difference
 from girih.run.modules.costs import KernelCosts, RuntimeCosts
-from girih.run.modules.export import ExportError, exported, save, write
+from girih.run.modules.export import ExportError, copy, exported, save, write
 from girih.run.modules.layouts import LayoutCosts
 from girih.run.modules.module import module_of
+from girih.run.modules.open_sizes import Sizes, opened
 from girih.run.modules.searching import Found, Search, rewrite, search_of
 from girih.run.modules.trial import Candidate, Progress, Way, clock_of, fastest
 
@@ -278,12 +281,84 @@ class Optimized(nn.Module):
         of the first call for which it was optimised again after weights were changed."""
         return self._first.explanation
 
-    def _names(self, made: Made) -> tuple[Sequence[str] | None, Sequence[str] | None]:
-        """Of inputs and outputs, where the user gave them: as an ONNX file has them, or as keywords of the example."""
+    def _names(self, made: Made) -> tuple[str, ...] | None:
+        """Of the tensors of a call, in the order of its leaves; None where some have none, or are no tensors."""
+        if not all(isinstance(item, torch.Tensor) for item in (*made.arguments, *made.named.values())):
+            return None
+        if made.named:
+            return tuple(sorted(made.named))
+        if isinstance(self.model, (OnnxModule, ExportedModule)):
+            names: tuple[str, ...] = self.model.names
+        else:
+            kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+            parameters = inspect.signature(self.model.forward).parameters.values()
+            names = tuple(item.name for item in parameters if item.kind in kinds)[: len(made.arguments)]
+        return names if len(names) == len(made.arguments) else None
+
+    def _places(self, made: Made) -> list[int]:
+        """Of the rewritten program's inputs, among the leaves of a call."""
+        leaves = tree_leaves(batch_of(made.arguments, made.named))
+        return [next(place for place, leaf in enumerate(leaves) if leaf is tensor) for tensor in made.tensors]
+
+    def _write_onnx(self, made: Made, path: Path) -> None:
+        names, places, sizes = self._names(made), self._places(made), self._sizes(made)
+        results = self.model.results if isinstance(self.model, OnnxModule) else None
+        if len(set(places)) < len(places):  # a tensor that was given twice
+            names = None
+        if made.explanation.rewritten:
+            inputs = None if names is None else tuple(names[place] for place in places)
+            branches = isinstance(self.model, OnnxModule) and self.model.branches
+            found = None if sizes is None or branches else opened(self.module, sizes)
+            if sizes is not None and found is not None:
+                with suppress(ExportError):
+                    write(exported(*found, {}, inputs, results, sizes.open), path)
+                    return
+            write(exported(self.module, made.tensors, {}, inputs, results), path)
+        else:
+            if sizes is not None and self._written_as_it_was(made, sizes, path):
+                return
+            inputs = tuple(made.named) if names is not None and made.named else names
+            write(exported(self.model, made.arguments, made.named, inputs, results), path)
+        if sizes is not None:
+            shown = ", ".join(f"{name}={size}" for name, size in sizes.known.items())
+            warnings.warn(
+                f"{path.name} is for the example's sizes alone ({shown}): the program was made for them, and that it "
+                "holds for others could not be shown",
+                stacklevel=3,
+            )
+
+    def _written_as_it_was(self, made: Made, sizes: Sizes, path: Path) -> bool:
+        """The model for all its sizes, if it can be written so."""
         if isinstance(self.model, OnnxModule):
-            return tuple(made.named) or self.model.names, self.model.results
-        tensors = all(isinstance(item, torch.Tensor) for item in made.named.values())
-        return (tuple(made.named) if made.named and tensors else None), None
+            if self.model.path is None or self.model.again is None or self.model.fixed:
+                return False
+            self.model.again(self.model.example)  # raises an error where the file was changed
+            copy(self.model.path, path)
+            return True
+        assert isinstance(self.model, ExportedModule)
+        program, names = self.model.program, tuple(made.named) or self.model.names
+        with suppress(ExportError):
+            inputs = sizes.at(sizes.others()[0]) if not made.named else ()
+            write(exported(program, inputs, made.named, names, None, sizes.open), path)
+            return True
+        return False
+
+    def _sizes(self, made: Made) -> Sizes | None:
+        """Of the inputs of the rewritten program; None where the model has no open dimension."""
+        names, places = self._names(made), self._places(made)
+        dims = getattr(self.model, "open", {})
+        if not isinstance(self.model, (OnnxModule, ExportedModule)) or names is None:
+            return None
+        open = [{dim: size for dim, size in enumerate(dims.get(name, ())) if isinstance(size, str)} for name in names]
+        if sorted(places) != list(range(len(names))) or not any(open):
+            return None
+
+        def answer(*tensors: Any) -> Any:
+            given = dict(zip(places, tensors, strict=True))
+            batch = [given[place] for place in range(len(names))]
+            return self.model(**dict(zip(names, batch, strict=True))) if made.named else self.model(*batch)
+
+        return Sizes(made.tensors, tuple(open[place] for place in places), answer)
 
     def save(self, path: str | Path) -> None:
         """Write the program that won, for where girih is not: as PyTorch's exported program (`.pt2`), which
@@ -307,7 +382,7 @@ class Optimized(nn.Module):
         model = self.module if rewritten else self.model
         try:
             if path.suffix == ".onnx":
-                write(exported(model, arguments, named, *self._names(first)), path)
+                self._write_onnx(first, path)
                 return
             with torch.no_grad():
                 torch.export.save(torch.export.export(model, tuple(arguments), dict(named)), path)

@@ -27,8 +27,18 @@ SHORT = 3
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: float | None = None) -> Array:
-    """Piecewise linear through points of increasing xp; constant outside, or periodic, which is evaluated whole."""
-    x, xp, fp = cast(as_array(x), np.float64), cast(as_array(xp), np.float64), as_array(fp)
+    """Piecewise linear through points of increasing xp; constant outside, or periodic, which is evaluated whole.
+
+    Raises:
+        TypeError: x or xp is complex. ValueError: xp and fp are not of the same length, or empty.
+    """
+    x, xp, fp = as_array(x), as_array(xp), as_array(fp)
+    for item in (x, xp):
+        if item.dtype.kind == "c":
+            raise TypeError(
+                f"Cannot cast array data from {item.dtype!r} to dtype('float64') according to the rule 'safe'"
+            )
+    x, xp = cast(x, np.float64), cast(xp, np.float64)
     if xp.shape != fp.shape or xp.ndim != 1:
         raise ValueError("fp and xp are not of the same length.")
     if xp.size == 0:

@@ -82,12 +82,16 @@ def power(x1: Any, x2: Any, /) -> Array:
         dtype = loop_dtypes(np.power, (x1.dtype, int), 1)[-1]
         x = cast(x1, dtype)
         return x.copy() if x2 == 1 else apply("aten.pow.Tensor_Scalar", x.shape, dtype, self=x, exponent=x2)
-    if type(x2) is int and x2 < 0 and isinstance(x1, Array) and x1.dtype.kind in "iu":
-        raise ValueError("Integers to negative integer powers are not allowed.")
     names = ("self", "exponent")
-    if isinstance(x2, Array) and x2.dtype.kind == "i" and result_type(x1, x2).kind == "i":
-        return elementwise(np.power, "girih.whole_power", x1, x2, names=names)
-    exact = result_type(x1, x2).kind == "c"
+    x1, x2 = operands(x1, x2)
+    kind = result_type(x1, x2).kind
+    if kind == "i" and not (isinstance(x2, Array) and x2.dtype.kind in "bu"):
+        result = elementwise(np.power, "girih.whole_power", x1, x2, names=names)
+        known = x2.expression.content if isinstance(x2, Array) else x2
+        if result.size and isinstance(known, (int, np.number, np.ndarray)) and np.any(known < 0):
+            raise ValueError("Integers to negative integer powers are not allowed.")
+        return result
+    exact = kind == "c"
     return elementwise(np.power, "girih.power" if exact else "aten.pow.Tensor_Tensor", x1, x2, names=names)
 
 

@@ -108,8 +108,16 @@ def searchsorted(x1: Any, x2: Any = None, /, side: str = "left", sorter: Any = N
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Array:
-    """Of increasing bins; of others, which are looked at now, evaluated whole."""
-    edges = as_array(bins)
+    """Of increasing bins; of others, which are looked at now, evaluated whole.
+
+    Raises:
+        TypeError: a value, or a bin, is complex.
+    """
+    edges, x = as_array(bins), as_array(x)
+    if x.dtype.kind == "c":
+        raise TypeError("x may not be complex")
+    if edges.dtype.kind == "c":
+        raise TypeError(f"Cannot cast array data from {edges.dtype!r} to dtype('float64') according to the rule 'safe'")
     if edges.size and not bool((edges[1:] >= edges[:-1]).all()):
         return whole(np.digitize)(x, bins, right)
     return searchsorted(edges, x, "left" if right else "right")

@@ -201,6 +201,8 @@ def identity(n: int, dtype: Any = None, *, like: Any = None) -> Array:
 
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float, *, like: Any = None) -> Array:
+    if not hasattr(k, "__index__"):
+        return as_array(np.tri(N, M, k, dtype_or(dtype, float)))
     rows, columns = _count(N), _count(N if M is None else M)
     return cast(columns[None, :] <= rows[:, None] + _within(rows, columns, k), dtype_or(dtype, float))
 

@@ -27,6 +27,7 @@ from girih.array.core.indexing import get
 from girih.array.core.order import strides_of, without_gaps
 from girih.array.core.universal import written
 from girih.array.functions.elementwise.information import check_device
+from girih.array.functions.whole import whole
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
@@ -220,7 +221,7 @@ def broadcast_arrays(*args: Any) -> tuple[Array, ...]:
 
 def tile(A: Any, reps: Any) -> Array:
     x = as_array(A)
-    times = tuple(map(index, reps)) if isinstance(reps, Sequence) else (int(reps),)
+    times = tuple(map(index, reps)) if isinstance(reps, Sequence) else (index(reps),)
     times = (1,) * (x.ndim - len(times)) + times
     x = reshape(x, (1,) * (len(times) - x.ndim) + x.shape)
     shape = [count * size for count, size in zip(times, x.shape, strict=True)]
@@ -358,15 +359,22 @@ def diag(v: Any, k: int = 0) -> Array:
 
 
 def tril(m: Any, k: int = 0) -> Array:
-    """Of matrices in the last two dimensions; a vector is every row of one."""
-    x = _matrices(m)
-    return apply("aten.tril", x.shape, x.dtype, self=x, diagonal=k)
+    """Of matrices in the last two dimensions; a vector is every row of one. A k that is no whole number is evaluated
+    whole: NumPy rounds it in a way of its own."""
+    return _triangle(np.tril, m, k)
 
 
 def triu(m: Any, k: int = 0) -> Array:
     """As `tril`."""
+    return _triangle(np.triu, m, k)
+
+
+def _triangle(function: Any, m: Any, k: Any) -> Array:
+    if not hasattr(k, "__index__"):
+        result: Array = whole(function)(m, k)
+        return result
     x = _matrices(m)
-    return apply("aten.triu", x.shape, x.dtype, self=x, diagonal=k)
+    return apply(f"aten.{function.__name__}", x.shape, x.dtype, self=x, diagonal=index(k))
 
 
 def _matrices(m: Any) -> Array:
