@@ -54,9 +54,10 @@ def look_ups(graph: Graph) -> tuple[LookUp, ...]:
             if name in origins and (rows := looked_up(description, number)) is not None:
                 known = found.get(name, rows)
                 found[name] = range(max(rows.start, known.start), min(rows.stop, known.stop))
-                parameters = description.operator.parameters
-                if "ignored" in parameters:
-                    others.setdefault(name, set()).add(node.attributes.get("ignored", parameters["ignored"].default))
+                parameter = description.operator.parameters.get("ignored")
+                if parameter is not None:
+                    ignored: Any = node.attributes.get("ignored", parameter.default)
+                    others.setdefault(name, set()).add(ignored)
     return tuple(
         LookUp(origins[name], _made_by(name, makers), name, rows, frozenset(others.get(name, ())))
         for name, rows in found.items()

@@ -20,9 +20,9 @@ def looked_up(description: Description, tensor: int) -> range | None:
     for item in walk(description.body):
         if not isinstance(item, Applied) or item.function != "eq":
             continue
-        chooses, number = item.arguments
-        from_end = isinstance(chooses, Applied) and chooses.function == "remainder"
-        read = chooses.arguments[0] if from_end else chooses
+        (read, number), from_end = item.arguments, False
+        if isinstance(read, Applied) and read.function == "remainder":
+            read, from_end = read.arguments[0], True
         if not isinstance(read, Read) or read.tensor != tensor or not isinstance(number, Position):
             continue
         if len(number.index.terms) == 1 and (variable := number.index.terms[0][0]) in variables:
