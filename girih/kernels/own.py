@@ -347,15 +347,15 @@ def first_index(input: Tensor, extreme: Tensor, dim: int, first: int = 0) -> Ten
     return torch.where(input == extreme, position, torch.iinfo(torch.int64).max).amin(dim)
 
 
-def pick(input: Tensor, index: Tensor, dim: int, first: int = 0) -> Tensor:
-    """input at position `index` of `dim`, which vanishes; 0 where index - first is outside."""
+def pick(input: Tensor, index: Tensor, dim: int, first: int = 0, ignored: int = -100) -> Tensor:
+    """input at position `index` of `dim`, which vanishes; 0 where index - first is outside, as `ignored` is."""
     place = index.long() - first
     inside = (place >= 0) & (place < input.shape[dim])
     place = place.clamp_(0, max(0, input.shape[dim] - 1)).unsqueeze_(dim)
     return input.gather(dim, place).squeeze_(dim).masked_fill_(~inside, 0)
 
 
-def place(value: Tensor, index: Tensor, dim: int, size: int, first: int = 0) -> Tensor:
+def place(value: Tensor, index: Tensor, dim: int, size: int, first: int = 0, ignored: int = -100) -> Tensor:
     """Zeros with a new dimension `dim` of `size`, `value` at index - first where that is inside: pick's adjoint."""
     dim = dim % (value.dim() + 1)
     out = value.new_zeros((*value.shape[:dim], size, *value.shape[dim:]))
@@ -365,11 +365,17 @@ def place(value: Tensor, index: Tensor, dim: int, size: int, first: int = 0) -> 
     return out.scatter_(dim, spot, torch.where(inside, value, torch.zeros_like(value)).unsqueeze(dim))
 
 
-def embedding(weight: Tensor, indices: Tensor, first: int = 0) -> Tensor:
-    """Rows of a table that begins at row `first` of the whole; 0 for rows outside it."""
-    spot = indices.long() - first
+def embedding(weight: Tensor, indices: Tensor, first: int | None = None) -> Tensor:
+    """Rows of a table that begins at row `first` of the whole; 0 for rows outside it.
+
+    Raises:
+        IndexError: `first` is None, which says that the table is whole, and a row is outside it.
+    """
+    spot = indices.long() - (first or 0)
     inside = (spot >= 0) & (spot < weight.shape[0])
-    if first == 0 and bool(inside.all()):
+    if first is None:
+        if not bool(inside.all()):
+            raise IndexError(f"the table has rows 0 to {len(weight) - 1}, and none {int(indices[~inside][0])}")
         return torch.nn.functional.embedding(spot, weight)
     rows = torch.nn.functional.embedding(spot.clamp_(0, weight.shape[0] - 1), weight)
     return rows.masked_fill_(~inside.unsqueeze(-1), 0)
@@ -391,6 +397,12 @@ def embedding_gradient(grad: Tensor, indices: Tensor, rows: int, first: int = 0,
         chosen = part[1]
         out.index_add_(0, part[0][chosen], part[2][chosen])
     return out
+
+
+def wrap_index(index: Tensor, size: int) -> Tensor:
+    """Indices of `size` elements that count from the end, -size ... -1, counted from the beginning; others as they are,
+    so that what is no index is an error where elements are read. Only these have -1 as their quotient, rounded down."""
+    return index.div(size, rounding_mode="floor").eq_(-1).mul_(size).add_(index)
 
 
 def assign(self: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> Tensor:
@@ -535,6 +547,7 @@ KERNELS: dict[str, Callable[..., Tensor]] = (
             place,
             embedding,
             embedding_gradient,
+            wrap_index,
             assign,
             sparse_product,
             ridge_rows,

@@ -10,6 +10,7 @@ from girih.graph import Graph, Input, Node
 from girih.kernels.evaluate import evaluate
 from girih.ops.derive.lookups import looked_up, only_moves
 from girih.ops.known import descriptions
+from girih.ops.operator import Description
 from girih.plans.plan import PlanError
 
 
@@ -21,48 +22,63 @@ class RowError(PlanError, IndexError):
 class LookUp:
     """Numbers of the batch by which rows of a table, or classes, are picked.
 
-    input: of the graph; views: what is made of it before, one after another. Each number must be at least 0 and below
-    `size`, or one of `others`, which the program treats apart (an `ignore_index`).
+    input: of the graph; views: what is made of it before, in their order, and name: of the last. Each number must be
+    one of `rows`, or of `others`, which the program treats apart (an `ignore_index`).
     """
 
     input: Input
     views: tuple[Node, ...]
-    size: int
-    others: frozenset[float]
+    name: str
+    rows: range
+    others: frozenset[int]
 
 
 def look_ups(graph: Graph) -> tuple[LookUp, ...]:
     """What must be checked of a batch before a step: where PyTorch raises an error, a part of a table finds nothing,
     since another part may have it.
 
-    Of classes only where the program compares with what it ignores, as a mean over labels does: a sum has its
-    `ignore_index` nowhere, since what is no class adds nothing.
+    That is what is made of one tensor of the batch alone, by moves or as whole numbers. Of other numbers, such as those
+    that depend on weights, kernels with a whole table raise an error of their own.
     """
-    chains: dict[str, tuple[Input, tuple[Node, ...]]] = {
-        item.name: (item, ()) for item in graph.inputs if item.role == "batch"
-    }
-    found: dict[str, int] = {}
-    others: dict[str, set[float]] = {}
-    tables: set[str] = set()
+    origins: dict[str, Input] = {item.name: item for item in graph.inputs if item.role == "batch"}
+    makers: dict[str, Node] = {}
+    found: dict[str, range] = {}
+    others: dict[str, set[int]] = {}
     for node, description in zip(graph.nodes, descriptions(graph), strict=True):
-        inside = [name for name in node.inputs if name in chains]
-        if not inside or description is None:
+        if description is None or not any(name in origins for name in node.inputs):
             continue
-        if len(node.inputs) == 1 and only_moves(description.body):
-            item, views = chains[inside[0]]
-            chains[node.outputs[0]] = item, (*views, node)
-        elif isinstance(other := node.attributes.get("other"), (int, float)):
-            others.setdefault(inside[0], set()).add(other)  # compared with it
+        sources = {origins.get(name) for name in node.inputs}
+        if len(sources) == 1 and (only_moves(description.body) or _is_whole(graph, node, description)):
+            origins[node.outputs[0]], makers[node.outputs[0]] = origins[node.inputs[0]], node
         for number, name in enumerate(node.inputs):
-            if name in chains and (size := looked_up(description, number)) is not None:
-                found[name] = min(size, found.get(name, size))
-                if any(graph.role_of(table) in ("parameter", "buffer") for table in node.inputs):
-                    tables.add(name)
+            if name in origins and (rows := looked_up(description, number)) is not None:
+                known = found.get(name, rows)
+                found[name] = range(max(rows.start, known.start), min(rows.stop, known.stop))
+                parameter = description.operator.parameters.get("ignored")
+                if parameter is not None:
+                    ignored: Any = node.attributes.get("ignored", parameter.default)
+                    others.setdefault(name, set()).add(ignored)
     return tuple(
-        LookUp(*chains[name], size, frozenset(others.get(name, ())))
-        for name, size in found.items()
-        if name in tables or name in others
+        LookUp(origins[name], _made_by(name, makers), name, rows, frozenset(others.get(name, ())))
+        for name, rows in found.items()
     )
+
+
+def _is_whole(graph: Graph, node: Node, description: Description) -> bool:
+    """Does a node make whole numbers, and at little cost: of other ones, or each of one number?"""
+    read, made = ([graph.values[name].dtype for name in names] for names in (node.inputs, node.outputs))
+    checked = made if description.operator.elementwise else read + made
+    return all(dtype.startswith(("int", "uint", "bool")) for dtype in checked)
+
+
+def _made_by(name: str, makers: dict[str, Node]) -> tuple[Node, ...]:
+    """What makes a value of the batch, the first first; makers: in their order."""
+    needed, views = {name}, []
+    for node in reversed(makers.values()):
+        if node.outputs[0] in needed:
+            needed.update(node.inputs)
+            views.append(node)
+    return tuple(reversed(views))
 
 
 def check_numbers(look_up: LookUp, tensor: Any) -> None:
@@ -70,17 +86,22 @@ def check_numbers(look_up: LookUp, tensor: Any) -> None:
     Raises:
         RowError: one of the numbers has no row, or class.
     """
+    values = {look_up.input.name: tensor}
     for node in look_up.views:
-        (tensor,) = evaluate(node, {node.inputs[0]: tensor})
+        (values[node.outputs[0]],) = evaluate(node, values)
+    tensor, rows = values[look_up.name], look_up.rows
     if not tensor.numel():
         return
     least, most = map(int, tensor.aminmax())
-    if least >= 0 and most < look_up.size:
+    if least in rows and most in rows:
         return
-    numbers = [int(number) for number in tensor.unique() if not 0 <= number < look_up.size]
-    if wrong := [number for number in numbers if number not in look_up.others]:
-        beside = "".join(f" or {other:g}" for other in sorted(look_up.others))
+    numbers = map(int, tensor.unique())
+    if wrong := [number for number in numbers if number not in rows and number not in look_up.others]:
+        size = rows.stop
+        from_end = any(node.operator == "girih.wrap_index" for node in look_up.views)
+        filled = {node.attributes.get("value") for node in look_up.views}  # by the program, in place of what it ignores
+        beside = "".join(f" or {other}" for other in sorted(look_up.others - filled))
         raise RowError(
-            f"the batch's tensor {look_up.input.path!r} has the number {wrong[0]}: expected from 0 to "
-            f"{look_up.size - 1}{beside}, since it picks one of {look_up.size}"
+            f"the batch's tensor {look_up.input.path!r} has the number {wrong[0]}: expected from "
+            f"{-size if from_end else rows.start} to {size - 1}{beside}, since it picks one of {size}"
         )

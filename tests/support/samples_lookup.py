@@ -32,7 +32,7 @@ def embedding(rng: Generator) -> Arguments:
     return {"weight": real(rng, (rows, integer(rng, 1, 3))), "indices": whole(rng, shape(rng, 0, 2), 0, rows - 1)}
 
 
-add("girih.embedding", lambda rng: {**embedding(rng), "first": some(rng, 0, 1)})
+add("girih.embedding", lambda rng: {**embedding(rng), **some(rng, {}, {"first": 0}, {"first": 1})})
 
 
 @sample("girih.embedding_gradient")
@@ -96,7 +96,7 @@ def pick(rng: Generator) -> Arguments:
         "input": real(rng, size),
         "index": whole(rng, rest, -1, size[dim]),
         "dim": dim,
-        **some(rng, {}, {"first": 1}),
+        **some(rng, {}, {"first": 1}, {"ignored": -1}),
     }
 
 
@@ -105,7 +105,12 @@ def place(rng: Generator) -> Arguments:
     size = shape(rng, 0, 2)
     extent = integer(rng, 1, 4)
     given = {"value": real(rng, size), "index": whole(rng, size, -1, extent), "dim": dim_of(rng, len(size) + 1)}
-    return {**given, "size": extent, **some(rng, {}, {"first": 1})}
+    return {**given, "size": extent, **some(rng, {}, {"first": 1}, {"ignored": -1})}
+
+
+@sample("girih.wrap_index")
+def wrap_index(rng: Generator) -> Arguments:
+    return {"index": whole(rng, shape(rng), -7, 7), "size": integer(rng, 1, 5)}
 
 
 @sample("aten.index_select")

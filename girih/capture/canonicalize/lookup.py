@@ -1,6 +1,7 @@
 """Rules for operators that look things up: embeddings, the negative log likelihood, indices and masks.
 
-An index outside the table picks 0 and places nothing, so that pieces of a table add up to the whole.
+A label outside the classes picks 0 and places nothing, so that pieces of a table add up to the whole; which one may be
+outside is said with the operator, so that others can be refused (`girih.plans.indices`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from girih.capture.canonicalize.builder import Builder, NodeCall, broadcast
 from girih.graph import Value
 
 NONE, MEAN, SUM = 0, 1, 2  # torch.nn._reduction
+OUTSIDE = -(2**31)
+"""In place of a class that is ignored: no label that somebody has."""
 
 
 def embedding(b: Builder, c: NodeCall) -> Value:
@@ -45,20 +48,25 @@ def dense(b: Builder, c: NodeCall) -> Value:
     return b.cast(c["self"], c.out.dtype)
 
 
-def _masked_target(b: Builder, target: Value, ignore: int, classes: int) -> Value:
-    """The target with ignored places outside the table."""
+def _masked_target(b: Builder, target: Value, ignore: int, classes: int) -> tuple[Value, int]:
+    """The target with ignored places outside the table, and what it has there."""
     if not 0 <= ignore < classes:
-        return target
+        return target, ignore
     ignored = b.emit("aten.eq.Scalar", target.shape, "bool", self=target, other=ignore)
-    options = {"self": target, "mask": ignored, "value": -1}
-    return b.emit("aten.masked_fill.Scalar", target.shape, target.dtype, **options)
+    options = {"self": b.cast(target, "int64"), "mask": ignored, "value": OUTSIDE}
+    return b.emit("aten.masked_fill.Scalar", target.shape, "int64", **options), OUTSIDE
+
+
+def _ignored(number: int) -> dict[str, int]:
+    """As an attribute, left out where it is the default."""
+    return {} if number == -100 else {"ignored": number}
 
 
 def _weights(b: Builder, target: Value, c: NodeCall, like: str) -> Value:
     """Each target's class weight; without class weights 1, or 0 where ignored."""
     if c["weight"] is not None:
         table = b.reshape(c["weight"], (c["weight"].elements, 1))
-        options = {"weight": table, "indices": target}
+        options = {"weight": table, "indices": target, "first": 0}  # what is ignored has no weight
         rows = b.emit("girih.embedding", (*target.shape, 1), table.dtype, **options)
         return b.reshape(rows, target.shape)
     valid = b.emit("aten.ne.Scalar", target.shape, "bool", self=target, other=c["ignore_index"])
@@ -74,8 +82,9 @@ def nll_loss(b: Builder, c: NodeCall) -> tuple[Value, Value | None]:
     if plain.dtype not in ("int64", "uint8"):
         raise b.refuse(f"the classes must be int64, got {plain.dtype}{list(plain.shape)}")
     dim = _class_dim(x)
-    target = _masked_target(b, plain, c["ignore_index"], x.shape[dim])
-    picked = b.emit("girih.pick", target.shape, x.dtype, input=x, index=target, dim=dim)
+    target, ignored = _masked_target(b, plain, c["ignore_index"], x.shape[dim])
+    options = {"input": x, "index": target, "dim": dim, **_ignored(ignored)}
+    picked = b.emit("girih.pick", target.shape, x.dtype, **options)
     counted = target if c["weight"] is not None else plain
     if c["weight"] is not None:
         picked = b.binary("mul", picked, _weights(b, target, c, x.dtype))
@@ -94,14 +103,14 @@ def nll_loss(b: Builder, c: NodeCall) -> tuple[Value, Value | None]:
 def nll_loss_backward(b: Builder, c: NodeCall) -> Value:
     x = c["self"]
     dim = _class_dim(x)
-    target = _masked_target(b, c["target"], c["ignore_index"], x.shape[dim])
+    target, ignored = _masked_target(b, c["target"], c["ignore_index"], x.shape[dim])
     value = b.unary("neg", c["grad_output"])
     if c["reduction"] == MEAN:
         value = b.binary("div", value, c["total_weight"])
     if c["weight"] is not None:
         value = b.binary("mul", _weights(b, target, c, x.dtype), value)
     value = b.expand(value, target.shape)
-    options = {"value": value, "index": target, "dim": dim, "size": x.shape[dim]}
+    options = {"value": value, "index": target, "dim": dim, "size": x.shape[dim], **_ignored(ignored)}
     return b.emit("girih.place", c.out.shape, value.dtype, **options)
 
 
@@ -119,8 +128,8 @@ def index(b: Builder, c: NodeCall) -> Value:
 
 
 def _wrapped(b: Builder, item: Value, size: int) -> Value:
-    """Indices from the end made non-negative."""
-    return b.emit("aten.remainder.Scalar", item.shape, item.dtype, self=item, other=size)
+    """Indices from the end made non-negative; what is no index stays none."""
+    return b.emit("girih.wrap_index", item.shape, item.dtype, index=item, size=size)
 
 
 def index_put(b: Builder, c: NodeCall) -> Value:

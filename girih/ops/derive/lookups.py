@@ -12,17 +12,22 @@ from girih.ops.operator import Description
 
 
 @lru_cache(maxsize=16384)
-def looked_up(description: Description, tensor: int) -> int | None:
-    """Of how many rows an input's numbers each choose one; None where they choose none."""
+def looked_up(description: Description, tensor: int) -> range | None:
+    """The numbers of rows, of which an input's numbers each choose one, also from the end if they may; None where they
+    choose none."""
     root = description.root
     variables = set(range(description.outputs)) if root is None else set(root.variables)
     for item in walk(description.body):
-        if isinstance(item, Applied) and item.function == "eq" and isinstance(item.arguments[0], Read):
-            number = item.arguments[1]
-            if item.arguments[0].tensor == tensor and isinstance(number, Position) and len(number.index.terms) == 1:
-                (variable, _), *_ = number.index.terms
-                if variable in variables:
-                    return description.sizes[variable] + number.index.constant
+        if not isinstance(item, Applied) or item.function != "eq":
+            continue
+        (read, number), from_end = item.arguments, False
+        if isinstance(read, Applied) and read.function == "remainder":
+            read, from_end = read.arguments[0], True
+        if not isinstance(read, Read) or read.tensor != tensor or not isinstance(number, Position):
+            continue
+        if len(number.index.terms) == 1 and (variable := number.index.terms[0][0]) in variables:
+            rows = description.sizes[variable] + number.index.constant
+            return range(-rows if from_end else 0, rows)
     return None
 
 

@@ -85,7 +85,7 @@ def _mean(parts: Parts, writer: Writer, node: Node) -> bool:
 
 def _embedding(parts: Parts, writer: Writer, node: Node) -> bool:
     at = dict(node.arguments)
-    if at.get("first", 0) != 0:
+    if at.get("first") is not None:
         return False
     value = parts.graph.values[node.outputs[0]]
     writer.one("aten.embedding", value.shape, value.dtype, node.outputs[0], weight=at["weight"], indices=at["indices"])

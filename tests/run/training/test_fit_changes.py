@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn.functional import mse_loss
+from torch.nn.functional import embedding, mse_loss
 
 import girih
+from girih.run.errors import WorkerError
 
 X, Y = (torch.randn(12, size, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) for size in (5, 3))
 Change = Callable[[Any, Any], Any]
@@ -294,6 +295,53 @@ def test_a_batch_is_as_it_was_planned_or_refused(parts: int) -> None:
         assert run.step({"scale": 1.0, "tokens": wide}) < first
 
 
+class Rows(torch.nn.Module):
+    """Rows of a table, by one of the ways to look them up."""
+
+    def __init__(self, look_up) -> None:
+        super().__init__()
+        self.look_up, self.table = look_up, torch.nn.Parameter(torch.randn(7, 4, dtype=torch.float64))
+
+    def forward(self, numbers):
+        return self.look_up(self.table, numbers)
+
+
+LOOK_UPS = {
+    "index": lambda table, i: table[i],
+    "index of two": lambda table, i: table[i, i % 4],
+    "index_select": lambda table, i: table.index_select(0, i),
+    "gather": lambda table, i: table.gather(0, i[:, None].expand(-1, 4)),
+    "scatter": lambda table, i: torch.zeros_like(table[:, 0]).scatter(0, i, 2.0)[:, None] * table,
+    "index_add": lambda table, i: torch.zeros_like(table).index_add(0, i, table[:6]),
+    "index_put": lambda table, i: torch.zeros_like(table).index_put((i,), table[:6], accumulate=True),
+    "embedding of what is computed": lambda table, i: embedding(i.view(2, 3) + 0, table * 2),
+    "index that depends on the table": lambda table, i: table[torch.where(table[:6, 0] > 99, 0, i)],
+    "embedding that depends on the table": lambda table, i: embedding(torch.where(table[:6, 0] > 99, 0, i), table),
+}
+
+
+@pytest.mark.parametrize("name", LOOK_UPS)
+def test_rows_are_looked_up_as_pytorch_has_it_or_refused(name: str) -> None:
+    torch.manual_seed(0)
+    model, good = Rows(LOOK_UPS[name]), torch.tensor([0, 1, 2, 3, 2, 1])
+    step = girih.TrainingStep(
+        model, step=lambda model, batch: model(batch).square().sum(), optimizer=torch.optim.SGD(model.parameters())
+    )
+    plan = girih.plan(step, good, machine="local:1", compare=())
+    for number in (6, -1, -7, 7, -8, 9):
+        numbers = good.index_fill(0, torch.tensor(3), number)
+        try:
+            expected = model(numbers).square().sum().item()
+        except (IndexError, RuntimeError):
+            expected = None
+        with plan.start(backend="threads") as run:
+            if expected is not None:
+                assert run.step(numbers) == pytest.approx(expected)
+            else:
+                with pytest.raises((girih.PlanError, WorkerError), match=f"number {number}|IndexError"):
+                    run.step(numbers)
+
+
 def test_labels_that_are_none_are_refused_but_for_those_that_are_ignored() -> None:
     model = torch.nn.Linear(5, 7).double()
     labels = torch.arange(12) % 7
@@ -306,13 +354,20 @@ def test_labels_that_are_none_are_refused_but_for_those_that_are_ignored() -> No
             train(X, labels, X)
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("ignored", [-100, -1, 9])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("ignored", [-100, -1, 3, 9])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_labels_that_are_ignored_are_never_refused(reduction: str, ignored: int, weighted: bool) -> None:
+def test_labels_that_are_ignored_are_never_refused_and_others_are(reduction: str, ignored: int, weighted: bool) -> None:
     weight = torch.arange(1.0, 8.0, dtype=torch.float64) if weighted else None
-    loss = torch.nn.CrossEntropyLoss(weight, ignore_index=ignored, reduction=reduction)
+    each = torch.nn.CrossEntropyLoss(weight, ignore_index=ignored, reduction=reduction)
     model, labels = torch.nn.Linear(5, 7).double(), (torch.arange(12) % 7).masked_fill(torch.arange(12) < 3, ignored)
-    expected = loss(model(X), labels).item()
+    expected = each(model(X), labels).sum().item()
+
+    def loss(output, classes):
+        return each(output, classes).sum()
+
     with girih.fit(model, loss, torch.optim.SGD(model.parameters()), (X, labels)) as train:
+        for wrong in {7, 9, -1, -2} - {ignored}:
+            with pytest.raises(girih.PlanError, match=f"the number {wrong}: expected from 0 to 6"):
+                train(X, labels.masked_fill(labels == 4, wrong))
         assert train(X, labels) == pytest.approx(expected)

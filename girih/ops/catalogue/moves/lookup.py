@@ -37,9 +37,17 @@ def spots(work):
     return index.elements * (10 if index.item_bytes == 8 else 18)
 
 
-@operator("girih.embedding", piece=first_piece("v"), temporary=spots)
-def embedding_from(weight, indices, first=0):
-    return lambda *i: Sum(lambda v: Select(equal(indices[i[:-1]], v + first), weight[v, i[-1]]))
+def rows_from(attributes, piece):
+    first = attributes["first"]
+    if piece.cut("v"):
+        return {"first": (first or 0) + piece.start("v")}
+    return {} if first is None else attributes
+
+
+@operator("girih.embedding", piece=rows_from, temporary=spots)
+def embedding_from(weight, indices, first=None):
+    """first: None of the whole table, which has a row for each number."""
+    return lambda *i: Sum(lambda v: Select(equal(indices[i[:-1]], v + (first or 0)), weight[v, i[-1]]))
 
 
 def collected(grad, indices, first, padding):
@@ -97,7 +105,8 @@ def embedding_bag(weight, indices, offsets, per_sample_weights=None):
 
 
 @operator("girih.pick", piece=first_piece("c"), temporary=spots)
-def pick(input, index, dim, first=0):
+def pick(input, index, dim, first=0, ignored=-100):
+    """ignored: the one number that may pick nothing, which no place has; for whoever checks them."""
     dim %= input.rank
     return lambda *i: Sum(lambda c: Select(equal(index[i], c + first), input[inserted(i, dim, c)]))
 
@@ -114,9 +123,15 @@ def spots_and_values(work):
 
 
 @operator("girih.place", piece=place_piece, temporary=spots_and_values)
-def place(value, index, dim, first=0):
+def place(value, index, dim, first=0, ignored=-100):
+    """ignored: as `pick` has it."""
     dim %= value.rank + 1
     return lambda *i: Select(equal(index[without(i, dim)], i[dim] + first), value[without(i, dim)])
+
+
+@operator("girih.wrap_index", elementwise=True)
+def wrap_index(index, size):
+    return Select((index < 0) & (index >= -size), index + size, index)
 
 
 @operator("aten.index_select", numpy=lambda x, index, dim: np.take(x, index, axis=dim))
