@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from girih.plans.plan import Costs, Plan
 
 PACKING = "packing"  # the kind of a device's own work in transfers
-NAMES = {"single": "one device", "data": "data parallelism"}
+NAMES = {
+    "single": "one device",
+    "data": "data parallelism",
+    "sharded": "sharded data parallelism",
+    "megatron": "Megatron-LM's division",
+}
 
 
 def name_of(search: str) -> str:
@@ -33,13 +38,14 @@ def sentences(plan: Plan, timeline: Timeline, others: Sequence[Costs]) -> list[s
 
 
 def headline(plan: Plan, timeline: Timeline, others: Sequence[Costs]) -> str:
-    """What the plan buys against the others."""
+    """What the plan buys against the fastest of the others, and against one device."""
     devices, limit = plan.machine.devices, plan.limit
     ordered = _ordered(others)
     fitting = [item for item in ordered if item.peak <= limit]
     text = f"A step takes {format_seconds(timeline.seconds)} on {f'{devices} devices' if devices > 1 else 'one device'}"
-    if fitting:
-        text += ": " + ", ".join(_speed(timeline.seconds, item) for item in fitting)
+    divided = sorted((item for item in fitting if item.name != "single"), key=lambda item: item.seconds)
+    if told := [*divided[:1], *(item for item in fitting if item.name == "single")]:
+        text += ": " + ", ".join(_speed(timeline.seconds, item) for item in told)
     text += f"; each device needs {format_bytes(plan.peak)}"
     largest = max(fitting, key=lambda item: item.peak, default=None)
     if largest is not None and largest.peak > 1.05 * plan.peak:
