@@ -6,7 +6,7 @@ from math import ceil, inf, prod
 
 from girih.ops.catalogue.contractions.convolution import padded_by_worker, window
 from girih.ops.catalogue.moves.indices import opaque_along, spread
-from girih.ops.derive.temporaries import Operand, copied, pooled_slices
+from girih.ops.derive.temporaries import copied, copied_to_order, image, pooled_slices
 from girih.ops.language import Max, Opaque, Over, Sum
 from girih.ops.operator import operator
 
@@ -41,17 +41,6 @@ def max_pool_piece(rank=None):
 def max_pooled(rank, x, kernel_size, stride, padding, dilation):
     kernel = spread(kernel_size, rank)
     return pooled(Max, x, kernel, spread(stride or kernel, rank), spread(padding, rank), spread(dilation, rank))
-
-
-def copied_to_order(item: Operand, last=None):
-    """PyTorch's kernels of images go through one channels last or contiguous (None: as it lies, if in either)."""
-    last = item.channels_last if last is None else last
-    return 0 if (item.channels_last if last else item.contiguous) else item.bytes
-
-
-def image(work):
-    """The one operand of a pool."""
-    return copied_to_order(next(iter(work.inputs.values())))
 
 
 def slopes(work):
@@ -215,6 +204,22 @@ def avg_pool3d_backward(grad_output, x):
 # ------------------------------------------------------------------------------------------- resampling
 
 
+def resampling(taps):
+    """PyTorch goes through small images, and those that lie so, channels last: it copies both there and back. Else
+    there are a position and a weight for each of the `taps` of a row, and of a column. (UpSampleKernel.cpp.)"""
+
+    def rule(work):
+        input, out = work.inputs["input"], work.output
+        sides, channels = sum(out.shape[2:]), input.shape[1]
+        if taps == 4 or (sides > 128 and not (input.channels_last and channels > 3)):
+            return taps * sides * (8 + max(4, out.item_bytes))
+        if channels == 1:  # both orders in one
+            return image(work)
+        return 0 if input.channels_last else input.bytes + out.bytes
+
+    return rule
+
+
 def nearest_sizes(shape, output_size, scale_factors):
     if output_size is not None:
         return tuple(output_size)
@@ -227,7 +232,7 @@ def nearest_piece(attributes, piece):
     return {**attributes, "output_size": piece.output_shape[2:], "scale_factors": None}
 
 
-@operator("aten.upsample_nearest2d.vec", piece=nearest_piece)
+@operator("aten.upsample_nearest2d.vec", piece=nearest_piece, temporary=resampling(1), order_of=0)
 def upsample_nearest2d(input, output_size, scale_factors=None):
     height, width = input.shape[2:]
     tall, wide = nearest_sizes(input.shape[2:], output_size, scale_factors)
@@ -240,9 +245,12 @@ def upsample_nearest2d(input, output_size, scale_factors=None):
     )
 
 
-@operator("aten.upsample_bilinear2d.vec", "aten.upsample_bicubic2d.vec")
-def upsample_bilinear2d(input):
+def resampled(input):
     return opaque_along((2, 3), input, linear=(0,))
+
+
+upsample_bilinear2d = operator("aten.upsample_bilinear2d.vec", temporary=resampling(2), order_of=0)(resampled)
+upsample_bicubic2d = operator("aten.upsample_bicubic2d.vec", temporary=resampling(4), order_of=0)(resampled)
 
 
 @operator("aten.grid_sampler_2d")

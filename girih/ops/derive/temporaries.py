@@ -94,6 +94,17 @@ def copied(work: KernelCall) -> int:
     return work.copied
 
 
+def copied_to_order(item: Operand, last: bool | None = None) -> int:
+    """PyTorch's kernels of images go through one channels last or contiguous (None: as it lies, if in either)."""
+    last = item.channels_last if last is None else last
+    return 0 if (item.channels_last if last else item.contiguous) else item.bytes
+
+
+def image(work: KernelCall) -> int:
+    """The first operand of a kernel of images."""
+    return copied_to_order(next(iter(work.inputs.values())))
+
+
 @dataclass(frozen=True)
 class Measured:
     """What is known of a kernel's scratch without measuring it.

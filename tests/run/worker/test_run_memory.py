@@ -313,11 +313,17 @@ def test_gradients_of_softmax_hold_nothing() -> None:
 
 WINDOW = {"kernel_size": (2, 2), "stride": (2, 2), "padding": (0, 0)}
 AVERAGE = {**WINDOW, "ceil_mode": False, "count_include_pad": True, "divisor_override": None}
+LARGER = {"output_size": (100, 60), "scale_factors": None, "align_corners": False}
 POOLS = {  # operator: (attributes, does it take what comes back before the image)
     "aten.avg_pool2d": (WINDOW, False),
     "aten._adaptive_avg_pool2d": ({"output_size": (6, 4)}, False),
     "aten.max_pool2d_with_indices": (WINDOW, False),
     "girih.max_pool": ({**WINDOW, "dilation": (1, 1)}, False),
+    "aten.upsample_nearest2d.vec": ({"output_size": None, "scale_factors": (2.0, 2.0)}, False),
+    "aten.upsample_bilinear2d.vec": (LARGER, False),
+    "aten.upsample_bicubic2d.vec": (LARGER, False),
+    "aten.reflection_pad2d": ({"padding": (1, 1, 1, 1)}, False),
+    "aten.replication_pad2d": ({"padding": (1, 1, 1, 1)}, False),
     "aten.avg_pool2d_backward": (AVERAGE, True),
     "aten._adaptive_avg_pool2d_backward": ({}, True),
     "girih.max_pool_gradient": ({**WINDOW, "dilation": (1, 1)}, True),
