@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from girih.ops.derive.temporaries import pooled_slices
+from girih.ops.derive.temporaries import is_channels_last, pooled_slices
 
 Tensor = Any  # torch is untyped for the type checker
 Sizes = Sequence[int]
@@ -143,9 +143,16 @@ def max_pool(
     for start in range(0, input.shape[cut], extent):
         result = pool(input.narrow(cut, start, min(extent, input.shape[cut] - start)), *window)
         if out is None:
-            out = result.new_empty([input.shape[cut] if d == cut else size for d, size in enumerate(result.shape)])
+            out = _in_order_of(input, [input.shape[cut] if d == cut else size for d, size in enumerate(result.shape)])
         out.narrow(cut, start, result.shape[cut]).copy_(result)
     return out
+
+
+def _in_order_of(input: Tensor, shape: Sizes) -> Tensor:
+    """Memory for a result, as PyTorch's pools have it: channels last where the input lies so."""
+    last = is_channels_last(tuple(input.shape), input.stride())
+    order = torch.channels_last if last else torch.contiguous_format
+    return torch.empty(tuple(shape), dtype=input.dtype, device=input.device, memory_format=order)
 
 
 def max_pool_gradient(
@@ -179,7 +186,7 @@ def max_pool_gradient(
     cut, extent = pooled_slices(input.shape, rank)
     if extent >= input.shape[cut]:
         return backward(grad, input, *window, forward(input, *window)[1])
-    out = torch.empty_like(input, memory_format=torch.contiguous_format)
+    out = _in_order_of(input, input.shape)
     for goal, slope, part in zip(*(item.split(extent, cut) for item in (out, grad, input)), strict=True):
         goal.copy_(backward(slope, part, *window, forward(part, *window)[1]))
     return out

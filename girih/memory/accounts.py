@@ -39,7 +39,7 @@ from girih.lower.steps import BlockStep, ComputeStep, FreeStep, MoveStep, StartS
 from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 from girih.ops import Description
 from girih.ops.derive.pieces import PieceCall, make_piece
-from girih.ops.derive.temporaries import KernelCall, Operand
+from girih.ops.derive.temporaries import KernelCall, Operand, is_channels_last
 from girih.ops.known import descriptions
 from girih.ops.scratch import ScratchSource, at_most, held, rule_for
 
@@ -207,9 +207,16 @@ class Tracker:
         strides = None
         if description is not None and description.operator.elementwise and step.reads:
             # TensorIterator keeps the order of dimensions of an input of the output's shape that repeats nothing.
-            base = self.held(step.reads[0].buffer)
-            if self.read_shape(step, 0) == self.shape_of(step.writes[0]) and all(base.strides):
-                strides = _dense(self.shape_of(step.writes[0]), base.strides)
+            shape = self.shape_of(step.writes[0])
+            for number, part in enumerate(step.reads):
+                base = self.held(part.buffer)
+                if self.read_shape(step, number) == shape and all(base.strides):
+                    strides = _dense(shape, base.strides)
+                    break
+        elif description is not None and description.operator.order_of is not None:
+            shape = self.read_shape(step, description.operator.order_of)
+            if is_channels_last(shape, self.held(step.reads[description.operator.order_of].buffer).strides):
+                strides = _dense(self.shape_of(step.writes[0]), (3, 0, 2, 1))
         extra = read + (0 if description is None else self.temporaries(step, node, description))
         storage = self.take(step, strides) if step.writes[0] in self.takes else None
         for buffer in step.writes:

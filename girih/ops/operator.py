@@ -113,6 +113,8 @@ class Operator:
         only a measurement on the processor can tell.
     walked: the number of the input that the kernel goes through from end to end for whatever part of the result it
         makes (the indices of a scatter, a matrix that is factored): a division pays only where it cuts this input.
+    order_of: the number of the input in whose order the result lies where that is channels last; else, and without, it
+        is contiguous (element-wise operators keep any order).
     numpy: computes it with NumPy, for dtypes for which PyTorch has no kernel: tensors come by position, as arrays, and
         attributes by keyword. None: the description is evaluated, unless it leaves something open, or has an index
         space far larger than the tensors.
@@ -132,6 +134,7 @@ class Operator:
     walked: int | None = None
     numpy: Callable[..., Any] | None = None
     module: str = ""
+    order_of: int | None = None
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -152,11 +155,25 @@ def operator(
     walked: int | None = None,
     numpy: Callable[..., Any] | None = None,
     module: str = "",
+    order_of: int | None = None,
 ) -> Callable[[Callable[..., Any]], tuple[Operator, ...]]:
     """Describe one operator, or several that share their index notation."""
 
     def decorate(describe: Callable[..., Any]) -> tuple[Operator, ...]:
-        rest = (elementwise, piece, padding, view, condition, result, temporary, results, walked, numpy, module)
+        rest = (
+            elementwise,
+            piece,
+            padding,
+            view,
+            condition,
+            result,
+            temporary,
+            results,
+            walked,
+            numpy,
+            module,
+            order_of,
+        )
         return tuple(Operator(name, describe, *rest) for name in names)
 
     return decorate

@@ -10,20 +10,20 @@ from math import prod
 
 from girih.ops.catalogue.moves.indices import replaced, whole
 from girih.ops.catalogue.reductions import reduced_together
-from girih.ops.derive.temporaries import NEIGHBOURS, KernelCall, broadcast_shape, by_channel, summed
+from girih.ops.derive.temporaries import NEIGHBOURS, KernelCall, broadcast_shape, by_channel, copied, summed
 from girih.ops.language import LogSumExp, Opaque, Over, Select, Sum, fn
 from girih.ops.operator import operator
 
 exp, rsqrt = fn("exp"), fn("rsqrt")
 
 
-@operator("aten._softmax")
+@operator("aten._softmax", temporary=copied)
 def softmax(x, dim):
     dim %= max(x.rank, 1)
     return lambda *i: exp(x[i] - LogSumExp(lambda k: x[replaced(i, dim, k)])) if x.rank else exp(x[()] - x[()])
 
 
-@operator("aten._log_softmax")
+@operator("aten._log_softmax", temporary=copied)
 def log_softmax(x, dim):
     dim %= max(x.rank, 1)
     return lambda *i: x[i] - LogSumExp(lambda k: x[replaced(i, dim, k)]) if x.rank else x[()] - x[()]
@@ -36,7 +36,7 @@ def softmax_backward(grad_output, output, dim):
     return lambda *i: output[i] * (grad_output[i] - dot(i))
 
 
-@operator("aten._log_softmax_backward_data")
+@operator("aten._log_softmax_backward_data", temporary=copied)
 def log_softmax_backward(grad_output, output, dim):
     dim %= output.rank
     return lambda *i: grad_output[i] - exp(output[i]) * Sum(lambda k: grad_output[replaced(i, dim, k)])
@@ -65,7 +65,7 @@ def shapes_of(value, *others):
     return value
 
 
-@operator("aten.native_layer_norm", result=0)
+@operator("aten.native_layer_norm", result=0, temporary=copied)
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     rows = len(normalized_shape)
     sizes = tuple(normalized_shape)

@@ -6,7 +6,7 @@ from math import ceil, inf, prod
 
 from girih.ops.catalogue.contractions.convolution import padded_by_worker, window
 from girih.ops.catalogue.moves.indices import opaque_along, spread
-from girih.ops.derive.temporaries import pooled_slices
+from girih.ops.derive.temporaries import copied, copied_to_order, image, pooled_slices
 from girih.ops.language import Max, Opaque, Over, Sum
 from girih.ops.operator import operator
 
@@ -43,6 +43,20 @@ def max_pooled(rank, x, kernel_size, stride, padding, dilation):
     return pooled(Max, x, kernel, spread(stride or kernel, rank), spread(padding, rank), spread(dilation, rank))
 
 
+def slopes(work):
+    """A pool's gradient is made in the order of what comes back, and copied where the pool's input lies in the other.
+
+    Of the input only shape and order are looked at.
+    """
+    last = work.inputs["grad_output"].channels_last
+    operands = sum(copied_to_order(item, last) for name, item in work.inputs.items() if name != "self")
+    return operands + (work.output.bytes if last != work.inputs["self"].channels_last else 0)
+
+
+def all_but_input(work):
+    return sum(item.bytes for name, item in work.inputs.items() if name != "self" and not item.contiguous)
+
+
 def pooled_part(shape, attributes):
     """(share of the whole that one slice is, is it sliced at all)"""
     cut, extent = pooled_slices(shape, len(attributes["kernel_size"]))
@@ -53,44 +67,46 @@ def greatest(work):
     """PyTorch's kernel makes the int64 positions too; where girih's goes slice by slice, a slice of both."""
     input, out = work.inputs["input"], work.output
     share, sliced = pooled_part(input.shape, work.attributes)
-    return ceil(share * (8 * out.elements + sliced * out.bytes + work.copied))
+    return ceil(share * (8 * out.elements + sliced * out.bytes + copied_to_order(input)))
 
 
 def greatest_again(work):
-    """The positions are found again, with the values beside; a slice of the result is made and copied."""
+    """The positions are found again, with the values beside; then a slice of the result is made and copied, in the
+    order of what comes back, as in `slopes`."""
     input, grad, out = work.inputs["input"], work.inputs["grad"], work.output
     share, sliced = pooled_part(input.shape, work.attributes)
-    positions = share * (8 * grad.elements + work.copied)
-    finding, passing = positions + share * grad.bytes, positions + share * out.bytes
-    return ceil(max(finding, passing) if sliced else max(finding - out.bytes, positions))
+    turned = grad.channels_last != input.channels_last
+    finding = 8 * grad.elements + grad.bytes + copied_to_order(input)
+    passing = (8 << turned) * grad.elements + copied_to_order(grad, grad.channels_last) + out.bytes * turned
+    return ceil(max(share * finding, share * (passing + out.bytes)) if sliced else max(finding - out.bytes, passing))
 
 
-@operator("girih.max_pool", piece=max_pool_piece(), padding=-inf, temporary=greatest)
+@operator("girih.max_pool", piece=max_pool_piece(), padding=-inf, temporary=greatest, order_of=0)
 def max_pool(input, kernel_size, stride, padding, dilation, ceil_mode=False):
     return max_pooled(len(kernel_size), input, kernel_size, stride, padding, dilation)
 
 
-@operator("aten.max_pool2d_with_indices", piece=max_pool_piece(2), padding=-inf, result=0)
+@operator("aten.max_pool2d_with_indices", piece=max_pool_piece(2), padding=-inf, result=0, temporary=image, order_of=0)
 def max_pool2d(x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
     return max_pooled(2, x, kernel_size, stride, padding, dilation)
 
 
-@operator("aten.max_pool3d_with_indices", piece=max_pool_piece(3), padding=-inf, result=0)
+@operator("aten.max_pool3d_with_indices", piece=max_pool_piece(3), padding=-inf, result=0, temporary=copied)
 def max_pool3d(x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
     return max_pooled(3, x, kernel_size, stride, padding, dilation)
 
 
-@operator("girih.max_pool_gradient", temporary=greatest_again)
+@operator("girih.max_pool_gradient", temporary=greatest_again, order_of=1)
 def max_pool_gradient(grad, input, kernel_size):
     return opaque_along(trailing(len(kernel_size))(input), grad, input, linear=(0,))
 
 
-@operator("aten.max_pool2d_with_indices_backward")
+@operator("aten.max_pool2d_with_indices_backward", temporary=slopes, order_of=1)
 def max_pool2d_backward(grad_output, x, indices):
     return opaque_along(trailing(2)(x), grad_output, x, indices, linear=(0,))
 
 
-@operator("aten.max_pool3d_with_indices_backward")
+@operator("aten.max_pool3d_with_indices_backward", temporary=all_but_input)
 def max_pool3d_backward(grad_output, x, indices):
     return opaque_along(trailing(3)(x), grad_output, x, indices, linear=(0,))
 
@@ -128,17 +144,17 @@ def averaged(rank, x, kernel_size, stride, padding, ceil_mode, count_include_pad
     return pooled(Sum, x, kernel, spread(stride or kernel, rank), padding, ones, lambda total: total / count)
 
 
-@operator("aten.avg_pool2d", piece=average_piece(2), padding=0.0)
+@operator("aten.avg_pool2d", piece=average_piece(2), padding=0.0, temporary=image, order_of=0)
 def avg_pool2d(x, kernel_size, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     return averaged(2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@operator("aten.avg_pool3d", piece=average_piece(3), padding=0.0)
+@operator("aten.avg_pool3d", piece=average_piece(3), padding=0.0, temporary=copied)
 def avg_pool3d(x, kernel_size, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     return averaged(3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@operator("aten.avg_pool1d", "aten.adaptive_avg_pool1d")
+@operator("aten.avg_pool1d", "aten.adaptive_avg_pool1d", temporary=copied)
 def avg_pool1d(x):
     return opaque_along(trailing(1)(x), x, linear=(0,))
 
@@ -165,7 +181,7 @@ def adaptive(rank, x, output_size):
     return pooled(Sum, x, kernel, kernel, (0,) * rank, (1,) * rank, lambda total: total / prod(kernel))
 
 
-@operator("aten._adaptive_avg_pool2d", piece=adaptive_piece(2), padding=0.0)
+@operator("aten._adaptive_avg_pool2d", piece=adaptive_piece(2), padding=0.0, temporary=image, order_of=0)
 def adaptive_avg_pool2d(x, output_size):
     return adaptive(2, x, output_size)
 
@@ -175,17 +191,33 @@ def adaptive_avg_pool3d(x, output_size):
     return adaptive(3, x, output_size)
 
 
-@operator("aten.avg_pool2d_backward", "aten._adaptive_avg_pool2d_backward")
+@operator("aten.avg_pool2d_backward", "aten._adaptive_avg_pool2d_backward", temporary=slopes, order_of=1)
 def avg_pool2d_backward(grad_output, x):
     return opaque_along(trailing(2)(x), grad_output, x, linear=(0,))
 
 
-@operator("aten.avg_pool3d_backward", "aten._adaptive_avg_pool3d_backward")
+@operator("aten.avg_pool3d_backward", "aten._adaptive_avg_pool3d_backward", temporary=all_but_input)
 def avg_pool3d_backward(grad_output, x):
     return opaque_along(trailing(3)(x), grad_output, x, linear=(0,))
 
 
 # ------------------------------------------------------------------------------------------- resampling
+
+
+def resampling(taps):
+    """PyTorch goes through small images, and those that lie so, channels last: it copies both there and back. Else
+    there are a position and a weight for each of the `taps` of a row, and of a column. (UpSampleKernel.cpp.)"""
+
+    def rule(work):
+        input, out = work.inputs["input"], work.output
+        sides, channels = sum(out.shape[2:]), input.shape[1]
+        if taps == 4 or (sides > 128 and not (input.channels_last and channels > 3)):
+            return taps * sides * (8 + max(4, out.item_bytes))
+        if channels == 1:  # both orders in one
+            return image(work)
+        return 0 if input.channels_last else input.bytes + out.bytes
+
+    return rule
 
 
 def nearest_sizes(shape, output_size, scale_factors):
@@ -200,7 +232,7 @@ def nearest_piece(attributes, piece):
     return {**attributes, "output_size": piece.output_shape[2:], "scale_factors": None}
 
 
-@operator("aten.upsample_nearest2d.vec", piece=nearest_piece)
+@operator("aten.upsample_nearest2d.vec", piece=nearest_piece, temporary=resampling(1), order_of=0)
 def upsample_nearest2d(input, output_size, scale_factors=None):
     height, width = input.shape[2:]
     tall, wide = nearest_sizes(input.shape[2:], output_size, scale_factors)
@@ -213,9 +245,12 @@ def upsample_nearest2d(input, output_size, scale_factors=None):
     )
 
 
-@operator("aten.upsample_bilinear2d.vec", "aten.upsample_bicubic2d.vec")
-def upsample_bilinear2d(input):
+def resampled(input):
     return opaque_along((2, 3), input, linear=(0,))
+
+
+upsample_bilinear2d = operator("aten.upsample_bilinear2d.vec", temporary=resampling(2), order_of=0)(resampled)
+upsample_bicubic2d = operator("aten.upsample_bicubic2d.vec", temporary=resampling(4), order_of=0)(resampled)
 
 
 @operator("aten.grid_sampler_2d")

@@ -24,6 +24,21 @@ STRETCH = 8192
 several workers wait for each other."""
 
 
+def is_channels_last(shape: Shape, strides: Shape | None) -> bool:
+    """Do images [N, C, H, W] lie pixel by pixel, so that PyTorch's kernels keep that order? strides: None: contiguous.
+
+    As c10::is_channels_last_strides_2d has it, also where there are gaps.
+    """
+    if strides is None or len(shape) != 4 or 0 in shape or strides[1] == 0:
+        return False
+    least = 0
+    for dimension in (1, 3, 2, 0):
+        if strides[dimension] < least or (dimension == 0 and least == strides[1]):
+            return False
+        least = strides[dimension] * max(shape[dimension], 1)
+    return True
+
+
 @dataclass(frozen=True)
 class Operand:
     """A tensor as the kernel gets it.
@@ -36,6 +51,10 @@ class Operand:
     contiguous: bool = True
     strides: Shape | None = None
     dtype: str = "float32"
+
+    @property
+    def channels_last(self) -> bool:
+        return is_channels_last(self.shape, self.strides)
 
     @property
     def elements(self) -> int:
@@ -68,6 +87,22 @@ class KernelCall:
     def copied(self) -> int:
         """Kernels that call `contiguous` copy what is not."""
         return sum(item.bytes for item in self.inputs.values() if not item.contiguous)
+
+
+def copied(work: KernelCall) -> int:
+    """Kernels that want their operands contiguous."""
+    return work.copied
+
+
+def copied_to_order(item: Operand, last: bool | None = None) -> int:
+    """PyTorch's kernels of images go through one channels last or contiguous (None: as it lies, if in either)."""
+    last = item.channels_last if last is None else last
+    return 0 if (item.channels_last if last else item.contiguous) else item.bytes
+
+
+def image(work: KernelCall) -> int:
+    """The first operand of a kernel of images."""
+    return copied_to_order(next(iter(work.inputs.values())))
 
 
 @dataclass(frozen=True)

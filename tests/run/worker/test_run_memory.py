@@ -311,6 +311,82 @@ def test_gradients_of_softmax_hold_nothing() -> None:
         assert torch.equal(turned.t(), resolve(operator)(grad, output, total))
 
 
+WINDOW = {"kernel_size": (2, 2), "stride": (2, 2), "padding": (0, 0)}
+AVERAGE = {**WINDOW, "ceil_mode": False, "count_include_pad": True, "divisor_override": None}
+LARGER = {"output_size": (100, 60), "scale_factors": None, "align_corners": False}
+POOLS = {  # operator: (attributes, does it take what comes back before the image)
+    "aten.avg_pool2d": (WINDOW, False),
+    "aten._adaptive_avg_pool2d": ({"output_size": (6, 4)}, False),
+    "aten.max_pool2d_with_indices": (WINDOW, False),
+    "girih.max_pool": ({**WINDOW, "dilation": (1, 1)}, False),
+    "aten.upsample_nearest2d.vec": ({"output_size": None, "scale_factors": (2.0, 2.0)}, False),
+    "aten.upsample_bilinear2d.vec": (LARGER, False),
+    "aten.upsample_bicubic2d.vec": (LARGER, False),
+    "aten.reflection_pad2d": ({"padding": (1, 1, 1, 1)}, False),
+    "aten.replication_pad2d": ({"padding": (1, 1, 1, 1)}, False),
+    "aten.avg_pool2d_backward": (AVERAGE, True),
+    "aten._adaptive_avg_pool2d_backward": ({}, True),
+    "girih.max_pool_gradient": ({**WINDOW, "dilation": (1, 1)}, True),
+}
+ORDERS = {
+    "in order": lambda x: x,
+    "channels last": lambda x: x.contiguous(memory_format=torch.channels_last),
+    "turned": lambda x: x.transpose(2, 3).contiguous().transpose(2, 3),
+}
+
+
+@pytest.mark.parametrize("operator", POOLS)
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("back", ORDERS)
+def test_pools_hold_what_their_rules_say_in_any_order(operator: str, order: str, back: str) -> None:
+    attributes, is_backward = POOLS[operator]
+    x, grad = ORDERS[order](torch.randn(4, 16, 12, 8)), ORDERS[back](torch.randn(4, 16, 6, 4))
+    given = (grad, x) if is_backward else (x,)
+    described = catalogue()[operator]
+    names = list(described.parameters)[: len(given)]
+    names = ["self" if name == "x" else name for name in names]
+    operands = {
+        name: Operand(tuple(item.shape), 4, item.is_contiguous(), item.stride())
+        for name, item in zip(names, given, strict=True)
+    }
+    made = resolve(operator)(*given, **attributes)
+    result = made[0] if isinstance(made, tuple) else made
+    assert callable(described.temporary)
+    told = described.temporary(KernelCall(attributes, operands, Operand(tuple(result.shape), 4)))
+    if not isinstance(made, tuple):
+        assert held_beside(operator, *given, **attributes) == told
+    image = given[described.order_of]
+    last = image.is_contiguous(memory_format=torch.channels_last)
+    assert result.is_contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+
+
+class Pooled(torch.nn.Module):
+    """Photographs as files have them, [N, H, W, C], pooled and flattened."""
+
+    def __init__(self, pool) -> None:
+        super().__init__()
+        self.pool, self.gain = pool, torch.nn.Parameter(torch.randn(1, 1, 1, 1))
+
+    def forward(self, x):
+        return self.pool(x.permute(0, 3, 1, 2) * self.gain).flatten(1)
+
+
+@pytest.mark.parametrize(
+    "pool", [torch.nn.AdaptiveAvgPool2d(2), torch.nn.AdaptiveAvgPool2d(5), torch.nn.AvgPool2d(2), torch.nn.MaxPool2d(2)]
+)
+def test_pools_of_channels_last_need_what_was_predicted(pool) -> None:
+    model, x = Pooled(pool), torch.randn(4, 12, 8, 16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    step = TrainingStep(model, step=lambda model, x: model(x).square().sum(), optimizer=optimizer)
+    plan = girih.plan(step, x, machine="local:1", compare=(), search="exact:seconds=2", objective="bytes")
+    given = {item.name: x if item.role == "batch" else 0.01 for item in plan.graph.inputs if item.role != "parameter"}
+    scalars = {name: value for name, value in given.items() if value is not x}
+    with plan.start(backend="threads") as running:
+        measured = running.run.peak_bytes(dict.fromkeys(given.keys() - scalars.keys(), x), scalars)
+    told = told_peak(plan.program, 0, 2)
+    assert measured[0] - 64 <= told <= measured[0] + 64
+
+
 def test_pooling_in_slices_is_pooling() -> None:
     x = torch.randn(8, 16, 64, 64, requires_grad=True)
     options = {"kernel_size": (3, 3), "stride": (2, 2), "padding": (1, 1), "dilation": (1, 1)}

@@ -12,7 +12,7 @@ import numpy as np
 
 from girih.ops.catalogue.moves.indices import inserted, opaque_along, replaced, whole, without
 from girih.ops.catalogue.reductions import first_piece
-from girih.ops.derive.temporaries import slice_bytes, slices
+from girih.ops.derive.temporaries import copied, slice_bytes, slices
 from girih.ops.language import DescriptionError, Max, Opaque, Select, Sum, equal, fn
 from girih.ops.operator import operator
 
@@ -37,6 +37,11 @@ def spots(work):
     return index.elements * (10 if index.item_bytes == 8 else 18)
 
 
+def spots_in_order(work):
+    """PyTorch's kernel copies numbers that do not lie in order."""
+    return spots(work) + (0 if work.inputs["indices"].contiguous else 8 * work.inputs["indices"].elements)
+
+
 def rows_from(attributes, piece):
     first = attributes["first"]
     if piece.cut("v"):
@@ -44,7 +49,7 @@ def rows_from(attributes, piece):
     return {} if first is None else attributes
 
 
-@operator("girih.embedding", piece=rows_from, temporary=spots)
+@operator("girih.embedding", piece=rows_from, temporary=spots_in_order)
 def embedding_from(weight, indices, first=None):
     """first: None of the whole table, which has a row for each number."""
     return lambda *i: Sum(lambda v: Select(equal(indices[i[:-1]], v + (first or 0)), weight[v, i[-1]]))
@@ -134,7 +139,7 @@ def wrap_index(index, size):
     return Select((index < 0) & (index >= -size), index + size, index)
 
 
-@operator("aten.index_select", numpy=lambda x, index, dim: np.take(x, index, axis=dim))
+@operator("aten.index_select", temporary=copied, numpy=lambda x, index, dim: np.take(x, index, axis=dim))
 def index_select(x, dim, index):
     dim %= x.rank
     return lambda *i: Sum(lambda v: Select(equal(index[i[dim]], v), x[replaced(i, dim, v)]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from girih.ops.catalogue.moves.indices import dimensions, inserted, opaque_along, replaced, whole, without
 from girih.ops.catalogue.moves.reshape import local_shape
+from girih.ops.derive.temporaries import copied, image
 from girih.ops.language import Concatenated, DescriptionError, Opaque, Over, Select, equal, fn
 from girih.ops.operator import Attributes, Piece, operator
 
@@ -221,21 +222,18 @@ def constant_pad(x, pad, value=0):
     return meaning
 
 
-@operator(
-    "aten.reflection_pad1d",
-    "aten.reflection_pad2d",
-    "aten.reflection_pad3d",
-    "aten.replication_pad1d",
-    "aten.replication_pad2d",
-    "aten.replication_pad3d",
-)
 def border_pad(x, padding):
     """The last dimension's padding, before and behind it, stands first."""
     padded = [x.rank - 1 - place // 2 for place, amount in enumerate(padding) if amount]
     return opaque_along(tuple(padded), x, linear=(0,))
 
 
-@operator("aten.col2im", condition=lambda tensors, _: tensors["self"].rank == 3)
+PADS = ("aten.reflection_pad", "aten.replication_pad")
+image_pads = operator(*(f"{name}2d" for name in PADS), temporary=image, order_of=0)(border_pad)
+border_pads = operator(*(f"{name}{rank}d" for name in PADS for rank in (1, 3)), temporary=copied)(border_pad)
+
+
+@operator("aten.col2im", condition=lambda tensors, _: tensors["self"].rank == 3, temporary=copied)
 def col2im(x):
     return lambda n, *i: Opaque(x[n, :, :], linear=(0,))[i]
 
@@ -250,11 +248,11 @@ def shifted_diagonal(attributes: Attributes, piece: Piece) -> Attributes:
     return {**attributes, "diagonal": attributes["diagonal"] + row - column}
 
 
-@operator("aten.triu", piece=shifted_diagonal)
+@operator("aten.triu", piece=shifted_diagonal, temporary=copied)
 def triu(x, diagonal=0):
     return lambda *i: Select(at_least(i[-1] - i[-2], diagonal), x[i], 0)
 
 
-@operator("aten.tril", piece=shifted_diagonal)
+@operator("aten.tril", piece=shifted_diagonal, temporary=copied)
 def tril(x, diagonal=0):
     return lambda *i: Select(at_most(i[-1] - i[-2], diagonal), x[i], 0)
