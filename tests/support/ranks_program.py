@@ -39,7 +39,7 @@ def plan(devices: int) -> girih.Plan:
     own = model()
     loss, optimizer = parts(own)
     step = girih.TrainingStep(own, loss=loss, optimizer=optimizer)
-    return girih.plan(step, batch(0), machine=f"local:{devices}", compare=())
+    return girih.plan(step, batch(0), machine=f"local:{devices}", compare=(), objective="bytes")
 
 
 def on_one_device() -> tuple[list[float], dict[str, torch.Tensor]]:

@@ -19,11 +19,11 @@ from types import ModuleType
 from typing import Any
 
 import llvmlite.binding as llvm
-import numba.core.types
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 from numba.core import ir as numba_ir
+from numba.core import types as numba_types
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.imputils import impl_ret_borrowed
@@ -34,7 +34,7 @@ from numba.extending import intrinsic, overload
 
 import girih.layout.jit  # noqa: F401 Numba as all modules have it
 
-types: Any = numba.core.types
+types: Any = numba_types
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 """What `fastmath=True` allows; infinities and NaNs keep their meaning."""
 ANY_ORDER = ("reassoc", "contract", "nsz")
