@@ -47,8 +47,8 @@ def peers(model: Any, data: tuple[Any, ...], threads: int, names: tuple[str, ...
     """Each back end alone, as a function without arguments."""
     import torch
 
-    from girih.run.modules.backends import RUNTIMES
     from girih.run.modules.export import exported
+    from girih.run.modules.runtimes.backends import RUNTIMES
 
     runs: dict[str, Any] = {"eager": lambda: model(*data)}
     if "inductor" in names:

@@ -16,14 +16,10 @@ def exits(model, threads, fixed): os._exit(0)
 PROGRAM = """
 import sys, torch, girih
 from torch import nn
-try:
-    from girih.run.modules import apart
-    from girih.run.modules.libraries import LIBRARIES
-    apart.LIMIT = 4.0
-except ImportError:
-    from girih.run.modules import backends as libraries
-    LIBRARIES = libraries.RUNTIMES
+from girih.run.modules.runtimes import apart
+from girih.run.modules.runtimes.libraries import LIBRARIES
 import failing
+apart.LIMIT = 4.0
 LIBRARIES["openvino"] = getattr(failing, sys.argv[1])
 model, x = nn.Linear(4, 4).eval(), torch.randn(2, 4)
 fast = girih.optimize(model, x, threads=1, seconds=0.1, backends=("eager", "openvino"))

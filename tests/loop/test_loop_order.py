@@ -73,7 +73,8 @@ def test_a_loop_that_ends_up_serial_says_why_and_what_to_write(ordered: bool | N
     loop = gl.parallel_for(gl.range((1, 9)), ordered=ordered, workers=2)(chain)
     loop.explain(gl.array(np.ones(9)))
     words = (
-        r"test_loop_order\.py:\d+: chain runs on one worker of 2, since iterations depend on each other \(distances \(1\)\) "
+        r"test_loop_order\.py:\d+: chain runs on one worker of 2, since iterations depend on each other "
+        r"\(distances \(1\)\) "
         r"in a\. Where writes may come late, write to gl\.buffer\(a\) by `\+=`; .*; else say kind='serial'"
     )
     with pytest.warns(gl.LoopWarning, match=words) as heard:

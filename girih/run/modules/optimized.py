@@ -43,14 +43,14 @@ from girih.rewrite.rules.rule import Rule, RuleError
 from girih.rewrite.rules.shipped import shipped
 from girih.rewrite.sweep import Sweep
 from girih.rewrite.ways import cheapest
-from girih.run.modules.apart import Apart
-from girih.run.modules.backends import RUNTIMES, installed
 from girih.run.modules.calls import Call, batch_of, call_of, difference
 from girih.run.modules.costs import KernelCosts, RuntimeCosts
 from girih.run.modules.export import ExportError, copy, exported, save, write
 from girih.run.modules.layouts import LayoutCosts
 from girih.run.modules.module import module_of
 from girih.run.modules.open_sizes import Sizes, opened
+from girih.run.modules.runtimes.apart import Apart
+from girih.run.modules.runtimes.backends import RUNTIMES, installed
 from girih.run.modules.searching import Found, Search, rewrite, search_of
 from girih.run.modules.trial import Candidate, Progress, Way, clock_of, fastest
 

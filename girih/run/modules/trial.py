@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from girih.run.modules.apart import ApartError
+from girih.run.modules.runtimes.apart import ApartError
 
 FIRST_ROUNDS = 4
 FAR = 1.4

@@ -19,11 +19,11 @@ from girih.rewrite.constants import folded
 from girih.rewrite.passes.whole import Whole
 from girih.rewrite.results import check_results
 from girih.run.modules import trial
-from girih.run.modules.apart import Apart, ApartError
-from girih.run.modules.backends import RUNTIMES
 from girih.run.modules.export import ExportError, exported, write
 from girih.run.modules.module import module_of
 from girih.run.modules.optimized import OptimizeError
+from girih.run.modules.runtimes.apart import Apart, ApartError
+from girih.run.modules.runtimes.backends import RUNTIMES
 from girih.run.modules.trial import choice, fastest
 
 

@@ -10,8 +10,8 @@ from failing_libraries import aborts, exits, hangs, raises, segfaults, zeros
 from torch import nn
 
 import girih
-from girih.run.modules import apart
-from girih.run.modules.libraries import LIBRARIES
+from girih.run.modules.runtimes import apart
+from girih.run.modules.runtimes.libraries import LIBRARIES
 
 pytest.importorskip("onnxscript")
 

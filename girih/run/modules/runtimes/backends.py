@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from girih.run.modules.libraries import LIBRARIES
+from girih.run.modules.runtimes.libraries import LIBRARIES
 
 Tensor = Any
 Run = Callable[..., tuple[Tensor, ...]]

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from girih.run.modules.libraries import LIBRARIES
+from girih.run.modules.runtimes.libraries import LIBRARIES
 
 LIMIT = 120.0
 """Seconds for an attempt: to compile a model, and to run it twice."""
@@ -102,7 +102,7 @@ class Apart:
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "girih.run.modules.attempt"],
+                [sys.executable, "-P", "-m", "girih.run.modules.runtimes.attempt"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -1,6 +1,7 @@
 """The process in which a library runs a model for the first time (`apart.py`): a task a line, an answer a line.
 
-    {"library": "girih.run.modules.libraries:openvino", "model": FILE, "threads": 1, "arrays": FILE, "fixed": [NAMES]}
+    {"library": "girih.run.modules.runtimes.libraries:openvino", "model": FILE, "threads": 1, "arrays": FILE,
+     "fixed": [NAMES]}
     {"error": ""}
 
 Whatever a library prints goes elsewhere. If it kills the process, there is no answer.
