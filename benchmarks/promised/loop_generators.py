@@ -45,7 +45,7 @@ def main() -> str:
         try:
             gl.parallel_for(gl.range(9), workers=2)(body)(gl.array(np.zeros(9)), held)
         except gl.LoopError as error:
-            if "2-loop-generators.py:" not in str(error) or "Numba" in str(error):
+            if "loop_generators.py:" not in str(error) or "Numba" in str(error):
                 return f"a {type(held).__name__} is refused without the cure: {error}"
         else:
             return f"a {type(held).__name__} was used by several workers"

@@ -28,7 +28,7 @@ def main() -> str:
             gl.parallel_for(gl.range(4), workers=1)(body)(gl.array(np.zeros(4)))
         except gl.LoopError as error:
             said = str(error)
-            if "2-loop-refusals.py:" not in said or any(word not in said for word in words) or "only read" in said:
+            if "loop_refusals.py:" not in said or any(word not in said for word in words) or "only read" in said:
                 return f"{body.__name__} is refused for another reason: {said}"
         else:
             return f"{body.__name__} is not refused"

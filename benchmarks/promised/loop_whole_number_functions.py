@@ -46,7 +46,7 @@ def main() -> str:
         try:
             gl.parallel_for(gl.range(3), workers=1)(body)(a, gl.array(np.full(3, value)))
         except OverflowError as error:
-            if "2-loop-whole-number-functions.py:" not in str(error):
+            if "loop_whole_number_functions.py:" not in str(error):
                 return f"{body.__name__} fails without its line: {error}"
         else:
             return f"{body.__name__} wraps: {a.values.tolist()}"
@@ -55,7 +55,7 @@ def main() -> str:
         try:
             gl.parallel_for(gl.range(3), workers=1)(buffered)(gl.buffer(a))
         except OverflowError as error:
-            if "2-loop-whole-number-functions.py:" not in str(error):
+            if "loop_whole_number_functions.py:" not in str(error):
                 return f"the buffer fails without its line: {error}"
         else:
             return f"a buffer of {np.dtype(dtype)} wraps: {a.values.tolist()}"

@@ -45,7 +45,7 @@ def main() -> str:
         try:
             gl.parallel_for(gl.range(5), workers=2)(body)(a, n)
         except (OverflowError, gl.LoopError) as error:
-            if body is not narrow and "2-loop-whole-numbers.py:" not in str(error):
+            if body is not narrow and "loop_whole_numbers.py:" not in str(error):
                 return f"{body.__name__} fails without its line: {error}"
         else:
             return f"{body.__name__} wraps: {a.values.tolist()}, {n.values.tolist()}"

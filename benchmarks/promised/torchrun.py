@@ -32,7 +32,7 @@ torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.Tanh(), torch.nn.Linear(12, 4))
 step = girih.TrainingStep(model, loss=torch.nn.functional.mse_loss, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
 for devices in (1, 2, 4):
-    girih.plan(step, (torch.zeros(8, 8), torch.zeros(8, 4)), machine=f"local:{devices}", compare=()).save(
+    girih.plan(step, (torch.zeros(8, 8), torch.zeros(8, 4)), machine=f"local:{devices}", compare=(), objective="bytes").save(
         f"{sys.argv[1]}/{devices}.json"
     )
 plan = girih.load(f"{sys.argv[1]}/1.json")
