@@ -268,7 +268,7 @@ class _Cutter:
         return self.pieces[key]
 
     def made_in_parts(self, name: str, dim: int, outer: int) -> _Cut | None:
-        """Of what is made from nothing, or from far less (a mask, an expanded number), each part by itself."""
+        """The parts of a mask or an expanded number, each computed by itself: they read little or nothing."""
         index = self.graph.producer.get(name)
         if index is None or not self.several[index]:
             return None

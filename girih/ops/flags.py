@@ -1,4 +1,4 @@
-"""Of which operators NumPy may tell that a number overflows, vanishes, is invalid or is divided by zero."""
+"""The operators for which NumPy may tell that a number overflows, underflows, is invalid or is divided by zero."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def max_pooled(rank, x, kernel_size, stride, padding, dilation):
 def slopes(work):
     """A pool's gradient is made in the order of what comes back, and copied where the pool's input lies in the other.
 
-    Of the input only shape and order are looked at.
+    The input's shape and order of dimensions matter, its numbers do not.
     """
     last = work.inputs["grad_output"].channels_last
     operands = sum(copied_to_order(item, last) for name, item in work.inputs.items() if name != "self")

@@ -15,9 +15,11 @@ _OPAQUE = 4
 
 @lru_cache(maxsize=16384)
 def floating_point_operations(description: Description) -> int:
-    """Of the whole operator: one for each function and each element that is reduced, at every point of the index
-    variables around it. An estimate for opaque functions (4 for each output element), and where rows belong to groups
-    or numbers are looked up in a table: a kernel goes to the one place where something is found, and computes there.
+    """The floating-point operations of a whole operator.
+
+    Each function, and each element that is reduced, counts one at every point of the index variables around it. Opaque
+    functions are estimated as 4 for each output element. Where numbers are looked up in a table, or rows belong to
+    groups, only the place that is found counts, since a kernel computes nowhere else.
     """
     outputs = frozenset(range(description.outputs))
     chosen = _groups(description) | compared_of(description)
@@ -37,7 +39,7 @@ def floating_point_operations(description: Description) -> int:
 
 @lru_cache(maxsize=16384)
 def operations_per_point(description: Description) -> float:
-    """Of the whole operator, spread over its index space: a piece has its points' share."""
+    """The operations of an operator divided by the points of its index space: a piece has as many for each point."""
     return floating_point_operations(description) / max(prod(description.sizes), 1)
 
 

@@ -277,12 +277,13 @@ class Optimized(nn.Module):
             warnings.warn(text, stacklevel=6)  # where the model was called
 
     def explain(self) -> Explanation:
-        """The rewrites, what they were to gain, and what was measured; `print` shows it as a text. Of the example, or
-        of the first call for which it was optimised again after weights were changed."""
+        """The rewrites, what they were to gain, and what was measured; `print` shows it as a text.
+
+        It tells about the example; after weights were changed, about the first call that was optimised again."""
         return self._first.explanation
 
     def _names(self, made: Made) -> tuple[str, ...] | None:
-        """Of the tensors of a call, in the order of its leaves; None where some have none, or are no tensors."""
+        """The names of a call's tensors, in the order of its leaves; None where an argument has no name or is no tensor."""
         if not all(isinstance(item, torch.Tensor) for item in (*made.arguments, *made.named.values())):
             return None
         if made.named:
@@ -296,7 +297,7 @@ class Optimized(nn.Module):
         return names if len(names) == len(made.arguments) else None
 
     def _places(self, made: Made) -> list[int]:
-        """Of the rewritten program's inputs, among the leaves of a call."""
+        """Which leaf of a call each input of the rewritten program is."""
         leaves = tree_leaves(batch_of(made.arguments, made.named))
         return [next(place for place, leaf in enumerate(leaves) if leaf is tensor) for tensor in made.tensors]
 
@@ -344,7 +345,7 @@ class Optimized(nn.Module):
         return False
 
     def _sizes(self, made: Made) -> Sizes | None:
-        """Of the inputs of the rewritten program; None where the model has no open dimension."""
+        """The sizes that the rewritten program's inputs may have; None where the model has no open dimension."""
         names, places = self._names(made), self._places(made)
         dims = getattr(self.model, "open", {})
         if not isinstance(self.model, (OnnxModule, ExportedModule)) or names is None:

@@ -2,8 +2,7 @@
 of messages of a line, connects whoever starts first, and sends in a thread of its own.
 
 What arrives is numbers in binary and MessagePack, and nothing of it is run. A server that listens to a network has a
-key: CurveZMQ encrypts its lines, and drops whatever comes from who does not know the key, which stands behind its
-address.
+key, which is part of its address. CurveZMQ encrypts its lines, and drops messages of senders that do not know the key.
 """
 
 from __future__ import annotations

@@ -22,8 +22,10 @@ Marks = dict[tuple[str | int, str], tuple[int, int, int]]
 
 
 def marks(step: TrainingStep) -> Marks:
-    """Of each tensor that a step reads and replaces, by module or parameter and key: what is written in place has
-    another version, what is replaced another identity or place. (It is asked for before each step of a loop.)"""
+    """A mark of each tensor that a step reads and replaces, by its module or parameter and key.
+
+    A tensor that is written in place has another version, and one that is replaced another identity or place, so that
+    marks of two moments differ if anything was written between them. A loop asks for them before each step."""
     found: Marks = {}
     for path, module in step.model.named_modules():
         for places in (module._parameters, module._buffers):
