@@ -283,7 +283,7 @@ class Optimized(nn.Module):
         return self._first.explanation
 
     def _names(self, made: Made) -> tuple[str, ...] | None:
-        """The names of a call's tensors in the order of its leaves, or None if an argument has no name or is no tensor."""
+        """The names of a call's tensors, in the order of its leaves; None if an argument has no name, or no tensor."""
         if not all(isinstance(item, torch.Tensor) for item in (*made.arguments, *made.named.values())):
             return None
         if made.named:
