@@ -14,7 +14,7 @@ from girih.plans.inputs import program_of
 from girih.plans.plan import Plan, PlanError
 from girih.run.engines.engine import Engine
 from girih.run.errors import WorkerError
-from girih.run.training.training import TrainingRun, check_batch, start_training
+from girih.run.training.training import TrainingRun, ambient_autocast, check_autocast, check_batch, start_training
 from girih.run.training.watch import Marks, Reader, marks, with_numbers, written
 
 
@@ -31,6 +31,7 @@ class Fit:
         self.backend = backend
         self.run: TrainingRun | None = None
         self._groups = step.groups()
+        self._autocast = ambient_autocast()
         self._settings = settings(step)
         self._given = 0  # steps after which weights and state were last given back
         self._marks: Marks = {}  # of the user's tensors, then
@@ -46,6 +47,7 @@ class Fit:
                 step that the plan cannot take up. Nothing has happened then.
             WorkerError: a worker failed; the weights are those of the last `module` or `close`.
         """
+        check_autocast(self._autocast)
         run = self._up_to_date(batch)
         rates = [float(group["lr"]) for group in self.step.optimizer.param_groups]
         self.step.optimizer._opt_called = True  # what PyTorch's schedulers ask for before their own step

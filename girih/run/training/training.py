@@ -73,6 +73,25 @@ def planned_batch(plan: Plan, batch: tuple[Any, ...]) -> dict[str, Any]:
     return check_batch(plan, batch[0] if single else tuple(batch))
 
 
+def ambient_autocast() -> Any:
+    """The type of the autocast in which the caller stands, or None."""
+    import torch
+
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+
+
+def check_autocast(then: Any) -> None:
+    """
+    Raises:
+        PlanError: the caller stands in another autocast than `then`.
+    """
+    if (now := ambient_autocast()) != then:
+        raise PlanError(
+            f"a step under torch.autocast ({now or 'off'}), which was {then or 'off'} when the run began: a plan "
+            "computes in the types that it was made with. Give autocast= to TrainingStep, and leave the step outside"
+        )
+
+
 def check_state(plan: Plan, state: Mapping[str, Any]) -> dict[str, Any]:
     """The tensors that the plan keeps from step to step, by path.
 
@@ -196,6 +215,7 @@ class TrainingRun:
         self.run = run
         self._verifier: Any = None
         self._look_ups = look_ups(plan.undivided or plan.graph)
+        self._autocast = ambient_autocast()
 
     @property
     def steps(self) -> int:
@@ -249,6 +269,7 @@ class TrainingRun:
     def _inputs(
         self, batch: tuple[Any, ...], lr: float | Sequence[float] | None
     ) -> tuple[dict[str, Any], dict[str, float]]:
+        check_autocast(self._autocast)
         inputs = [item for item in self.plan.graph.inputs if item.role == "scalar"]
         try:
             rates = rates_of(self.plan.scalars or {item.path: 0.0 for item in inputs}, lr)

@@ -371,3 +371,14 @@ def test_labels_that_are_ignored_are_never_refused_and_others_are(reduction: str
             with pytest.raises(girih.PlanError, match=f"the number {wrong}: expected from 0 to 6"):
                 train(X, labels.masked_fill(labels == 4, wrong))
         assert train(X, labels) == pytest.approx(expected)
+
+
+def test_a_step_under_another_autocast_is_refused() -> None:
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.ones(2, 4), torch.tensor([0, 1])
+    with girih.fit(model, torch.nn.functional.cross_entropy, optimizer, batch) as train:
+        train(*batch)
+        with torch.autocast("cpu", torch.bfloat16), pytest.raises(girih.PlanError, match="under torch.autocast"):
+            train(*batch)
+        train(*batch)
