@@ -379,6 +379,6 @@ def test_a_step_under_another_autocast_is_refused() -> None:
     batch = torch.ones(2, 4), torch.tensor([0, 1])
     with girih.fit(model, torch.nn.functional.cross_entropy, optimizer, batch) as train:
         train(*batch)
-        with torch.autocast("cpu", torch.bfloat16), pytest.raises(girih.PlanError, match="under torch.autocast"):
+        with torch.autocast("cpu", torch.bfloat16), pytest.raises(girih.PlanError, match=r"under torch\.autocast"):
             train(*batch)
         train(*batch)
