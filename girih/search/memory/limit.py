@@ -3,6 +3,9 @@ what would be needed."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
+
 from girih.graph import Graph, Value
 from girih.layout import Placement
 from girih.lower import Overlap, overlapped
@@ -12,14 +15,18 @@ from girih.memory.staging import exchange_bytes
 from girih.partition import SearchResult, Strategy
 from girih.partition.search import ScoredSearch, Search
 from girih.partition.searches.exact import Exact
-from girih.partition.solver.memory_constrained import CannotFitError, Measured, memory_constrained
+from girih.partition.solver.memory_constrained import CannotFitError, Effort, Measured, memory_constrained
 from girih.partition.space.problem import Objective
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.scratch import notes_of
+from girih.search.portfolio import Portfolio
 
 # How far exchanges may overlap with computation: the first, or under a memory limit the first that meets it. The widest
 # costs 0.5 % of peak memory for wresnet-50-2 on 8 devices, 3 % for a GPT, 4 % for lenet-tiny, 16 % for gpt-tiny.
 WINDOWS = (Overlap(4, 16), Overlap(2, 4), Overlap(1, 1), Overlap())
+FEW = Effort(least=4, coarse=1, fine=2, rounds=2)
+"""Where others are simulated beside what is found, and layers exchanged: as good a plan in half the time. If nothing
+that is found fits, all is tried before the limit is refused."""
 
 
 class NothingFitsError(PlanError):
@@ -74,8 +81,12 @@ def fit(
     if not isinstance(search, Exact | ScoredSearch):
         raise NothingFitsError(_refused_division(trial(result.strategy), search))
     note("fit memory", 0.0)
+    fitted = partial(memory_constrained, graph, objective, limit, measure, exchanged, first=result)
+    if isinstance(search, Portfolio):
+        with suppress(CannotFitError):
+            return fitted(effort=FEW, seconds=search.seconds)
     try:
-        return memory_constrained(graph, objective, limit, measure, exchanged, first=result, seconds=search.seconds)
+        return fitted(seconds=search.seconds)
     except CannotFitError as error:
         needs = _needs(error.smallest, error.bound, limit)
         told = _refusal(trial(error.best.strategy), f"{objective.machine}", limit, needs, proved=error.bound > limit)
