@@ -95,7 +95,7 @@ def _row(shape: Shape, count: int, options: argparse.Namespace) -> Row:
 
 
 def in_turn(runs: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    from girih.run.modules.trial import quick
+    from girih.inference.trial import quick
 
     took: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds + 1):

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 import girih.loop as gl
-from girih.capture.loops.dependences import is_reduction
-from girih.partition.loops.schedule import Schedule, finished_before
+from girih.loop.capture.dependences import is_reduction
+from girih.loop.schedules.schedule import Schedule, finished_before
 
 _NUMBERS = count()
 

@@ -17,7 +17,7 @@ from collections import Counter
 from benchmarks.common import Benchmark, Report, Row, note
 from benchmarks.loop_bodies import ours, paper
 from benchmarks.loop_cases import Case, conflict, generated, problems, touched
-from girih.capture.loops.errors import LoopError
+from girih.loop.capture.errors import LoopError
 
 LOOPS = 200
 

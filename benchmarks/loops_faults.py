@@ -71,7 +71,7 @@ def work(t: Any, rank: int, whole: bool) -> float:
 def run_once(staleness: int, kill: tuple[float, int] | None) -> Outcome:
     """kill: seconds after the start of the run, and which process: 0 and 1 are workers, 2 and 3 servers."""
     import girih.loop as gl
-    from girih.run.tables.session import Restarted
+    from girih.loop.shared_tables.session import Restarted
 
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -146,7 +146,7 @@ def factorise(folder: Path, told: Callable[[int], None]) -> dict[str, np.ndarray
 def regress(folder: Path, told: Callable[[int], None]) -> dict[str, np.ndarray]:
     import girih.loop as gl
     from girih.loop.apps.linear import bodies
-    from girih.lower.loops.entries import Ragged
+    from girih.loop.code.entries import Ragged
 
     generator = np.random.default_rng(1)
     count, features, each = 2000, 500, 10

@@ -25,10 +25,10 @@ import numpy as np
 
 from benchmarks.common import Benchmark, Report, Row, note
 from benchmarks.loops_mf import factors, ratings, sgd
-from girih.partition.loops.blocks import balanced
-from girih.partition.loops.schedule import Schedule, rotation, wavefront
-from girih.run.parallel import threads
-from girih.simulate.loops import simulated
+from girih.loop.run import threads
+from girih.loop.schedules.blocks import balanced
+from girih.loop.schedules.schedule import Schedule, rotation, wavefront
+from girih.loop.schedules.timeline import simulated
 
 MACHINES, EACH = 12, 32
 USERS, MOVIES, NETFLIX, RANK = 480_000, 18_000, 100_000_000, 1000

@@ -119,10 +119,10 @@ def _differs(case: Case, inputs: list[Any], expected: list[Any], folder: Path) -
     import torch
 
     from girih.capture import Inference, capture
-    from girih.capture.onnx.file import read_file
-    from girih.capture.onnx.tensors import dtype_of, from_numpy, to_numpy
-    from girih.capture.onnx.translate import translated
     from girih.capture.torch.state import state_of
+    from girih.inference.onnx.file import read_file
+    from girih.inference.onnx.tensors import dtype_of, from_numpy, to_numpy
+    from girih.inference.onnx.translate import translated
     from girih.kernels.evaluate import interpret
 
     path = folder / "model.onnx"

@@ -47,8 +47,8 @@ def peers(model: Any, data: tuple[Any, ...], threads: int, names: tuple[str, ...
     """Each back end alone, as a function without arguments."""
     import torch
 
-    from girih.run.modules.export import exported
-    from girih.run.modules.runtimes.backends import RUNTIMES
+    from girih.inference.export import exported
+    from girih.inference.runtimes.backends import RUNTIMES
 
     runs: dict[str, Any] = {"eager": lambda: model(*data)}
     if "inductor" in names:
@@ -75,7 +75,7 @@ def runs_here(name: str, run: Any) -> bool:
 
 def in_turn(runs: dict[str, Any], threads: int) -> dict[str, float]:
     """Seconds of the faster rounds of each. Each round begins with another one."""
-    from girih.run.modules.trial import PAUSE, clock_of, quick
+    from girih.inference.trial import PAUSE, clock_of, quick
 
     clock = clock_of(threads)
     took: dict[str, list[float]] = {name: [] for name in runs}

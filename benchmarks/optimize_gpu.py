@@ -59,8 +59,8 @@ def measure(options: argparse.Namespace) -> Report:
 def measured(name: str, seconds: float) -> Row:
     import torch
 
+    from girih.inference.searching import rewrite
     from girih.rewrite.backtracking import Backtracking
-    from girih.run.modules.searching import rewrite
 
     found = captured(name, "cpu")
     result = rewrite(found.graph, found.weights, _rules(), _costs(found.weights), Backtracking(seconds=seconds))
@@ -122,7 +122,7 @@ def _on_gpu(graph: Any, weights: Mapping[str, Any]) -> Any:
     """The rewritten module, with what it makes from nothing on the GPU too."""
     import torch
 
-    from girih.run.modules.module import module_of
+    from girih.inference.module import module_of
 
     module = module_of(graph, weights)
     for node in module.graph.nodes:

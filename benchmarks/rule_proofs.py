@@ -26,9 +26,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def measure(options: argparse.Namespace) -> Report:
     from girih.rewrite.prove import Open, prove
-    from girih.rewrite.prove.files import PROPERTIES, read_rules
     from girih.rewrite.prove.verdict import Verdict
     from girih.rewrite.rules.rule import Rule, RuleError, operators
+    from girih.workshop.files import PROPERTIES, read_rules
 
     def verdict_on(rule: Rule) -> Verdict:
         try:

@@ -32,12 +32,12 @@ def measure(options: argparse.Namespace) -> Report:
     import torch
 
     from girih.rewrite.prove import Proved, prove
-    from girih.rewrite.prove.files import PROPERTIES, read_rules
     from girih.rewrite.prove.refutation.instances import InvalidError, difference, instances
-    from girih.rewrite.prove.refutation.solver import second_verdict
     from girih.rewrite.rules.further import arrays, inference, training
     from girih.rewrite.rules.parts import with_parts
     from girih.rewrite.rules.shipped import shipped
+    from girih.workshop.files import PROPERTIES, read_rules
+    from girih.workshop.solver import second_verdict
 
     wanted = options.cases or (QUICK if options.quick else CASES)
     rows: list[Row] = []

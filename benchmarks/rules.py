@@ -1,6 +1,6 @@
 """Rules generated and proved from TASO's operators: seconds, and how many are left after each stage of pruning.
 
-What: `girih.rewrite.generate` with the operators of TASO's Table 2.1, for up to 3, 4 and 5 operators a side. How:
+What: `girih.workshop.generate` with the operators of TASO's Table 2.1, for up to 3, 4 and 5 operators a side. How:
 verdicts within the time, from 4 operators on by `--processes` beside the one that generates; CPU seconds are of all
 of them. Against: TASO at 4 operators, with its published counts beside (Table
 2.3: 28,744 → 17,346 → 743) and its time (generation about 5 minutes, verification less than 10: §2.9.6);
@@ -32,8 +32,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace) -> Report:
-    from girih.rewrite.generate import Generation
     from girih.rewrite.prove import Proved, prove
+    from girih.workshop.generate import Generation
 
     most = int(options.gigabytes * 1e9)
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))

@@ -4,7 +4,8 @@ The space: one configuration for each operator of the model (its dimensions over
 else following from it (`girih.partition.space.configurations`); or as in the plan that `exact` finds. The search
 bounds all strategies and simulates every one that the bounds leave; cost and lower bound are then equal. Checked
 beside: every strategy that differs from the optimum in one operator is simulated as any plan is, and none is faster
-nor below its bound. Simulating all strategies of small spaces gives the same optimum: `tests/search/test_optimum.py`.
+nor below its bound. Simulating all strategies of small spaces gives the same optimum
+(`tests/published/test_optimum.py`).
 Against: §3.7.5 of Jia 2020 (FlexFlow), hours of depth-first search with A* in its own space (any assignment of parts
 to devices, no repeated work), on 4 devices. Beside: data parallelism, and the sampled search, which divides every node
 by itself: a larger space, in which it proves nothing. Floor: `--floor` seconds of processor time for the search with
@@ -69,7 +70,7 @@ def neighbours(graph: Any, found: Any) -> tuple[int, list[str]]:
     from girih.partition.space.configurations import space_of
     from girih.partition.space.problem import Objective
     from girih.plans.predict import predict
-    from girih.search.optimum import BranchAndBound
+    from girih.published.optimum import BranchAndBound
     from girih.search.table import search_of
     from girih.simulate.kernels.lower_bounds import NEVER
     from girih.simulate.ticks import TICKS_PER_SECOND

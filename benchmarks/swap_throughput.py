@@ -4,7 +4,7 @@ What: the five models of the figure, at its largest batch and, for images, at 16
 each way, a host with 244 GB (p3.8xlarge, as the thesis §5.1 has it for what needs more than 61 GB). How: the simulated
 step of the plan that `girih.plan(memory="16GB")` finds, after at most 45 s of search, against the step that needs no
 movements: its share is the throughput. Against: the shares that the thesis's text gives for SwapAdvisor (§5.2; what it
-says of ranges is taken at the upper end), and, in a second table, the published ways of `girih.memory.baselines` on
+says of ranges is taken at the upper end), and, in a second table, the published ways of `girih.published.memory` on
 the same simulator, each in its better order: ODSwap, TensorFlow LMS, vDNN, layer by layer, TensorFlowMem, checkpointing
 by square root and by the optimum for chains; where one cannot keep 16 GB, what it needs. WResNet-152-4 is the largest
 model that TensorFlow LMS runs (figure 5.2). Beside ours the lower bound for the plan's order, with recomputing. All of
@@ -52,7 +52,7 @@ def slower(machine: Any, factor: float) -> Any:
 
 def published(plan: Any, name: str) -> float | str:
     """The share of the ideal throughput of a published way, or what it needs where it cannot keep the limit."""
-    from girih.memory.baselines.table import baseline_of
+    from girih.memory.holds_table import baseline_of
     from girih.plans.plan import PlanError
     from girih.plans.predict import predict
     from girih.search.memory.published import held_as_published
@@ -144,7 +144,7 @@ def measure(options: argparse.Namespace) -> Report:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    from girih.memory.baselines.table import BASELINES
+    from girih.memory.holds_table import BASELINES
 
     parser.add_argument("--once", action="store_true", help="operators at girih's prices only")
     parser.add_argument("--model", action="append", metavar="NAME@BATCH", help="only this model; may be repeated")

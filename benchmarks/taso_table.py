@@ -144,11 +144,11 @@ def strategies(found: Captured, seconds: float) -> list[Row]:
     """Figure 2.12's four, by kernels measured here with one thread: the sums, and what the programs take."""
     import torch
 
+    from girih.inference.layouts import ENDS, LayoutCosts
+    from girih.inference.module import module_of
+    from girih.inference.searching import rewrite
     from girih.rewrite.backtracking import Backtracking
     from girih.rewrite.ways import ROWS, cheapest
-    from girih.run.modules.layouts import ENDS, LayoutCosts
-    from girih.run.modules.module import module_of
-    from girih.run.modules.searching import rewrite
 
     class InRows(LayoutCosts):
         """PyTorch's own kernels, all in rows."""

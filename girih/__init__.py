@@ -22,9 +22,9 @@ _HOMES = {
     "fit": "girih.api",
     "infer": "girih.api",
     "load": "girih.api",
-    "optimize": "girih.api",
-    "read_exported": "girih.api",
-    "read_onnx": "girih.api",
+    "optimize": "girih.inference.facade",
+    "read_exported": "girih.inference.facade",
+    "read_onnx": "girih.inference.facade",
     "cluster": "girih.array.session.clusters",
 }
 
@@ -46,10 +46,11 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from girih.api import Plan, fit, infer, load, optimize, plan, read_exported, read_onnx
+    from girih.api import Plan, fit, infer, load, plan
     from girih.array.session.clusters import cluster
     from girih.capture.errors import CaptureError
     from girih.capture.torch.training import Inference, TrainingStep
+    from girih.inference.facade import optimize, read_exported, read_onnx
     from girih.plans.plan import PlanError
 
 

@@ -22,21 +22,14 @@ from girih.plans.plan import Observe, PlanError, check_seconds
 from girih.search.table import search_of
 
 if TYPE_CHECKING:
-    from torch.export import ExportedProgram
-
-    from girih.capture.onnx.module import OnnxModule
-    from girih.capture.torch.exported import ExportedModule
     from girih.capture.torch.training import Inference
     from girih.capture.torch.weights import Weights
-    from girih.memory.baselines.baseline import Baseline
+    from girih.memory.holds import Baseline
     from girih.partition.search import Search
     from girih.plans.inputs import Program
     from girih.plans.predict import Prediction
     from girih.plans.rewritten import Rewriting
-    from girih.rewrite.rules.rule import Rule
     from girih.run.engines.engine import Engine
-    from girih.run.modules.optimized import Optimized
-    from girih.run.modules.searching import Search as Rewrites
     from girih.run.training.fit import Fit
     from girih.run.training.training import TrainingRun
 
@@ -167,7 +160,7 @@ def plan(
     calibrate`), for `time` and for the simulated step. hold: what to do where the limit is too
     small for every division: `swap` moves tensors to the large memory behind the device and back in time, `recompute`
     drops them and computes them again, `auto` does whatever of both is fastest, `none` refuses; a name of
-    `girih.memory.baselines.table`, such as `vdnn` or `chain:stages=32`, does as published (`girih holds`). order: of
+    `girih.memory.holds_table`, such as `vdnn` or `chain:stages=32`, does as published (`girih holds`). order: of
     the steps in that case, one of `girih.memory.orders.order.ORDERS`, such as `least`; `auto`: the best of several.
     rewrite: by proved rules, before it is divided, where that is cheaper on one device of the machine by its data
     sheet; the plan keeps the rules (`girih rewrite explain`).
@@ -407,119 +400,6 @@ class Infer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def optimize(
-    model: Any,
-    example: Any = None,
-    *,
-    threads: int | None = None,
-    search: str | Rewrites = "backtracking",
-    seconds: float = 60.0,
-    alpha: float = 1.05,
-    rules: Sequence[Rule] | None = None,
-    backends: Sequence[str] | None = None,
-    store: str | Path | None = None,
-    progress: Observe | None = None,
-    otherwise: str = "model",
-    trust: bool = False,
-) -> Optimized:
-    """The model with its operators rewritten so that it is faster here: a module with the same results.
-
-        fast = girih.optimize(model.eval(), x, threads=1)
-        y = fast(x)
-        print(fast.explain())
-
-    model: a module, an ONNX file (`read_onnx` says for which shapes), or PyTorch's exported program, also as a `.pt2`
-    file, which is read with `trust` only (`read_exported`). example: what the model is called with: a tensor, a tuple,
-    or a mapping by name; files and exported programs bring their own. otherwise: what is made is for calls like the
-    example and for the weights of now, and this is what answers another call (other shapes, dtypes, structure, or
-    values that are no tensors), and every call after weights were changed: `model`, the model as it is then, right at
-    once and no faster; `again`, what is optimised again at that call, as long as the first time (eight are kept);
-    `refuse`, an OptimizeError. Writes through `.data` or NumPy are seen by samples of the weights. threads: while
-    kernels and candidates are measured, PyTorch's as many as it has if none is said. search: `backtracking` or
-    `saturation`, or one of `girih.rewrite.backtracking.Backtracking` and `girih.rewrite.saturation.Saturation` with its
-    options; both choose rewrites, kernels and layouts together, and say how far from the best of what they searched
-    they are at most. seconds: for the search, where it is given by name; compiling and measuring come on top. alpha:
-    graphs that cost so many times what the cheapest does are looked at too (TASO §2.7). rules: by default those of
-    `girih.rewrite.rules`; others are proved first, or refused. backends: what it may run on, of `eager`, `onednn`,
-    `inductor`, `onnxruntime` and `openvino`; by default all that are installed. The model as it was, in eager PyTorch,
-    is always among what is timed, so that nothing gets slower than it was. store: the file in which measured kernels
-    are kept.
-
-    Raises:
-        CaptureError: for what cannot be captured, naming the line of the program, or of an ONNX file.
-        OptimizeError: for a model in training mode, or options that mean nothing.
-    """
-    from torch.export import ExportedProgram
-
-    from girih.cost.store import Store
-    from girih.rewrite.rules.further import inference
-    from girih.rewrite.rules.shipped import shipped
-    from girih.run.modules.optimized import OptimizeError, optimise, proved_rules
-
-    if isinstance(model, ExportedProgram) or (isinstance(model, (str, Path)) and Path(model).suffix == ".pt2"):
-        model = read_exported(model, trust=trust)
-        example = model.example if example is None else example
-    if isinstance(model, (str, Path)):
-        named = isinstance(example, dict)
-        inputs = example if named or example is None else example if isinstance(example, (tuple, list)) else (example,)
-        model = read_onnx(model, inputs)
-        example = model.example if named else tuple(model.example.values())
-    elif example is None:
-        raise OptimizeError("expected an example of what the model is called with")
-    return optimise(
-        model,
-        example,
-        (*inference(), *shipped()) if rules is None else proved_rules(rules),
-        threads=threads,
-        search=search,
-        seconds=seconds,
-        alpha=alpha,
-        backends=backends,
-        store=None if store is None else Store(store),
-        progress=progress or (lambda what, share: None),
-        otherwise=otherwise,
-    )
-
-
-def read_onnx(
-    path: str | Path, example: Any = None, *, sizes: Mapping[str, int] | None = None, otherwise: str = "again"
-) -> OnnxModule:
-    """The model of an ONNX file as a PyTorch module, for inputs of one shape. Needs the extra `onnx`.
-
-    example: inputs, a sequence or a mapping by name. They give the shapes that the file leaves open, and the values of
-    inputs on which shapes depend, which are then fixed. sizes: of dimensions that have names in the file, where there
-    is no example. The module takes the inputs in the file's order, or by name. otherwise: inputs of other shapes, where
-    the file leaves them open, have it read `again` (eight shapes are kept), or are refused (`refuse`).
-
-    Raises:
-        CaptureError: the file is damaged, reads what is not its own, or has an operator that is not supported.
-    """
-    try:
-        from girih.capture.onnx.translate import read
-    except ModuleNotFoundError as error:
-        if error.name != "onnx":
-            raise
-        from girih.capture.errors import CaptureError
-
-        raise CaptureError("reading ONNX files needs the package onnx: pip install 'girih[onnx]'") from error
-    return read(path, example, sizes, otherwise)
-
-
-def read_exported(program: ExportedProgram | str | Path, *, trust: bool = False) -> ExportedModule:
-    """PyTorch's exported program as a module for `girih.plan`, `girih.infer` and `girih.optimize`.
-
-    program: what `torch.export.export` returns, or a `.pt2` file, as `fast.save` and `torch.export.save` write them.
-    trust: you answer for whoever wrote the file: PyTorch unpickles and evaluates parts of it, so that reading it may
-    run what its writer put there. The module's `example` is what it was exported with.
-
-    Raises:
-        CaptureError: the file is damaged, has operators that are not registered here, or needs your trust.
-    """
-    from girih.capture.torch.exported import read_exported as read
-
-    return read(program, trust=trust)
 
 
 def plan_graph(

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import girih
-from girih.run.modules import trial
+from girih.inference import trial
 
 warnings.simplefilter("ignore")
 trial.FAR, trial.SECONDS, trial.choice = float("inf"), 0.0, lambda took: len(took) - 1  # each back end wins once

@@ -16,8 +16,8 @@ def exits(model, threads, fixed): os._exit(0)
 PROGRAM = """
 import sys, torch, girih
 from torch import nn
-from girih.run.modules.runtimes import apart
-from girih.run.modules.runtimes.libraries import LIBRARIES
+from girih.inference.runtimes import apart
+from girih.inference.runtimes.libraries import LIBRARIES
 import failing
 apart.LIMIT = 4.0
 LIBRARIES["openvino"] = getattr(failing, sys.argv[1])

@@ -19,7 +19,7 @@ from girih.cli.terminal import BadInputError, FailedRunError, Progress, check_ou
 from girih.cli.terminal import show as show_table
 from girih.machine import Machine, MachineError, machine, presets
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
-from girih.memory.baselines.table import BASELINES, HOLDS, baseline_class
+from girih.memory.holds_table import BASELINES, HOLDS, baseline_class
 from girih.partition.search import Search
 from girih.plans.check import check
 from girih.plans.inputs import Program, program_of

@@ -27,7 +27,7 @@ from girih.cli.arguments import (
     steps_done,
 )
 from girih.cli.spelling import did_you_mean
-from girih.memory.baselines.table import BASELINES
+from girih.memory.holds_table import BASELINES
 from girih.run.engines.table import CALIBRATED, TRAINING
 from girih.search.table import SEARCHES
 

@@ -8,17 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from girih.api import optimize, plan, read_exported, read_onnx
+from girih.api import plan
 from girih.cli.predicting import store_path
 from girih.cli.programs import NamedProgram, ProgramError, is_file, program
 from girih.cli.rewrite import explained
 from girih.cli.terminal import Progress
+from girih.inference.facade import optimize, read_exported, read_onnx
 from girih.machine.names import memory_here
 from girih.machine.units import format_bytes
 from girih.plans.rewritten import Rewriting
 from girih.rewrite.prove import proved
-from girih.rewrite.prove.files import read_rules
 from girih.rewrite.rules.rule import Rule, RuleError
+from girih.workshop.files import read_rules
 
 
 class _CalledError(Exception):
@@ -27,7 +28,7 @@ class _CalledError(Exception):
 
 def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[dict[str, Any], list[str]]:
     """Numbers for --json, and lines for people."""
-    from girih.run.modules.optimized import BACKENDS
+    from girih.inference.optimized import BACKENDS
 
     kind = "".join(Path(options.output or "").suffixes[-2:])
     if options.output and not kind.endswith(tuple(WRITTEN)):

@@ -16,8 +16,8 @@ from girih.plans.rewritten import prove_all
 from girih.plans.rewritten import verdict as verdict_of
 
 if TYPE_CHECKING:
-    from girih.rewrite.prove.refutation.solver import Second
     from girih.rewrite.rules.rule import Rule
+    from girih.workshop.solver import Second
 
 PUBLISHED = ("28744", "17346", "743")
 """TASO's Table 2.3, for 4 operators."""
@@ -65,9 +65,9 @@ def prove(options: argparse.Namespace) -> int:
     """Judges rules, and prints of each its proof, or the tensors that refute it. 1 if any is not proved, 2 if any is
     none, after all have been judged."""
     from girih.rewrite.prove import prove as judge
-    from girih.rewrite.prove.files import read_rule
     from girih.rewrite.prove.verdict import Open, Proved
     from girih.rewrite.rules.rule import RuleError
+    from girih.workshop.files import read_rule
 
     if options.output is not None:
         raise BadInputError(f"girih rewrite prove writes nothing, got -o {options.output[:60]!r}: that is for rules")
@@ -115,7 +115,7 @@ def prove(options: argparse.Namespace) -> int:
 
 
 def _of_file(text: str) -> tuple[Rule, ...]:
-    from girih.rewrite.prove.files import read_rules
+    from girih.workshop.files import read_rules
 
     if "(" in text and not os.path.exists(text):
         raise BadInputError(f"{text[:60]!r} is no rule, and no file: a rule has two sides, as 'mm(a, b) == mm(c, d)'")
@@ -123,7 +123,7 @@ def _of_file(text: str) -> tuple[Rule, ...]:
 
 
 def _second(rule: Rule) -> Second:
-    from girih.rewrite.prove.refutation.solver import second_verdict
+    from girih.workshop.solver import second_verdict
 
     return second_verdict(rule)
 
@@ -131,9 +131,9 @@ def _second(rule: Rule) -> Second:
 def rules(options: argparse.Namespace) -> int:
     """Generates rules, proves them, and prints how many are left after each stage, then each of them. 0 if there are
     any."""
-    from girih.rewrite.generate import Generation
-    from girih.rewrite.generate.vocabulary import TABLE
-    from girih.rewrite.prove.files import write_rules
+    from girih.workshop.files import write_rules
+    from girih.workshop.generate import Generation
+    from girih.workshop.generate.vocabulary import TABLE
 
     if options.z3:
         raise BadInputError("girih rewrite rules takes no --z3: write the rules with -o, and have that file proved")

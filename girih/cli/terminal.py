@@ -23,7 +23,7 @@ USERS_ERRORS = (  # what a user can mend
     ("girih.cli.programs", "ProgramError"),
     ("girih.capture.errors", "CaptureError"),
     ("girih.run.training.checkpoint", "CheckpointError"),
-    ("girih.run.modules.optimized", "OptimizeError"),
+    ("girih.inference.optimized", "OptimizeError"),
     ("girih.rewrite.rules.rule", "RuleError"),
 )
 

@@ -24,8 +24,8 @@ _HOMES = {
     "AdaRevision": "girih.loop.shared",
     "Array": "girih.loop.arrays",
     "Buffer": "girih.loop.arrays",
-    "LoopError": "girih.capture.loops.errors",
-    "LoopWarning": "girih.capture.loops.errors",
+    "LoopError": "girih.loop.capture.errors",
+    "LoopWarning": "girih.loop.capture.errors",
     "ParallelLoop": "girih.loop.parallel",
     "Space": "girih.loop.spaces",
     "accumulator": "girih.loop.arrays",
@@ -72,8 +72,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from girih.capture.loops.errors import LoopError, LoopWarning
     from girih.loop.arrays import Accumulator, Array, Buffer, accumulator, array, buffer, random
+    from girih.loop.capture.errors import LoopError, LoopWarning
     from girih.loop.checkpoint import restore, save
     from girih.loop.lines import text
     from girih.loop.parallel import ParallelLoop, parallel_for, workers

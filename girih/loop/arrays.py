@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from girih.run.parallel.buffers import OPERATIONS, add
+from girih.loop.run.buffers import OPERATIONS, add
 
 
 class Array:

@@ -1,4 +1,4 @@
-"""A loop on the workers of a cluster: who is given what, and what comes back (`girih.run.parallel.messages`)."""
+"""A loop on the workers of a cluster: who is given what, and what comes back (`girih.loop.run.messages`)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from weakref import WeakSet
 
 import numpy as np
 
-from girih.capture.loops.body import Body, place_of_buffer
-from girih.capture.loops.dependences import sum_dtype
-from girih.capture.loops.errors import LoopError
 from girih.loop.arrays import Array, add_up
-from girih.lower.loops.entries import Column, Layout, Ragged
-from girih.lower.loops.kernel import Kernel, by_value
+from girih.loop.capture.body import Body, place_of_buffer
+from girih.loop.capture.dependences import sum_dtype
+from girih.loop.capture.errors import LoopError
+from girih.loop.code.entries import Column, Layout, Ragged
+from girih.loop.code.kernel import Kernel, by_value
+from girih.loop.run.messages import Call, Reply, Share, Travelling, hand_overs, packed
+from girih.loop.schedules.schedule import Schedule
+from girih.loop.schedules.strategy import LoopStrategy
 from girih.ops.functions import pickled
-from girih.partition.loops.schedule import Schedule
-from girih.partition.loops.strategy import LoopStrategy
 from girih.run.engines.crew import AgreeingCrew, Crew
-from girih.run.parallel.messages import Call, Reply, Share, Travelling, hand_overs, packed
-from girih.run.parallel.progress import LoopBlocks
+from girih.run.engines.loop_blocks import LoopBlocks
 
 
 @dataclass(frozen=True)

@@ -16,26 +16,27 @@ from typing import Any
 import numpy as np
 from numba.core.errors import NumbaError
 
-from girih.capture.loops.body import Body, place_of_buffer
-from girih.capture.loops.dependences import is_reduction, sum_dtype
-from girih.capture.loops.errors import LoopError
 from girih.loop.arrays import Accumulator, add_up
+from girih.loop.capture.body import Body, place_of_buffer
+from girih.loop.capture.dependences import is_reduction, sum_dtype
+from girih.loop.capture.errors import LoopError
+from girih.loop.code.entries import Layout, Ragged
+from girih.loop.code.kernel import STREAM, Kernel, explained, inherited, read_only, reason
+from girih.loop.code.streams import key_of, stream_of
 from girih.loop.distributed import Distributed, blocks_of
 from girih.loop.progress import ThreadProgress
 from girih.loop.remote import Prefetch, Served, prefetch_of
+from girih.loop.run import buffers, threads
+from girih.loop.run.buffers import OPERATIONS
+from girih.loop.run.threads import Span
+from girih.loop.schedules.schedule import Schedule, Task, rounds_of
+from girih.loop.schedules.strategy import LoopStrategy
 from girih.loop.spaces import Space
-from girih.lower.loops.entries import Layout, Ragged
-from girih.lower.loops.kernel import STREAM, Kernel, explained, inherited, read_only, reason
-from girih.lower.loops.streams import key_of, stream_of
-from girih.partition.loops.schedule import Schedule, Task, rounds_of
-from girih.partition.loops.strategy import LoopStrategy
 from girih.report.live import LiveView
 from girih.run.engines import in_use
+from girih.run.engines import loop_blocks as progress
 from girih.run.engines.crew import AgreeingCrew, Crew
 from girih.run.errors import WorkerError
-from girih.run.parallel import buffers, progress, threads
-from girih.run.parallel.buffers import OPERATIONS
-from girih.run.parallel.threads import Span
 
 REFUSALS = (NumbaError, AssertionError, AttributeError, TypeError, ValueError)
 """What Numba raises where it cannot compile: its own errors, and those that it trips over on the way."""

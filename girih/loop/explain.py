@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from girih.capture.loops.body import Body, Space, lines_of
-from girih.capture.loops.dependences import is_reduction, text
+from girih.loop.capture.body import Body, Space, lines_of
+from girih.loop.capture.dependences import is_reduction, text
+from girih.loop.run.threads import Span
+from girih.loop.schedules.blocks import imbalance
+from girih.loop.schedules.schedule import Schedule, schedule
+from girih.loop.schedules.strategy import LoopStrategy, Movement, named
+from girih.loop.schedules.timeline import simulated
 from girih.machine.units import format_bytes
-from girih.partition.loops.blocks import imbalance
-from girih.partition.loops.schedule import Schedule, schedule
-from girih.partition.loops.strategy import LoopStrategy, Movement, named
-from girih.run.parallel.threads import Span
-from girih.simulate.loops import simulated
 
 
 @dataclass(frozen=True)

@@ -19,28 +19,28 @@ from typing import Any
 
 import numpy as np
 
-from girih.capture.loops import body as roles_of
-from girih.capture.loops.analyse import analyse
-from girih.capture.loops.arithmetic import sums_of
-from girih.capture.loops.body import Body, Inherited, Role, key_and_value
-from girih.capture.loops.dependences import dependence_vectors, text, vectors_of
-from girih.capture.loops.errors import LoopError, LoopWarning
-from girih.capture.loops.inherited import arrays_in, container, is_container
-from girih.capture.loops.source import Source, identity, names_in, read_source
 from girih.loop.arrays import Accumulator, Array, Buffer
+from girih.loop.capture import body as roles_of
+from girih.loop.capture.analyse import analyse
+from girih.loop.capture.arithmetic import sums_of
+from girih.loop.capture.body import Body, Inherited, Role, key_and_value
+from girih.loop.capture.dependences import dependence_vectors, text, vectors_of
+from girih.loop.capture.errors import LoopError, LoopWarning
+from girih.loop.capture.inherited import arrays_in, container, is_container
+from girih.loop.capture.source import Source, identity, names_in, read_source
+from girih.loop.code.entries import Layout, boxes, laid_out
+from girih.loop.code.kernel import kernel
 from girih.loop.distributed import places
 from girih.loop.execution import Execution, Prepared
 from girih.loop.explain import Explanation, busy, divided, explanation
+from girih.loop.run.threads import Span
+from girih.loop.schedules.schedule import ROUNDS, Schedule, schedule
+from girih.loop.schedules.strategy import KINDS, LoopStrategy, choose
 from girih.loop.spaces import Space
-from girih.lower.loops.entries import Layout, boxes, laid_out
-from girih.lower.loops.kernel import kernel
-from girih.partition.loops.schedule import ROUNDS, Schedule, schedule
-from girih.partition.loops.strategy import KINDS, LoopStrategy, choose
 from girih.report.live import LiveView
 from girih.run.engines import in_use
 from girih.run.engines.crew import Crew
 from girih.run.errors import WorkerError
-from girih.run.parallel.threads import Span
 
 LOSSES = 2
 """Of workers in one execution; with the next the loop gives up."""

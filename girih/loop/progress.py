@@ -9,8 +9,8 @@ from rich.table import Table
 
 from girih.report.live import WorkerLine, workers_table
 from girih.run.engines.crew import Status, resident_bytes
+from girih.run.engines.loop_blocks import LoopBlocks
 from girih.run.errors import IDLE, NOT_BEGUN
-from girih.run.parallel.progress import LoopBlocks
 
 
 def workers_of(program: LoopBlocks, statuses: Sequence[Status], began: float) -> Table:

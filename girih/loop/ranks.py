@@ -12,14 +12,14 @@ from contextlib import AbstractContextManager
 
 from girih.layout import Mesh
 from girih.loop.progress import workers_of
+from girih.loop.run.crew import LoopCrew
 from girih.report.live import LiveView
 from girih.run.engines import in_use
 from girih.run.engines.crew import Crew
 from girih.run.engines.engine import Engine
 from girih.run.engines.launcher import Rank, launched_rank
+from girih.run.engines.loop_blocks import LoopBlocks
 from girih.run.engines.table import ENGINES
-from girih.run.engines.torchrun import LoopCrew
-from girih.run.parallel.progress import LoopBlocks
 from girih.run.tiles.tiles import nothing
 from girih.run.worker.service import Options
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from girih.lower.loops.entries import Column, Ragged
+from girih.loop.code.entries import Column, Ragged
 
 Parse: TypeAlias = Callable[[str], "tuple[Any, Any] | None"]
 """Of a line, without its end: (key, value); None: the line is left out."""

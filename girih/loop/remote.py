@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from girih.capture.loops import body as roles_of
-from girih.capture.loops.analyse import analyse
-from girih.capture.loops.body import Body, Role
-from girih.capture.loops.prefetch import ROWS, prefetching
-from girih.capture.loops.source import identity, read_source
 from girih.loop.arrays import Array
-from girih.lower.loops.kernel import Kernel, inherited, kernel
-from girih.run.parallel.buffers import WorkerBuffer
-from girih.run.parallel.served import ServedArray
+from girih.loop.capture import body as roles_of
+from girih.loop.capture.analyse import analyse
+from girih.loop.capture.body import Body, Role
+from girih.loop.capture.prefetch import ROWS, prefetching
+from girih.loop.capture.source import identity, read_source
+from girih.loop.code.kernel import Kernel, inherited, kernel
+from girih.loop.run.buffers import WorkerBuffer
+from girih.loop.run.served import ServedArray
 
 _files = count()
 

@@ -18,10 +18,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
+from girih.loop.shared_tables.options import Options, Priority, TableError, bytes_of, rate_of
+from girih.loop.shared_tables.rows.functions import AdaRevision, ServerFunction
+from girih.loop.shared_tables.session import Event, Joining, Session, session
 from girih.run.engines import launcher
-from girih.run.tables.options import Options, Priority, TableError, bytes_of, rate_of
-from girih.run.tables.rows.functions import AdaRevision, ServerFunction
-from girih.run.tables.session import Event, Joining, Session, session
 
 __all__ = ["AdaRevision", "ServerFunction", "tables"]
 

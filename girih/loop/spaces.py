@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from girih.capture.loops.body import Space as Known
-from girih.capture.loops.values import Scalar
+from girih.loop.capture.body import Space as Known
+from girih.loop.capture.values import Scalar
+from girih.loop.code.entries import Column, Entries, Ragged, taken
 from girih.loop.reading import Parse, read_text
-from girih.lower.loops.entries import Column, Entries, Ragged, taken
 
 SPLIT, RANDOMIZE = 1, 2
 """Streams of random numbers of their own: a user's generator of the same seed may have made the data."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from girih.lower import BlockStep, ComputeStep, FreeStep, Program, StartStep
-from girih.run.parallel import progress
-from girih.run.parallel.progress import LoopBlocks
+from girih.run.engines import loop_blocks as progress
+from girih.run.engines.loop_blocks import LoopBlocks
 
 IDLE = progress.IDLE
 NOT_BEGUN = (0, IDLE, 0)

@@ -11,8 +11,8 @@ from girih.graph import Graph
 from girih.machine import Machine
 from girih.machine.units import format_bytes, format_seconds
 from girih.memory.accounts import memory_use
-from girih.memory.baselines.baseline import Baseline
-from girih.memory.baselines.table import BASELINES, HOLDS, baseline_of
+from girih.memory.holds import Baseline
+from girih.memory.holds_table import BASELINES, HOLDS, baseline_of
 from girih.partition import SearchResult
 from girih.partition.search import Search
 from girih.partition.searches.exact import Exact
@@ -22,11 +22,10 @@ from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import by_measurements, calibrated, predict
 from girih.plans.scratch import followed
 from girih.search.compare import beside, compared, searched, simulated_step
-from girih.search.judge import Judge, beginning, judged
+from girih.search.judge import Judge, ProvingSearch, beginning, judged
 from girih.search.memory.limit import NothingFitsError, fit, refused_whole, widest_overlap
 from girih.search.memory.step_seconds import simulated_seconds
 from girih.search.memory.together import divided, seconds_per_byte, together
-from girih.search.optimum import Optimum
 from girih.search.portfolio import ALONE, Portfolio
 from girih.search.table import search_of
 from girih.simulate.bounds import bound_of
@@ -85,7 +84,7 @@ def choose(
         objective, search = "seconds", Exact(search.seconds)
     if objective == "time":
         machine = calibrated(machine, store)
-    ways = _Ways(Objective(objective, machine), search, hold, order, store, note)
+    ways = _Planning(Objective(objective, machine), search, hold, order, store, note)
     plan = ways.plan(graph, limit)
     if limit is None and not unlimited and not fits_machine(plan):
         plan = ways.plan_in_machine(graph)
@@ -99,7 +98,7 @@ def choose(
 
 
 @dataclass
-class _Ways:
+class _Planning:
     """How plans of a graph are made: all but their limit. first: what the first search over tables found, by the
     search; under another limit it is not searched again."""
 
@@ -137,7 +136,9 @@ class _Ways:
                 plan = replace(plan, strategy=result.strategy, certificate=result.certificate, schedule=result.schedule)
             except NothingFitsError as error:
                 refused = error
-        if refused and (self.hold == "none" or isinstance(search, Optimum)):  # its proof is of plans without movements
+        if refused and (
+            self.hold == "none" or isinstance(search, ProvingSearch)
+        ):  # its proof is of plans without movements
             raise refused
         if not refused:
             plan = replace(plan, overlap=widest_overlap(plan))

@@ -7,14 +7,15 @@ scored search finds becomes the plan.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from girih.cost.pricing import PRESET, Pricing
 from girih.cost.profile import load_profile
+from girih.lower import Overlap
 from girih.partition import SearchResult, Strategy
-from girih.partition.baselines.classic import DataParallel
 from girih.partition.search import ScoredSearch, Search
+from girih.partition.searches.data_parallel import DataParallel
 from girih.partition.searches.exact import Exact
 from girih.partition.solver.clock import Clock
 from girih.partition.space.problem import Objective
@@ -23,9 +24,17 @@ from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import opened, predict, priced_on
 from girih.search.composed import Composer
 from girih.search.fastest import Fastest
-from girih.search.optimum import Optimum
+from girih.search.memory.limit import WINDOWS
 from girih.search.portfolio import Portfolio
 from girih.simulate.bounds import WORK, Bound, bound_of
+
+
+@dataclass(frozen=True)
+class ProvingSearch(ScoredSearch):
+    """A scored search that proves its answer, or refuses. Its score has to be the simulator's, by the prices of data
+    sheets, with this overlap, and without movements of tensors."""
+
+    overlap: Overlap = WINDOWS[0]
 
 
 class Judge:
@@ -78,7 +87,7 @@ def beginning(search: Search, objective: Objective, limit: int | None) -> Search
         return search
     if not isinstance(search, Exact | ScoredSearch):
         return replace(search, seconds=search.seconds / 2)
-    if isinstance(search, Optimum) or limit is not None or objective.machine.devices == 1:
+    if isinstance(search, ProvingSearch) or limit is not None or objective.machine.devices == 1:
         return Exact(search.seconds / 2)
     return DataParallel(search.seconds)
 
@@ -117,7 +126,7 @@ def judged(
             seconds = predict(plan, store=store, memory=False).seconds
         certificate = replace(told, cost=seconds, bound=least.seconds, how=least.how, stopped=stopped)
         return replace(plan, certificate=certificate)
-    if isinstance(search, Optimum):
+    if isinstance(search, ProvingSearch):
         _by_data_sheet(plan, store)
         objective = replace(objective, score=judge.in_full)
         search = replace(search, overlap=plan.overlap)

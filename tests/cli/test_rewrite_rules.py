@@ -9,7 +9,7 @@ import pytest
 
 from girih.cli.main import main
 from girih.rewrite.rules.rule import parse
-from girih.rewrite.rules.taso import encoded
+from girih.workshop.taso import encoded
 
 GENERATE = ["rewrite", "rules", "--operators", "mm, add, t", "--size", "2"]
 

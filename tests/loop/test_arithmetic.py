@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import girih.loop as gl
-from girih.capture.loops.errors import LoopError
+from girih.loop.capture.errors import LoopError
 
 COUNT, EACH, ROWS = 200, 20, 40
 """Random bodies, how many of them are compiled together, and iterations of each."""

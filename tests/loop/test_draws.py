@@ -13,7 +13,7 @@ from numba.experimental import jitclass
 
 import girih
 import girih.loop as gl
-from girih.capture.loops.errors import LoopError
+from girih.loop.capture.errors import LoopError
 
 
 def helped(generator, scale):

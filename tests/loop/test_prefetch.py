@@ -7,11 +7,11 @@ import pytest
 
 import girih.loop as gl
 from benchmarks.loop_bodies import slr
-from girih.capture.loops.analyse import analyse
-from girih.capture.loops.body import Array, Body, Inherited
-from girih.capture.loops.errors import LoopError
-from girih.capture.loops.prefetch import prefetching
-from girih.capture.loops.source import read_source
+from girih.loop.capture.analyse import analyse
+from girih.loop.capture.body import Array, Body, Inherited
+from girih.loop.capture.errors import LoopError
+from girih.loop.capture.prefetch import prefetching
+from girih.loop.capture.source import read_source
 
 
 def body_of(function, space: gl.Space, **roles) -> Body:

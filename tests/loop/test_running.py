@@ -12,11 +12,11 @@ import pytest
 import girih.loop as gl
 from benchmarks import loop_bodies
 from benchmarks.loop_cases import Case, problems
-from girih.capture.loops.errors import LoopError
+from girih.loop.capture.errors import LoopError
 from girih.loop.explain import _predicted
-from girih.partition.loops.schedule import rotation, wavefront
-from girih.run.parallel.threads import Span
-from girih.simulate.loops import simulated
+from girih.loop.run.threads import Span
+from girih.loop.schedules.schedule import rotation, wavefront
+from girih.loop.schedules.timeline import simulated
 
 
 @pytest.mark.parametrize("case", loop_bodies.paper(), ids=lambda case: case.name)

@@ -12,7 +12,7 @@ import scipy.sparse
 
 import girih.loop as gl
 from girih.loop import reading
-from girih.lower.loops.entries import Ragged, by_turns, sorted_by
+from girih.loop.code.entries import Ragged, by_turns, sorted_by
 
 
 def listed(space: gl.Space) -> list[tuple]:

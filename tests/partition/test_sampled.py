@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from girih.graph import Graph, Output, Ref
 from girih.layout import coordinates_of, parse_sharding
 from girih.lower import lower
-from girih.partition.baselines.classic import DataParallel
+from girih.partition.searches.data_parallel import DataParallel
 from girih.partition.searches.exact import exact
 from girih.partition.searches.sampled import Sampled, flatten, guided_seconds, labels_of
 from girih.partition.space.layers import layers_of

@@ -9,12 +9,12 @@ from graphs import perceptron
 
 from girih.api import plan_graph
 from girih.graph import Graph
-from girih.partition.baselines.classic import Single
 from girih.partition.search import ScoredSearch, Search
 from girih.partition.searches.exact import exact
 from girih.partition.space.problem import Candidates, Objective
 from girih.partition.strategy import Certificate, SearchError, SearchResult
 from girih.plans.check import check
+from girih.published.divisions.classic import Single
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import torch
 import girih
 import girih.array as gnp
 import girih.loop as gl
-from girih.run.parallel.stopping import WorkerThread
+from girih.run.engines.stopping import WorkerThread
 
 MOST_SECONDS = 0.4
 """From the beginning of the work to the signal."""

@@ -17,7 +17,7 @@ from girih.array.session.planning import RULES, Tiled
 from girih.capture.lazy.expressions import needed
 from girih.graph import Graph
 from girih.machine.machine import two_axes
-from girih.partition.baselines.classic import along
+from girih.partition.searches.data_parallel import along
 from girih.partition.searches.exact import exact
 from girih.partition.searches.tiled import Wanted
 from girih.partition.searches.tiled import tiled as tiled_by

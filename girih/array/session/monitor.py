@@ -11,8 +11,8 @@ from girih.lower import Program
 from girih.machine.units import format_bytes
 from girih.report.live import WorkerLine, workers_table
 from girih.run.engines.crew import resident_bytes
+from girih.run.engines.loop_blocks import LoopBlocks
 from girih.run.errors import IDLE, where
-from girih.run.parallel.progress import LoopBlocks
 from girih.run.tiles.tiles import TileRun
 from girih.run.worker.parts import box_of, shape_of
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from girih.lower import Program, TransferStep
+from girih.run.engines.loop_blocks import LoopBlocks
 from girih.run.errors import IDLE, Failure
-from girih.run.parallel.progress import LoopBlocks
 
 
 class Crew(Protocol):

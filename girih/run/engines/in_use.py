@@ -10,7 +10,7 @@ from typing import Protocol
 
 from girih.run.engines.crew import Crew
 from girih.run.engines.engine import Engine
-from girih.run.parallel.progress import LoopBlocks
+from girih.run.engines.loop_blocks import LoopBlocks
 
 
 class Workers(Protocol):

@@ -33,9 +33,9 @@ from girih.lower import Program
 from girih.run.engines.crew import Status, first_failure, hanging, resident_bytes, standstill
 from girih.run.engines.folders import Folder, new_folder
 from girih.run.engines.fork_server import LOOPBACK, Process, launch
+from girih.run.engines.loop_blocks import LoopBlocks
+from girih.run.engines.stopping import held_back
 from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
-from girih.run.parallel.progress import LoopBlocks
-from girih.run.parallel.stopping import held_back
 from girih.run.transport import gloo, shared, wire
 from girih.run.transport.transport import GroupTransport, NoTransport, Transport
 from girih.run.worker.service import Options, Service

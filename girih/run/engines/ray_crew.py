@@ -17,10 +17,10 @@ from typing import Any
 
 from girih.lower import Program
 from girih.run.engines.crew import Status, first_failure, hanging
+from girih.run.engines.loop_blocks import LoopBlocks
 from girih.run.engines.ray_connect import RayUnavailableError, imported
 from girih.run.engines.ray_worker import WATCH, RayWorker
 from girih.run.errors import IDLE, ClosedError, Failure, WorkerError, where
-from girih.run.parallel.progress import LoopBlocks
 from girih.run.transport import wire
 from girih.run.worker.service import Options
 

@@ -1,7 +1,7 @@
 """Workers as threads of this process: no start-up, no copies between them; PyTorch releases the interpreter in kernels.
 
 A thread cannot be killed: one that hangs inside a kernel is left behind (it is a daemon), and the run is over. Ctrl-C
-stops the others wherever they are (`girih.run.parallel.stopping`).
+stops the others wherever they are (`girih.run.engines.stopping`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import torch
 
 from girih.lower import Program
 from girih.run.engines.crew import Status, culprit, first_failure
+from girih.run.engines.loop_blocks import LoopBlocks
+from girih.run.engines.stopping import WorkerThread, held_back, stop
 from girih.run.errors import IDLE, NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
-from girih.run.parallel.progress import LoopBlocks
-from girih.run.parallel.stopping import WorkerThread, held_back, stop
 from girih.run.transport.transport import NoTransport, ThreadHub, ThreadTransport, Transport
 from girih.run.worker.service import Options, Service
 

@@ -3,14 +3,13 @@
 On each rank the same `Run` is driven by the same calls; a command is done by the rank's own worker, and the replies
 are gathered on all ranks. A rank that fails raises, its process ends, and the launcher ends the others.
 
-The steps of plans exchange tensors by torch.distributed. Parallel loops have many messages between two ranks at a time,
-and send them over ZeroMQ; of torch.distributed they need only its store, to find each other.
+The steps of plans exchange tensors by torch.distributed. Parallel loops have a crew of their own
+(`girih.loop.run.crew`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -18,8 +17,8 @@ from typing import Any
 from girih.lower import Program
 from girih.run.engines.crew import Status
 from girih.run.engines.launcher import fits, launched_rank
+from girih.run.engines.loop_blocks import LoopBlocks
 from girih.run.errors import NOT_BEGUN, ClosedError, TransportError, failure_of
-from girih.run.parallel.progress import LoopBlocks
 from girih.run.transport import gloo
 from girih.run.transport.meeting import launched
 from girih.run.transport.transport import GroupTransport, NoTransport, Transport
@@ -124,64 +123,3 @@ def _join(rank: int, backend: str, seconds: float) -> None:
             )
     except RuntimeError as error:
         raise failure_of(rank, TransportError(f"the ranks have not met: {error}")).error() from error
-
-
-class LoopCrew:
-    """This process's worker of parallel loops, and over ZeroMQ all others."""
-
-    carries = False
-
-    def __init__(self, program: Program, options: Options, address: str) -> None:
-        """address: of this host, by which the others reach it; "": the one by which it reaches the launcher's.
-
-        Raises:
-            TransportError: another rank has not come, or cannot be reached.
-        """
-        from girih.run.transport.mesh import Mesh
-
-        options.settle_pages()
-        meeting = launched("loops", address, options.timeout)
-        self.size, self.rank = meeting.size, meeting.rank
-        self.program: Program | LoopBlocks = program
-        self.mesh = Mesh(meeting, options.timeout)
-        self._progress = list(NOT_BEGUN)
-        self._service = Service(program, self.rank, self.mesh, options, self._progress)
-
-    def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:
-        """Do this rank's share of a loop; the replies of all ranks.
-
-        Raises:
-            WorkerError: this rank failed, or another one did: all are told, and no rank runs another loop.
-        """
-        from girih.run.parallel.messages import framed, opened
-
-        with self._told():
-            reply = self._service.handle(name, fields[self.rank])
-            return [opened(frames) for frames in self.mesh.gather(framed(reply))]
-
-    def agree(self, word: str) -> list[str]:
-        """What each rank's driver says.
-
-        Raises:
-            WorkerError: another rank failed.
-        """
-        with self._told():
-            return [bytes(frames[0]).decode() for frames in self.mesh.gather([word.encode()])]
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """What is raised here the other ranks are told, and that this one has left them."""
-        try:
-            yield
-        except Exception as error:
-            failure = failure_of(self.rank, error)
-            self.mesh.close(failure.message)
-            raise failure.error() from error
-
-    def status(self) -> list[Status]:
-        """Of this rank alone."""
-        return [Status(self.rank, *self._progress)]
-
-    def close(self, failed: str = "") -> None:
-        """Leave the others: at once and with a word if something has failed, else when all want to."""
-        self.mesh.close(failed)

@@ -11,7 +11,7 @@ import torch
 
 from girih.graph import Graph
 from girih.kernels.evaluate import interpret
-from girih.run.modules.trial import distance
+from girih.run.distance import distance
 from girih.run.training.session import Run
 from girih.run.worker.initial import key_of
 from girih.run.worker.parts import Tensor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableSequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from girih.lower import Program
 from girih.memory.places.addresses import Addresses
@@ -19,8 +19,17 @@ from girih.run.worker.pages import give_back, keep_freed
 from girih.run.worker.parts import Tensor, reporters
 from girih.run.worker.worker import Interval, Times, Worker
 
-if TYPE_CHECKING:
-    from girih.run.parallel.messages import Call, LoopWorker, Reply
+
+class LoopShares(Protocol):
+    """What runs a worker's shares of parallel loops, of which it keeps those that may be asked for again."""
+
+    def run(self, call: LoopCall, transport: Transport, rank: int, cells: MutableSequence[int]) -> Any: ...
+
+
+class LoopCall(Protocol):
+    """One execution of a parallel loop, which brings what runs it (`girih.loop.run.messages`)."""
+
+    def shares(self) -> LoopShares: ...
 
 
 @dataclass(frozen=True)
@@ -105,7 +114,7 @@ class Service:
         self.program = program
         self.rank = rank
         self.peak_bytes = 0
-        self._loops: LoopWorker | None = None
+        self._loops: LoopShares | None = None
         self._lines = lines
         self._progress = progress
         self._writing: saving.Writing | None = None
@@ -201,11 +210,9 @@ class Service:
     def timeline(self) -> list[Interval]:
         return list(self.worker.intervals)
 
-    def loop(self, call: Call) -> Reply:
-        """Run this worker's share of a parallel loop (`girih.run.parallel.messages`)."""
-        from girih.run.parallel.messages import LoopWorker  # loads Numba, which other work does not need
-
-        self._loops = self._loops or LoopWorker()
+    def loop(self, call: LoopCall) -> Any:
+        """Run this worker's share of a parallel loop."""
+        self._loops = self._loops or call.shares()
         transport = self.worker.transport if self._lines is None else self._lines()
         return self._loops.run(call, transport, self.rank, self._progress)
 

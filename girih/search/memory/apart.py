@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from girih.lower import BlockStep, ComputeStep, FreeStep
 from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
-from girih.memory.baselines.baseline import Baseline, Setting
 from girih.memory.bound import memory_bound
+from girih.memory.holds import Baseline, Setting
 from girih.memory.lifetimes import Lifetimes
 from girih.memory.residency import Residency, TooSmallError, belady
 from girih.plans.plan import Observe, Plan, PlanError

@@ -2,7 +2,7 @@
 again.
 
 Each tensor is kept, moved out and back (`girih.memory.residency`), or dropped and computed again (`girih.memory.cut`,
-or the optimum for chains of `girih.memory.baselines`). Candidates come from few numbers, the price of a kept byte, the
+or the optimum for chains of `girih.published.memory`). Candidates come from few numbers, the price of a kept byte, the
 number of segments, the planner's threshold, the window of overlap between devices; the simulator judges each, and what
 is better than its neighbours is refined.
 """
@@ -25,11 +25,11 @@ from girih.machine.machine import Tier
 from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
 from girih.memory.again import with_again
-from girih.memory.baselines.baseline import Baseline, Setting
-from girih.memory.baselines.checkpointing import OptimalChain
 from girih.memory.bound import memory_bound
 from girih.memory.compact.outline import Outline, Sequenced
 from girih.memory.cut import boundaries, cheapest, pivot_of
+from girih.memory.holds import Baseline, Setting
+from girih.memory.holds_table import baseline_of
 from girih.memory.lifetimes import Lifetimes
 from girih.memory.orders.locality import staying, updates_early
 from girih.memory.orders.order import order_of
@@ -334,7 +334,7 @@ class _Ways:
         endless = (np.inf, np.inf)
         setting = Setting(self.lifetimes_in(order), self.plan.memory, self.seconds(order), endless, look, counted)
         try:
-            sequence = OptimalChain().hold(setting).sequence
+            sequence = baseline_of("chain").hold(setting).sequence
         except TooSmallError as error:
             if not self.moving:
                 self.smallest = min(self.smallest, error.needed)

@@ -1,4 +1,4 @@
-"""A published way to keep a memory limit (`girih.memory.baselines`), judged like girih's own: a plan beside ours.
+"""A published way to keep a memory limit (`girih.published.memory`), judged like girih's own: a plan beside ours.
 
 What a baseline leaves open is chosen in its favour: of the captured order and the one in which parameters are updated
 as soon as their gradients are there, and of the windows in which exchanges overlap, the fastest that keeps the limit.
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
-from girih.memory.baselines.baseline import Baseline, Setting
 from girih.memory.bound import memory_bound
+from girih.memory.holds import Baseline, Setting
 from girih.memory.lifetimes import Lifetimes
 from girih.memory.orders.locality import updates_early
 from girih.memory.orders.order import order_of

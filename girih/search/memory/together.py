@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from girih.machine import Machine
-from girih.memory.baselines.baseline import Baseline
+from girih.memory.holds import Baseline
 from girih.partition import SearchResult, Strategy
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict

@@ -12,11 +12,11 @@ import torch
 
 from girih.rewrite.prove import Open, ProofError, Proved, Refuted, check, prove
 from girih.rewrite.prove.canonical import canonical
-from girih.rewrite.prove.files import PROPERTIES, read_rule, read_rules
 from girih.rewrite.prove.refutation.instances import Instance, InvalidError, difference, instances
 from girih.rewrite.prove.terms import Read, Term
 from girih.rewrite.rules.extent import Extent
 from girih.rewrite.rules.rule import Rule, RuleError
+from girih.workshop.files import PROPERTIES, read_rule, read_rules
 
 TRUE = [
     "x[m, n], y[k, n]: relu(cat(x, y)) == cat(relu(x), relu(y))",

@@ -13,9 +13,9 @@ from pathlib import Path
 import interrupts_program
 import pytest
 
-from girih.partition.loops.schedule import Schedule, Task
-from girih.run.parallel import threads
-from girih.run.parallel.stopping import StoppedError, WorkerThread, held_back, stop
+from girih.loop.run import threads
+from girih.loop.schedules.schedule import Schedule, Task
+from girih.run.engines.stopping import StoppedError, WorkerThread, held_back, stop
 
 ROOT = Path(__file__).parents[3]
 

@@ -18,9 +18,9 @@ from benchmarks.namespaces import INTERFACE, network, refusal
 from girih.cli.batches import random_batch
 from girih.cli.main import main
 from girih.loop import tables
+from girih.loop.shared_tables.options import TableError
 from girih.run.calibrate.calibrate import calibrate
 from girih.run.engines.launcher import Rank, launched_rank
-from girih.run.tables.options import TableError
 
 ROOT = Path(__file__).parents[3]
 SECONDS = 200.0

@@ -16,9 +16,9 @@ import girih
 from girih.api import plan_graph
 from girih.cli.main import main
 from girih.machine import machine
-from girih.memory.baselines.checkpointing import OptimalChain
-from girih.memory.baselines.table import BASELINES, HOLDS, baseline_class
+from girih.memory.holds_table import BASELINES, HOLDS, baseline_class
 from girih.plans.check import check
+from girih.published.memory.checkpointing import OptimalChain
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "command-line.md"
 
@@ -43,7 +43,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def test_each_keeps_the_limit_with_the_same_numbers(step, threads: int) -> None:
-    """All of them run in tests/memory/baselines; here with kernels whose scratch memory is measured."""
+    """All of them run in tests/published/memory; here with kernels whose scratch memory is measured."""
     training, batch = step
     free = girih.plan(training, batch, machine="local:1", compare=(), objective="bytes")
     losses = {}

@@ -22,7 +22,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 import girih.loop as gl
 from girih.loop.apps.linear import bodies, checks
-from girih.lower.loops.entries import Ragged
+from girih.loop.code.entries import Ragged
 
 
 class _Regression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

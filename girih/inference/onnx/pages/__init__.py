@@ -1,0 +1,28 @@
+"""What each ONNX operator computes, in PyTorch's words: a page for each kind."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from girih.inference.onnx.operators import Operator, collected
+from girih.inference.onnx.pages import (
+    elementwise,
+    images,
+    indexing,
+    norms,
+    products,
+    quantisation,
+    recurrent,
+    reductions,
+    shapes,
+    signals,
+    windows,
+)
+
+
+@cache
+def operators() -> dict[str, tuple[Operator, ...]]:
+    """All of them by name, the latest meaning first."""
+    return collected(
+        (elementwise, images, indexing, norms, products, quantisation, recurrent, reductions, shapes, signals, windows)
+    )

@@ -1,0 +1,211 @@
+"""Element by element: arithmetic, comparisons, logic, functions."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from girih.inference.onnx.operators import Operator, named, operator, pairs
+from girih.inference.onnx.tensors import dtype_of
+
+Tensor = Any
+
+FUNCTIONS = named(
+    {
+        "Abs": torch.abs,
+        "Acos": torch.acos,
+        "Acosh": torch.acosh,
+        "Asin": torch.asin,
+        "Asinh": torch.asinh,
+        "Atan": torch.atan,
+        "Atanh": torch.atanh,
+        "BitwiseNot": torch.bitwise_not,
+        "Ceil": torch.ceil,
+        "Cos": torch.cos,
+        "Cosh": torch.cosh,
+        "Erf": torch.erf,
+        "Exp": torch.exp,
+        "Floor": torch.floor,
+        "HardSwish": F.hardswish,
+        "IsNaN": torch.isnan,
+        "Log": torch.log,
+        "Mish": F.mish,
+        "Neg": torch.neg,
+        "Not": torch.logical_not,
+        "Reciprocal": torch.reciprocal,
+        "Relu": torch.relu,
+        "Round": torch.round,
+        "Sigmoid": torch.sigmoid,
+        "Sign": torch.sign,
+        "Sin": torch.sin,
+        "Sinh": torch.sinh,
+        "Softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
+        "Softsign": F.softsign,
+        "Sqrt": torch.sqrt,
+        "Tan": torch.tan,
+        "Tanh": torch.tanh,
+    }
+)
+
+IDENTITY = Operator("Identity", lambda x: x, exact=True)
+
+PAIRS = pairs(
+    {
+        "Add": torch.add,
+        "And": torch.logical_and,
+        "BitwiseAnd": torch.bitwise_and,
+        "BitwiseOr": torch.bitwise_or,
+        "BitwiseXor": torch.bitwise_xor,
+        "Equal": torch.eq,
+        "Greater": torch.gt,
+        "GreaterOrEqual": torch.ge,
+        "Less": torch.lt,
+        "LessOrEqual": torch.le,
+        "Mul": torch.mul,
+        "Or": torch.logical_or,
+        "Sub": torch.sub,
+        "Xor": torch.logical_xor,
+    }
+)
+
+
+@operator("Div")
+def div(a: Tensor, b: Tensor) -> Tensor:
+    return torch.div(a, b, rounding_mode=None if a.is_floating_point() else "trunc")
+
+
+@operator("Mod")
+def mod(a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
+    return torch.fmod(a, b) if fmod else torch.remainder(a, b)
+
+
+@operator("Pow")
+def power(x: Tensor, y: Tensor) -> Tensor:
+    """The result has the base's dtype."""
+    if x.is_floating_point() or not y.is_floating_point():
+        return torch.pow(x, y.to(x.dtype))
+    return torch.pow(x.to(torch.float64), y.to(torch.float64)).to(x.dtype)
+
+
+@operator("BitShift")
+def bit_shift(x: Tensor, by: Tensor, *, direction: str) -> Tensor:
+    shift = torch.bitwise_left_shift if direction == "LEFT" else torch.bitwise_right_shift
+    return shift(x, by)
+
+
+@operator("Max")
+def maximum(first: Tensor, *others: Tensor) -> Tensor:
+    return reduce(torch.maximum, others, first)
+
+
+@operator("Min")
+def minimum(first: Tensor, *others: Tensor) -> Tensor:
+    return reduce(torch.minimum, others, first)
+
+
+@operator("Sum")
+def total(first: Tensor, *others: Tensor) -> Tensor:
+    return reduce(torch.add, others, first)
+
+
+@operator("Mean")
+def mean(first: Tensor, *others: Tensor) -> Tensor:
+    return reduce(torch.add, others, first) / (1 + len(others))
+
+
+@operator("Where")
+def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    return torch.where(condition, x, y)
+
+
+@operator("Clip")
+def clip(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    for function, bound in ((torch.maximum, min), (torch.minimum, max)):
+        if bound is not None:
+            x = function(x, torch.as_tensor(bound, dtype=x.dtype))
+    return x
+
+
+@operator("PRelu")
+def prelu(x: Tensor, slope: Tensor) -> Tensor:
+    """Before opset 7 a slope of one dimension was one for each channel."""
+    if slope.dim() == 1 and x.dim() > 1 and slope.shape[0] not in (1, x.shape[-1]):
+        slope = slope.reshape([-1] + [1] * (x.dim() - 2))
+    return torch.where(x < 0, x * slope, x)
+
+
+@operator("Elu")
+def elu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    return F.elu(x, alpha)
+
+
+@operator("Celu")
+def celu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    return F.celu(x, alpha)
+
+
+@operator("Selu")
+def selu(x: Tensor, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Tensor:
+    return torch.where(x > 0, gamma * x, gamma * alpha * torch.expm1(x))
+
+
+@operator("LeakyRelu")
+def leaky_relu(x: Tensor, *, alpha: float = 0.01) -> Tensor:
+    return F.leaky_relu(x, alpha)
+
+
+@operator("ThresholdedRelu")
+def thresholded_relu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    return torch.where(x > alpha, x, torch.zeros_like(x))
+
+
+@operator("HardSigmoid")
+def hard_sigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
+    return torch.clamp(alpha * x + beta, 0.0, 1.0)
+
+
+@operator("Shrink")
+def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
+    zero = torch.zeros_like(x)
+    return torch.where(x < -lambd, x + bias, torch.where(x > lambd, x - bias, zero)).to(x.dtype)
+
+
+@operator("Gelu")
+def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
+    return F.gelu(x, approximate=approximate)
+
+
+@operator("Swish")
+def swish(x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    return x * torch.sigmoid(alpha * x)
+
+
+@operator("IsInf")
+def is_infinite(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
+    """Of the signs that are asked for."""
+    if detect_negative and detect_positive:
+        return torch.isinf(x)
+    if not detect_negative and not detect_positive:
+        return torch.zeros_like(x, dtype=torch.bool)
+    return torch.isinf(x) & ((x < 0) if detect_negative else (x > 0))
+
+
+@operator("Cast", exact=True)
+def cast(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
+    return x.to(dtype_of(to))
+
+
+@operator("CastLike", exact=True)
+def cast_like(x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "up") -> Tensor:
+    return x.to(like.dtype)
+
+
+@operator("Dropout", known=("ratio", "training_mode"))
+def dropout(x: Tensor, ratio: Any = None, training_mode: Any = None, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Of inference: nothing is dropped. Training's is refused by its mode, which must be known."""
+    if training_mode and ratio != 0:
+        raise ValueError("in training mode it draws random numbers")
+    return x, torch.ones_like(x, dtype=torch.bool)

@@ -1,0 +1,686 @@
+"""A model for inference, rewritten so that it is faster here, and never slower: what won is what was timed.
+
+Search: the graph in segments, cost-based backtracking in each (TASO §2.7), costs measured. Guard (`trial.py`): the
+model as it was and as it is rewritten, each by every back end, run in turns on the example; the fastest is kept, and
+all the figures."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from girih.capture import Captured, CaptureError, Inference, capture
+from girih.capture.torch.exported import ExportedModule
+from girih.capture.torch.initial import is_real
+from girih.capture.torch.state import state_of
+from girih.capture.torch.weights import Weights
+from girih.cost.store import Store
+from girih.graph import Graph
+from girih.inference.calls import Call, batch_of, call_of, difference
+from girih.inference.costs import KernelCosts, RuntimeCosts
+from girih.inference.export import ExportError, copy, exported, save, write
+from girih.inference.layouts import LayoutCosts
+from girih.inference.module import module_of
+from girih.inference.onnx.module import OnnxModule
+from girih.inference.open_sizes import Sizes, opened
+from girih.inference.runtimes.apart import Apart
+from girih.inference.runtimes.backends import RUNTIMES, installed
+from girih.inference.searching import Found, Search, rewrite, search_of
+from girih.inference.trial import Candidate, Progress, Way, clock_of, fastest
+from girih.plans.indices import check_numbers, look_ups
+from girih.plans.inputs import leaves_of
+from girih.rewrite.backtracking import Applied, Rewritten, fingerprint
+from girih.rewrite.certificate import Certificate
+from girih.rewrite.constants import folded
+from girih.rewrite.passes.common import Common
+from girih.rewrite.passes.flat import Flat
+from girih.rewrite.passes.whole import Whole
+from girih.rewrite.prove import proved
+from girih.rewrite.rules.further import inference
+from girih.rewrite.rules.rule import Rule, RuleError
+from girih.rewrite.rules.shipped import shipped
+from girih.rewrite.sweep import Sweep
+from girih.rewrite.ways import cheapest
+
+BACKENDS = ("eager", "onednn", "inductor", "onnxruntime", "openvino")
+MODEL, AGAIN, REFUSE = OTHERWISE = "model", "again", "refuse"
+"""What answers a call that is not like the example, or after weights were changed: the model as it was, what is
+optimised again for it, an error."""
+MOST_CALLS = 8
+"""For which something is kept at a time."""
+AS_IT_WAS, REWRITTEN, FOR_ONNX = "as it was", "rewritten", "rewritten for ONNX Runtime"
+"""Programs: the model, and what was found by kernels of PyTorch, or of ONNX Runtime."""
+FILES = (".pt2", ".onnx")
+SWEEP = 0.4
+"""Of the seconds for the search, at most, for the whole graph at once."""
+
+
+class OptimizeError(ValueError):
+    """A model that cannot be optimised as was asked; the message says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What was done, in figures. nodes: operators of the program, without those of weights alone, before and after.
+    swept: what was found in the whole graph, before it was searched in parts: found. Both are of the rewritten program
+    that was chosen; where the model as it was is the fastest, of the one that was found first. cost, before: sums of
+    measured kernels, with what brings tensors into other layouts, in seconds."""
+
+    nodes: tuple[int, int]
+    swept: Rewritten
+    found: Found
+    candidates: tuple[Candidate, ...]
+    chosen: Candidate
+    threads: int
+    from_onnx: bool = False
+
+    @property
+    def rewritten(self) -> bool:
+        """Is what was chosen a rewritten program?"""
+        return self.chosen.program != AS_IT_WAS
+
+    @property
+    def sequence(self) -> tuple[Applied, ...]:
+        """The steps to the rewritten program, whether it was chosen or not."""
+        return tuple(step for part in (self.swept, *self.searched) for step in part.sequence)
+
+    @property
+    def searched(self) -> tuple[Rewritten, ...]:
+        """The parts in which it was searched."""
+        return self.found.searched
+
+    @property
+    def before(self) -> float:
+        return self.found.before
+
+    @property
+    def cost(self) -> float:
+        return self.found.choice.cost
+
+    @property
+    def certificate(self) -> Certificate:
+        """How far from the best of the space that was searched the cost is at most."""
+        return self.found.certificate
+
+    @property
+    def brought(self) -> Candidate:
+        """What the user would run without girih, with which the chosen is compared: ONNX Runtime on the file as it was
+        where the model came from an ONNX file and that runs, else the model in eager PyTorch."""
+        first, *others = [item for item in self.candidates if item.program == AS_IT_WAS and item.seconds is not None]
+        return next((item for item in others if self.from_onnx and item.backend == "onnxruntime"), first)
+
+    @property
+    def speedup(self) -> float:
+        """Over what the user brought."""
+        assert self.brought.seconds is not None
+        assert self.chosen.seconds is not None
+        return self.brought.seconds / self.chosen.seconds
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.nodes[0]} operators became {self.nodes[1]}; kernels {_ms(self.before)} → {_ms(self.cost)}, "
+            f"the sum of what each takes alone, {self.threads} thread{'s' if self.threads > 1 else ''}"
+        ]
+        names = Counter(step.rule.name or str(step.rule) for step in self.sequence)
+        lines += [f"  {count} × {name}" for name, count in names.most_common()] or ["  no rewrite that pays"]
+        extracted = sum(part.by == "saturation" for part in self.searched)
+        if extracted:
+            lines.append(f"  {extracted} of {len(self.searched)} parts as equality saturation found them")
+        layouts = Counter(self.found.choice.layouts.values())
+        lines += [f"  {count} tensors in {layout}" for layout, count in layouts.most_common()]
+        lines.append(str(self.certificate))
+        unfinished = sum(not part.complete for part in self.searched)
+        if unfinished:
+            lines.append(f"the time ran out in {unfinished} of {len(self.searched)} parts: more may be found")
+        lines.append("measured in turns:")
+        for item in self.candidates:
+            mark = "→" if item is self.chosen else " "
+            text = item.why if item.seconds is None else f"{_ms(item.seconds)}"
+            lines.append(f"{mark} {item.program:<26} {item.backend:<11} {text}")
+        what = "the model as it was" if not self.rewritten else "the rewritten program"
+        how = "" if self.chosen.backend == "eager" else f", run by {self.chosen.backend},"
+        beside = "the file in ONNX Runtime" if self.brought.backend == "onnxruntime" else "the model in eager PyTorch"
+        if self.chosen == self.brought:
+            lines.append(f"{what}{how} is the fastest: nothing is gained over what you brought")
+        else:
+            lines.append(f"{what}{how} is the fastest: {self.speedup:.2f} × as fast as {beside}")
+        return "\n".join(lines)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was made for one call, `arguments` and `named`. run: the fastest way, called as the model is. module,
+    tensors: the rewritten program as plain PyTorch calls, and what it takes of the call."""
+
+    call: Call
+    arguments: tuple[Any, ...]
+    named: Mapping[str, Any]
+    run: Callable[..., Any]
+    module: torch.fx.GraphModule
+    tensors: tuple[Any, ...]
+    explanation: Explanation
+
+
+class Optimized(nn.Module):
+    """The fastest of what was tried; called as the model is.
+
+    It is for calls like the example's, with the weights of the time when it was made. Each call is compared with that:
+    structure, shapes, dtypes, devices, what is no tensor, autocast, and the model's weights (`Weights`). Any other call
+    is answered as `otherwise` says.
+
+    module: the rewritten program as plain PyTorch calls, for `torch.export` and others; it takes the tensors of a batch
+    in order and returns the results as a tuple.
+    """
+
+    def __init__(self, model: nn.Module, make: Callable[[Any], Made], example: Any, otherwise: str) -> None:
+        super().__init__()
+        self.model = model
+        first = make(example)
+        self.module = first.module
+        self._make, self._first, self._otherwise = make, first, otherwise
+        self._made: list[tuple[Call, Made | None]] = [(first.call, first)]
+        self._weights = Weights(model)
+        self._turn: Any = RLock() if otherwise == AGAIN else nullcontext()  # while one thread captures the model again,
+        # its tensors are fakes
+        self._told = False
+        self.eval()
+        self._parts = list(model.modules())
+
+    def train(self, mode: bool = True) -> Optimized:
+        """Stays in evaluation, which is what was optimised: training would write into the model that it was made of."""
+        super().train(False)
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise OptimizeError(
+            "an optimised model holds compiled code, which cannot be pickled or copied: fast.save('x.pt2')"
+        )
+
+    def forward(self, *batch: Any, **named: Any) -> Any:
+        for part in self._parts:
+            if part.training:
+                raise OptimizeError(
+                    "the model was put into training mode after it was optimised, in which it computes something else: "
+                    "call model.eval() before"
+                )
+        with torch.no_grad(), self._turn:
+            if self._otherwise == MODEL and self._first.run is self.model:
+                return self.model(*batch, **named)  # which answers every call
+            call, changed = call_of(batch, named), self._weights.changed()
+            made = None if changed else next((made for other, made in self._made if other == call), None)
+            if made is None:
+                made = self._other(batch, named, call)
+            if made is None:
+                return self.model(*batch, **named)
+            try:
+                return made.run(*batch, **named)
+            except Exception as error:
+                results = self.model(*batch, **named)  # or its own error, which says what is wrong with the call
+                how = f"{made.explanation.chosen.backend} failed ({_first_line(error)})"
+        self._tell(f"{how}, so that the model as it was answered")
+        return results
+
+    def _other(self, batch: tuple[Any, ...], named: Mapping[str, Any], call: Call) -> Made | None:
+        """What answers a call for which nothing was made; None: the model itself.
+
+        Raises:
+            OptimizeError: it is to be refused.
+        """
+        if self._otherwise == MODEL and self._told:
+            return None
+        changed = self._weights.changed()
+        why = f"its {changed!r} was changed after it was optimised" if changed else ""
+        why = why or difference(batch, named, self._first.call)
+        if self._otherwise == REFUSE:
+            raise OptimizeError(
+                f"{why}: call it as the example, call girih.optimize again, or give it otherwise='{MODEL}' or '{AGAIN}'"
+            )
+        if self._otherwise == AGAIN and not (batch and named):
+            if changed:
+                self._made, self._weights = [], Weights(self.model)
+            known = [made for other, made in self._made if other == call]
+            if not known:
+                try:
+                    known = [self._make(named or batch)]
+                except (CaptureError, OptimizeError) as error:
+                    why, known = f"{why}, for which it cannot be optimised ({_first_line(error)})", [None]
+                self._made = [(call, known[0]), *self._made][:MOST_CALLS]
+            if known[0] is not None:
+                if changed:
+                    self._first, self.module = known[0], known[0].module
+                return known[0]
+        self._tell(
+            f"{why}, so that the model as it was answers, from now on without a word: girih.optimize(…, "
+            f"otherwise='{AGAIN}') optimises again for such a call, '{REFUSE}' refuses it"
+        )
+        return None
+
+    def _tell(self, text: str) -> None:
+        if not self._told:
+            self._told = True
+            warnings.warn(text, stacklevel=6)  # where the model was called
+
+    def explain(self) -> Explanation:
+        """The rewrites, what they were to gain, and what was measured; `print` shows it as a text.
+
+        It tells about the example; after weights were changed, about the first call that was optimised again."""
+        return self._first.explanation
+
+    def _names(self, made: Made) -> tuple[str, ...] | None:
+        """The names of a call's tensors, in the order of its leaves; None if an argument has no name, or no tensor."""
+        if not all(isinstance(item, torch.Tensor) for item in (*made.arguments, *made.named.values())):
+            return None
+        if made.named:
+            return tuple(sorted(made.named))
+        if isinstance(self.model, (OnnxModule, ExportedModule)):
+            names: tuple[str, ...] = self.model.names
+        else:
+            kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+            parameters = inspect.signature(self.model.forward).parameters.values()
+            names = tuple(item.name for item in parameters if item.kind in kinds)[: len(made.arguments)]
+        return names if len(names) == len(made.arguments) else None
+
+    def _places(self, made: Made) -> list[int]:
+        """Which leaf of a call each input of the rewritten program is."""
+        leaves = tree_leaves(batch_of(made.arguments, made.named))
+        return [next(place for place, leaf in enumerate(leaves) if leaf is tensor) for tensor in made.tensors]
+
+    def _write_onnx(self, made: Made, path: Path) -> None:
+        names, places, sizes = self._names(made), self._places(made), self._sizes(made)
+        results = self.model.results if isinstance(self.model, OnnxModule) else None
+        if len(set(places)) < len(places):  # a tensor that was given twice
+            names = None
+        if made.explanation.rewritten:
+            inputs = None if names is None else tuple(names[place] for place in places)
+            branches = isinstance(self.model, OnnxModule) and self.model.branches
+            found = None if sizes is None or branches else opened(self.module, sizes)
+            if sizes is not None and found is not None:
+                with suppress(ExportError):
+                    write(exported(*found, {}, inputs, results, sizes.open), path)
+                    return
+            write(exported(self.module, made.tensors, {}, inputs, results), path)
+        else:
+            if sizes is not None and self._written_as_it_was(made, sizes, path):
+                return
+            inputs = tuple(made.named) if names is not None and made.named else names
+            write(exported(self.model, made.arguments, made.named, inputs, results), path)
+        if sizes is not None:
+            shown = ", ".join(f"{name}={size}" for name, size in sizes.known.items())
+            warnings.warn(
+                f"{path.name} is for the example's sizes alone ({shown}): the program was made for them, and that it "
+                "holds for others could not be shown",
+                stacklevel=3,
+            )
+
+    def _written_as_it_was(self, made: Made, sizes: Sizes, path: Path) -> bool:
+        """The model for all its sizes, if it can be written so."""
+        if isinstance(self.model, OnnxModule):
+            if self.model.path is None or self.model.again is None or self.model.fixed:
+                return False
+            self.model.again(self.model.example)  # raises an error where the file was changed
+            copy(self.model.path, path)
+            return True
+        assert isinstance(self.model, ExportedModule)
+        program, names = self.model.program, tuple(made.named) or self.model.names
+        with suppress(ExportError):
+            inputs = sizes.at(sizes.others()[0]) if not made.named else ()
+            write(exported(program, inputs, made.named, names, None, sizes.open), path)
+            return True
+        return False
+
+    def _sizes(self, made: Made) -> Sizes | None:
+        """The sizes that the rewritten program's inputs may have; None where the model has no open dimension."""
+        names, places = self._names(made), self._places(made)
+        dims = getattr(self.model, "open", {})
+        if not isinstance(self.model, (OnnxModule, ExportedModule)) or names is None:
+            return None
+        open = [{dim: size for dim, size in enumerate(dims.get(name, ())) if isinstance(size, str)} for name in names]
+        if sorted(places) != list(range(len(names))) or not any(open):
+            return None
+
+        def answer(*tensors: Any) -> Any:
+            given = dict(zip(places, tensors, strict=True))
+            batch = [given[place] for place in range(len(names))]
+            return self.model(**dict(zip(names, batch, strict=True))) if made.named else self.model(*batch)
+
+        return Sizes(made.tensors, tuple(open[place] for place in places), answer)
+
+    def save(self, path: str | Path) -> None:
+        """Write the program that won, for where girih is not: as PyTorch's exported program (`.pt2`), which
+        `torch.export.load(path).module()` runs, or as an ONNX model (`.onnx`). What a back end adds is not in it.
+
+        The rewritten program takes the tensors of a batch in their order. Nothing is written if it fails.
+
+        Raises:
+            OptimizeError: PyTorch cannot export it, the name ends otherwise, or weights were changed since.
+        """
+        first = self._first
+        path, chosen = Path(path), first.explanation.chosen.program
+        if path.suffix not in FILES:
+            raise OptimizeError(f"{path} is to end in {' or '.join(FILES)}")
+        if not path.parent.is_dir():
+            raise OptimizeError(f"there is no folder {path.parent} to write {path.name} into")
+        if changed := self._weights.changed():
+            raise OptimizeError(f"{changed!r} of the model was changed after it was optimised: optimise it again")
+        rewritten = first.explanation.rewritten
+        arguments, named = (first.tensors, {}) if rewritten else (first.arguments, first.named)
+        model = self.module if rewritten else self.model
+        try:
+            if path.suffix == ".onnx":
+                self._write_onnx(first, path)
+                return
+            with torch.no_grad():
+                torch.export.save(torch.export.export(model, tuple(arguments), dict(named)), path)
+        except (RuntimeError, ExportError, torch._dynamo.exc.TorchDynamoException) as error:
+            raise OptimizeError(f"PyTorch cannot export the program {chosen}: {_first_line(error)}") from error
+
+
+def optimise(
+    model: nn.Module,
+    example: Any,
+    rules: Sequence[Rule],
+    *,
+    threads: int | None = None,
+    search: str | Search = "backtracking",
+    seconds: float = 60.0,
+    alpha: float = 1.05,
+    backends: Sequence[str] | None = None,
+    store: Store | None = None,
+    progress: Progress = lambda what, share: None,
+    otherwise: str = MODEL,
+) -> Optimized:
+    """See `girih.optimize`."""
+    backends = installed(BACKENDS) if backends is None else backends
+    _check(model, seconds, alpha, backends)
+    if otherwise not in OTHERWISE:
+        raise OptimizeError(f"no way {otherwise!r} to answer other calls: there are {', '.join(OTHERWISE)}")
+    try:
+        search = search_of(search, seconds, alpha)
+    except ValueError as error:
+        raise OptimizeError(str(error)) from error
+    make = partial(_made, model, rules, threads, search, tuple(backends), store, progress)
+    return Optimized(model, make, example, otherwise)
+
+
+def _made(
+    model: nn.Module,
+    rules: Sequence[Rule],
+    threads: int | None,
+    search: Search,
+    backends: Sequence[str],
+    store: Store | None,
+    progress: Progress,
+    example: Any,
+) -> Made:
+    """The fastest way for one call."""
+    arguments, named = _called_with(example)
+    _check_real(model, arguments, named)
+    if isinstance(model, OnnxModule) and len(arguments) == len(model.names):
+        model = model.for_inputs(arguments)
+    with _threads(threads) as count, Apart(count) as apart:
+        original = cache(partial(_original, model, arguments, named, apart.folder))
+        captured = capture(Inference(model), dict(named) if named else arguments)
+        _check_pure(captured.graph)
+        _check_example_is_kept(model, arguments, named)
+        state = state_of(Inference(model), captured.graph)
+        weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
+        graph, weights = folded(Common().apply(captured.graph), weights)
+        kinds: dict[str, type[KernelCosts]] = {REWRITTEN: LayoutCosts}
+        flat = captured.flatten(dict(named) if named else arguments)
+        tensors = [flat[item.name] for item in captured.graph.inputs if item.name in flat]
+        if "onnxruntime" in installed(backends) and _survives("onnxruntime", apart, original, tensors):
+            kinds[FOR_ONNX] = RuntimeCosts
+        share = replace(search, seconds=search.seconds / len(kinds))
+        found: dict[str, _Found] = {}
+        for program, kind in kinds.items():
+            item = _searched(graph, weights, rules, kind(weights, count, store), share, progress)
+            if all(fingerprint(item.graph) != fingerprint(other.graph) for other in found.values()):
+                found[program] = item
+        programs = _Programs(model, captured, found, (arguments, named), count, apart, original)
+        candidates, chosen, run = fastest(programs.ways(backends), arguments, named, progress, clock_of(count))
+    best = found.get(chosen.program, found[REWRITTEN])
+    sizes = len(graph.nodes), len(best.graph.nodes)
+    explanation = Explanation(sizes, best.swept, best.found, candidates, chosen, count, isinstance(model, OnnxModule))
+    return Made(call_of(arguments, named), arguments, named, run, best.module, programs.tensors, explanation)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A rewritten program. module: as PyTorch's calls; fastest: makes one with the kernels and layouts that were
+    chosen, whose weights are copies in other orders."""
+
+    graph: Graph
+    swept: Rewritten
+    found: Found
+    module: torch.fx.GraphModule
+    fastest: Callable[[], torch.fx.GraphModule]
+
+
+def _searched(
+    graph: Graph,
+    weights: Mapping[str, Any],
+    rules: Sequence[Rule],
+    costs: KernelCosts,
+    search: Search,
+    progress: Progress,
+) -> _Found:
+    """The whole graph first, then its parts; what is of weights alone is computed."""
+    progress("search the whole", 0.0)
+    before = cheapest(graph, costs).cost
+    swept = Sweep(SWEEP * search.seconds).search(graph, rules, costs)
+    whole, weights = folded(Common().apply(Flat().apply(swept.graph)), weights)
+    costs.knows(weights)
+    search = replace(search, seconds=(1 - SWEEP) * search.seconds)
+    found = replace(rewrite(whole, weights, rules, costs, search, progress), before=before)
+    better, weights = folded(Common().apply(Flat().apply(Whole().apply(found.graph))), found.weights)
+    costs.knows(weights)
+    ways = cheapest(better, costs).ways  # of whole operators, too
+    return _Found(better, swept, found, module_of(better, weights), partial(module_of, better, weights, ways=ways))
+
+
+def _check(model: Any, seconds: float, alpha: float, backends: Sequence[str]) -> None:
+    if not isinstance(model, nn.Module):
+        raise OptimizeError(f"a model is a torch.nn.Module, got {type(model).__name__}")
+    if model.training:
+        raise OptimizeError("the model is in training mode, in which it computes something else: call model.eval()")
+    if isinstance(backends, str) or not isinstance(backends, Sequence):
+        raise OptimizeError(f"backends are a sequence of names, as ({str(backends)!r},), got {backends!r}")
+    unknown = [item for item in backends if item not in BACKENDS]
+    if unknown:
+        raise OptimizeError(f"no back end {unknown[0]!r}: there are {', '.join(BACKENDS)}")
+    if any(isinstance(item, bool) or not isinstance(item, (int, float)) for item in (seconds, alpha)):
+        raise OptimizeError(f"expected numbers for seconds and alpha, got {seconds!r} and {alpha!r}")
+    if not seconds >= 0 or not alpha >= 1:
+        raise OptimizeError(f"expected seconds of 0 or more and alpha of 1 or more, got {seconds} and {alpha}")
+
+
+def proved_rules(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """A user's rules, with the shapes for which they are proved.
+
+    Raises:
+        OptimizeError: one is no rule, or is not proved.
+    """
+    if not isinstance(rules, Sequence) or isinstance(rules, str):
+        raise OptimizeError(f"rules are a sequence of rules, got {rules!r}")
+    if wrong := [rule for rule in rules if not isinstance(rule, Rule)]:
+        raise OptimizeError(f"{wrong[0]!r} is no Rule: girih.rewrite.rules.rule.parse(text) makes one of a text")
+    known = set(inference()) | set(shipped())
+    try:
+        return tuple(rule if rule in known else proved([rule])[0] for rule in rules)
+    except RuleError as error:
+        raise OptimizeError(f"rules: {error}") from error
+
+
+def _check_real(model: nn.Module, arguments: Any, named: Any) -> None:
+    """Candidates are run on the example, and compared."""
+    given = [("the example", leaf) for leaf in tree_leaves((arguments, dict(named)))]
+    given += [(f"the model's {name!r}", item) for name, item in (*model.named_parameters(), *model.named_buffers())]
+    for what, item in given:
+        if isinstance(item, torch.Tensor) and not is_real(item):
+            raise OptimizeError(
+                f"{what} has no numbers ({type(item).__name__} {list(item.shape)} on {item.device}): what is optimised "
+                "is run and timed, so give real tensors"
+            )
+
+
+def _check_pure(graph: Graph) -> None:
+    """A model is run many times while it is timed, and what is rewritten only gives results."""
+    written = [item.path for item in graph.inputs if item.name in {output.replaces for output in graph.outputs}]
+    if written:
+        raise OptimizeError(
+            f"the model writes into its buffer or parameter {written[0]!r} when it is called, which a rewritten "
+            "program does not: call model.eval() if a module is in training mode, or return the new value"
+        )
+    if any(item.role == "seed" for item in graph.inputs):
+        raise OptimizeError(
+            "the model draws random numbers, so that its results cannot be compared: call model.eval() if a module "
+            "of it is in training mode, or make the random tensor an input"
+        )
+
+
+def _check_example_is_kept(model: nn.Module, arguments: Any, named: Any) -> None:
+    """Of copies: the example is the caller's."""
+    arguments, named = tree_map_only(torch.Tensor, torch.clone, (arguments, dict(named)))
+    tensors = [leaf for leaf in tree_leaves((arguments, named)) if isinstance(leaf, torch.Tensor)]
+    before = [tensor._version for tensor in tensors]
+    with torch.no_grad():
+        model(*arguments, **named)
+    for tensor, version in zip(tensors, before, strict=True):
+        if tensor._version != version:
+            raise OptimizeError(
+                f"the model writes into its input of shape {tuple(tensor.shape)} when it is called, which a rewritten "
+                "program does not: let it write into a copy (x = x.clone())"
+            )
+
+
+def _called_with(example: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    if isinstance(example, Mapping):
+        return (), example
+    return (tuple(example), {}) if isinstance(example, (tuple, list)) else ((example,), {})
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[int]:
+    """With so many of PyTorch's threads; as many as it has where none is said."""
+    before = torch.get_num_threads()
+    if count is not None and (not isinstance(count, int) or count < 1):
+        raise OptimizeError(f"expected a whole number of threads, 1 or more, got {count!r}")
+    torch.set_num_threads(count or before)
+    try:
+        yield count or before
+    finally:
+        torch.set_num_threads(before)
+
+
+class _Programs:
+    """The model as it was and as it is rewritten, in the form that each back end takes."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        captured: Captured,
+        found: Mapping[str, _Found],
+        example: tuple[Sequence[Any], Mapping[str, Any]],
+        threads: int,
+        apart: Apart,
+        original: Callable[[], tuple[str, Any]],
+    ) -> None:
+        self.model, self.captured, self.threads = model, captured, threads
+        self.apart, self.original = apart, original
+        self.found, self.own = found, found[REWRITTEN]
+        batch = set(captured.batch_names.values())
+        self.names = tuple(item.name for item in self.own.graph.inputs if item.name in batch)
+        paths = [path for path, _ in leaves_of(batch_of(*example))]
+        path_of = {name: path for path, name in captured.batch_names.items()}
+        self.places = [paths.index(path_of[name]) for name in self.names]
+        leaves = tree_leaves(batch_of(*example))
+        self.tensors = tuple(leaves[place] for place in self.places)
+        self.look_ups = look_ups(captured.graph)
+
+    def nested(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of these tensors, called as the model is. It keeps nothing of the other programs."""
+        captured, places = self.captured, self.places
+
+        def call(*batch: Any, **named: Any) -> Any:
+            leaves = tree_leaves(batch_of(batch, named))
+            return captured.nest(run(*(leaves[place] for place in places)))
+
+        return call
+
+    def ways(self, backends: Sequence[str]) -> Iterator[Way]:
+        """The simplest first."""
+        yield AS_IT_WAS, "eager", lambda: self.model
+        if "eager" in backends:
+            yield REWRITTEN, "eager", lambda: self.nested(self.own.module)
+        if "onednn" in backends:
+            yield REWRITTEN, "onednn", lambda: self.nested(self.own.fastest())
+        if "inductor" in backends:
+            yield AS_IT_WAS, "inductor", lambda: torch.compile(self.model, options={"freezing": True})
+            yield REWRITTEN, "inductor", lambda: self.nested(torch.compile(self.own.module, options={"freezing": True}))
+        chosen = [name for name in RUNTIMES if name in backends]
+        every: dict[str, Callable[[], tuple[str, Any]]] = {AS_IT_WAS: self.original} | {
+            program: cache(partial(self._rewritten, program, found)) for program, found in self.found.items()
+        }
+        for program, written in every.items() if chosen else ():
+            for name in chosen:
+                yield program, name, partial(self._runtime, name, written)
+
+    def _runtime(self, name: str, program: Callable[[], tuple[str, Any]]) -> Callable[..., Any]:
+        file, fixed = program()
+        _try_apart(self.apart, name, file, fixed, self.tensors)
+        run = RUNTIMES[name](file, self.threads, fixed)
+        checks = [(item, self.names.index(item.input.name)) for item in self.look_ups]
+
+        def checked(*tensors: Any) -> Any:
+            for look_up, place in checks:
+                check_numbers(look_up, tensors[place])
+            return run(*tensors)
+
+        return self.nested(checked)
+
+    def _rewritten(self, program: str, found: _Found) -> tuple[str, Any]:
+        file = self.apart.folder / f"{program.replace(' ', '-')}.onnx"
+        save(exported(found.module, self.tensors), file)
+        return str(file), {}
+
+
+def _original(model: nn.Module, arguments: Sequence[Any], named: Mapping[str, Any], folder: Path) -> tuple[str, Any]:
+    """The file of the model as it was, and inputs that are fixed: its own file, if it came from one."""
+    path, fixed = getattr(model, "path", None), getattr(model, "fixed", None)
+    if path is not None and isinstance(fixed, dict):
+        return str(path), fixed
+    file = folder / "as-it-was.onnx"
+    save(exported(model, arguments, named), file)
+    return str(file), {}
+
+
+def _survives(name: str, apart: Apart, original: Callable[[], tuple[str, Any]], tensors: Sequence[Any]) -> bool:
+    """May the kernels of a library be measured in this process? Not if it crashed or hung in its own."""
+    with suppress(Exception):  # what cannot be written or read is told where the candidates are
+        _try_apart(apart, name, *original(), tensors)
+    return not apart.is_out(name)
+
+
+def _try_apart(apart: Apart, name: str, file: str, fixed: Mapping[str, Any], tensors: Sequence[Any]) -> None:
+    always = {item: tensor.numpy() for item, tensor in fixed.items()}
+    apart.check(name, file, always, [tensor.contiguous().numpy() for tensor in tensors])
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"[:200]

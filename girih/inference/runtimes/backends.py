@@ -1,0 +1,41 @@
+"""ONNX Runtime and OpenVINO as functions of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from girih.inference.runtimes.libraries import LIBRARIES
+
+Tensor = Any
+Run = Callable[..., tuple[Tensor, ...]]
+
+
+def _of_tensors(name: str, model: bytes | str, threads: int, fixed: Mapping[str, Tensor] | None = None) -> Run:
+    """model: as bytes, or the name of its file. fixed: inputs that are always these; the others are given in order.
+
+    Raises:
+        ImportError: the library is not installed.
+    """
+    always = {item: tensor.numpy() for item, tensor in (fixed or {}).items()}
+    compute = LIBRARIES[name](model, threads, always)
+
+    def run(*inputs: Tensor) -> tuple[Tensor, ...]:
+        return tuple(torch.from_numpy(item) for item in compute(*(tensor.contiguous().numpy() for tensor in inputs)))
+
+    return run
+
+
+RUNTIMES: Mapping[str, Callable[[bytes | str, int, Mapping[str, Tensor] | None], Run]] = {
+    name: partial(_of_tensors, name) for name in LIBRARIES
+}
+
+
+def installed(names: Sequence[str]) -> tuple[str, ...]:
+    """Those of the back ends that are PyTorch's own, or that can be imported."""
+    from importlib.util import find_spec
+
+    return tuple(name for name in names if name not in RUNTIMES or find_spec(name) is not None)

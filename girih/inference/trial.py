@@ -1,0 +1,188 @@
+"""Which of several ways to run a model is the fastest: measured in turns, and chosen against the noise of the clock.
+
+All run on the same example, one after another in rounds, so that what else the machine does falls on all alike; each
+round begins with another one. What is far behind after a few rounds is measured no longer; what is so when it
+is built is let go, with its copy of the weights. A way's time is that of its faster rounds (`QUANTILE`), in which
+nothing else had its core: on a shared machine a median tells who else was there. With one thread seconds are the
+processor's, which others cannot take. How far two halves of the fastest way's rounds are apart is the noise; a simpler
+way within it, or within `TIE`, is as fast, and is taken. Cost: the rounds take about `SECONDS`, and at least
+`ROUNDS[0]` of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from girih.inference.runtimes.apart import ApartError
+from girih.run.distance import distance
+
+FIRST_ROUNDS = 4
+FAR = 1.4
+"""How many times the least time of the fastest: such a way is out of the race."""
+ROUNDS = 15, 101
+SECONDS = 4.0
+QUANTILE = 0.2
+TIE, MOST_NOISE = 1.01, 1.05
+PAUSE = 2e-3
+"""Seconds between two ways: threads of the one before spin for a while before they sleep."""
+ROUNDINGS, SHORT_ROUNDINGS = 8192, 4
+"""What another order of additions may change, in roundings of the largest number: in float32 that is 1e-3 of it. Types
+that are shorter are added up in float32, and rounded at the end."""
+
+Clock = Callable[[], float]
+Progress = Callable[[str, float], None]
+Run = Callable[..., Any]
+Way = tuple[str, str, Callable[[], Run]]
+"""A program's name, a back end's, and what builds it."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to run the model. program: `as it was` or `rewritten`. seconds: that its faster rounds took; None: it does
+    not run, and why."""
+
+    program: str
+    backend: str
+    seconds: float | None
+    why: str = ""
+
+
+def fastest(
+    ways: Iterator[Way],
+    arguments: Sequence[Any],
+    named: Mapping[str, Any],
+    progress: Progress = lambda what, share: None,
+    clock: Clock = time.perf_counter,
+) -> tuple[tuple[Candidate, ...], Candidate, Run]:
+    """All candidates, the one that is chosen, and what runs it. ways: the simplest first; the first is the model
+    itself, with whose results all others are compared, and a way with others is refused."""
+    built: list[tuple[str, str, Run | None, str]] = []
+    expected: list[Any] = []
+    gone: dict[int, float] = {}
+    least = float("inf")
+    with torch.no_grad():
+        for program, backend, build in ways:
+            progress(f"build {backend} of the model {program}", 0.0)
+            try:
+                run = build()
+                results = tree_leaves(run(*arguments, **named))
+            except Exception as error:
+                if not built:
+                    raise
+                why = str(error) if isinstance(error, ApartError) else _first_line(error)
+                built.append((program, backend, None, f"does not run: {why}"))
+                continue
+            if not built:
+                expected = [item.clone() if isinstance(item, torch.Tensor) else item for item in results]
+            elif not same(results, expected):
+                built.append((program, backend, None, "refused: its results are others"))
+                continue
+            alone = min(_seconds(run, arguments, named, clock) for _ in range(FIRST_ROUNDS))
+            least = min(least, alone)
+            if alone > FAR * least and built:
+                gone[len(built)] = alone
+                built.append((program, backend, None, ""))
+                del run
+                continue
+            built.append((program, backend, run, ""))
+        progress("measure in turns", 0.0)
+        able = [number for number, item in enumerate(built) if item[2] is not None]
+        took = measured([built[number][2] for number in able], arguments, named, clock)
+    chosen = able[choice(took)]
+    seconds = gone | {number: quick(times) for number, times in zip(able, took, strict=True)}
+    candidates = tuple(
+        Candidate(program, backend, seconds.get(number), why) for number, (program, backend, _, why) in enumerate(built)
+    )
+    winner = built[chosen][2]
+    assert winner is not None
+    return candidates, candidates[chosen], winner
+
+
+def measured(
+    runs: Sequence[Any], arguments: Sequence[Any], named: Mapping[str, Any], clock: Clock = time.perf_counter
+) -> list[list[float]]:
+    """Seconds of each way in each round; those far behind have the first rounds alone."""
+    took: list[list[float]] = [[] for _ in runs]
+
+    def rounds(numbers: Sequence[int], count: int) -> None:
+        for turn in range(count):
+            for place in range(len(numbers)):
+                number = numbers[(turn + place) % len(numbers)]
+                if len(numbers) > 1:
+                    time.sleep(PAUSE)
+                took[number].append(_seconds(runs[number], arguments, named, clock))
+
+    every = range(len(runs))
+    rounds(every, 1)
+    for times in took:
+        times.clear()  # the first call of each plans and allocates
+    rounds(every, FIRST_ROUNDS)
+    least = min(min(times) for times in took)
+    near = [number for number in every if min(took[number]) <= FAR * least]
+    if len(near) > 1:
+        low, high = ROUNDS
+        rounds(near, max(low, min(high, int(SECONDS / sum(min(took[number]) for number in near)))))
+    return took
+
+
+def _seconds(run: Run, arguments: Sequence[Any], named: Mapping[str, Any], clock: Clock) -> float:
+    began = clock()
+    run(*arguments, **named)
+    return clock() - began
+
+
+def clock_of(threads: int) -> Clock:
+    """Of the processor where one thread computes; several may wait for each other, so it is the wall's."""
+    return time.process_time if threads == 1 else time.perf_counter
+
+
+def choice(took: Sequence[Sequence[float]]) -> int:
+    """The number of the first way that is as fast as the fastest.
+
+    took: seconds by way and round. Only ways with as many rounds as the most are in the race.
+    """
+    most = max(map(len, took))
+    racing = [number for number, times in enumerate(took) if len(times) == most]
+    best = min(racing, key=lambda number: quick(took[number]))
+    halves = quick(took[best][::2]), quick(took[best][1::2] or took[best])
+    noise = min(MOST_NOISE, max(halves) / min(halves))
+    limit = quick(took[best]) * max(TIE, noise)
+    return next(number for number in racing if quick(took[number]) <= limit)
+
+
+def quick(times: Sequence[float]) -> float:
+    """What a run takes where nothing disturbs it: a low quantile."""
+    return sorted(times)[int(QUANTILE * len(times))]
+
+
+def same(results: Sequence[Any], expected: Sequence[Any]) -> bool:
+    """Up to the order of additions, and to a few roundings of types that are shorter than float32."""
+    if len(results) != len(expected):
+        return False
+    for one, other in zip(results, expected, strict=True):
+        if not isinstance(other, torch.Tensor):
+            continue
+        if one.shape != other.shape or one.dtype != other.dtype:
+            return False
+        apart, largest = distance(one, other)
+        if not apart <= tolerance(other.dtype) * max(largest, 1e-30):  # it is NaN where one of the two is
+            return False
+    return True
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """The share of its largest number by which a result of this type may differ; whole numbers are to be equal."""
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return 0.0
+    rounding = float(torch.finfo(dtype).eps)
+    return (ROUNDINGS if rounding <= torch.finfo(torch.float32).eps else SHORT_ROUNDINGS) * rounding
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"[:200]

@@ -1,0 +1,198 @@
+"""An optimised model answers what it was made for; any other call as it was said, and never wrongly, whoever won."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import girih
+from girih.capture.torch.weights import Weights
+from girih.inference import trial
+from girih.inference.optimized import MOST_CALLS, Optimized, OptimizeError
+
+WINNERS = [("eager",), ("onednn",), ("onnxruntime",), ("openvino",)]
+
+
+class PerRow(nn.Module):
+    """Sizes of the batch are numbers in its graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor, scale: Any = 1.0, mask: torch.Tensor | None = None) -> torch.Tensor:
+        y = torch.relu(self.layer(x)) * scale
+        return (y if mask is None else y * mask).sum(0) / x.shape[0]
+
+
+def rows(count: int) -> torch.Tensor:
+    return torch.randn(count, 8)
+
+
+@pytest.fixture(params=WINNERS, ids=lambda item: item[0])
+def optimised(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Optimized]:
+    """`girih.optimize` in which the last way that runs has won."""
+    (backend,) = request.param
+    if backend in ("onnxruntime", "openvino") and find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    monkeypatch.setattr(trial, "SECONDS", 0.0)
+    monkeypatch.setattr(trial, "FAR", float("inf"))
+    monkeypatch.setattr(trial, "choice", lambda took: len(took) - 1)
+
+    def optimised(model: nn.Module, example: Any, **options: Any) -> Optimized:
+        fast = girih.optimize(model, example, threads=1, seconds=0.1, backends=(backend,), **options)
+        assert fast.explain().chosen.backend == backend
+        return fast
+
+    return optimised
+
+
+def same(fast: nn.Module, model: nn.Module, *batch: Any, **named: Any) -> None:
+    with torch.no_grad():
+        torch.testing.assert_close(fast(*batch, **named), model(*batch, **named), rtol=1e-4, atol=1e-5)
+
+
+def test_another_call_is_answered_by_the_model(optimised: Callable[..., Optimized]) -> None:
+    model = PerRow().eval()
+    fast = optimised(model, (rows(64), 2.0))
+    same(fast, model, rows(64), 2.0)
+    with pytest.warns(UserWarning, match=r"its argument \[0\] is float32\[48, 8\], .*so that the model"):
+        same(fast, model, rows(48), 2.0)
+    for batch, named in (
+        ((rows(16), 2.0), {}),
+        ((rows(64), 3.0), {}),
+        ((rows(64), 2), {}),
+        ((rows(64),), {}),
+        ((rows(64), 2.0, torch.ones(4)), {}),
+        ((rows(64),), {"scale": 2.0}),
+        ((), {"x": rows(64), "mask": torch.zeros(4)}),
+    ):
+        same(fast, model, *batch, **named)  # and nothing more is said
+    for wrong, says in ((rows(64)[:, :3], "shapes cannot be multiplied"), (rows(64).double(), "same dtype|Float")):
+        with pytest.raises(RuntimeError, match=says):
+            fast(wrong, 2.0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        same(fast, model, rows(64), 2.0)
+
+
+def test_another_call_is_optimised_again_or_refused(optimised: Callable[..., Optimized]) -> None:
+    model = PerRow().eval()
+    fast = optimised(model, {"x": rows(6), "scale": 2.0}, otherwise="again")
+    for count in (6, 3, 5, 3, 6):
+        same(fast, model, scale=2.0, x=rows(count))
+    assert len(fast._made) == 3
+    for count in range(MOST_CALLS):
+        same(fast, model, x=rows(10 + count))
+    assert len(fast._made) == MOST_CALLS
+    with (
+        pytest.raises(RuntimeError, match="shapes cannot be multiplied"),
+        pytest.warns(UserWarning, match="cannot be op"),
+    ):
+        fast(x=rows(6)[:, :3])
+    fast = optimised(model, rows(6), otherwise="refuse")
+    same(fast, model, rows(6))
+    for batch, named, says in (
+        ((rows(3),), {}, r"its argument \[0\] is float32\[3, 8\], and it was optimised for float32\[6, 8\]"),
+        ((rows(6), 2.0), {}, "it was called with 2 arguments by position, and optimised for 1 argument by position"),
+        ((), {"x": rows(6)}, "it was called with x by name, and optimised for 1 argument by position"),
+    ):
+        with pytest.raises(OptimizeError, match=says):
+            fast(*batch, **named)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: model.load_state_dict(PerRow().state_dict()),
+        lambda model: model.layer.weight.data.mul_(2.0),
+        lambda model: setattr(model.layer, "bias", nn.Parameter(torch.ones(4))),
+        lambda model: setattr(model.layer.weight, "data", torch.ones(4, 8)),
+    ],
+    ids=["load_state_dict", "data", "another", "set data"],
+)
+def test_weights_that_are_changed_later_are_seen(
+    optimised: Callable[..., Optimized], change: Callable[[nn.Module], object], tmp_path: Path
+) -> None:
+    model = PerRow().eval()
+    x = rows(6)
+    ways = {way: optimised(model, x, otherwise=way) for way in ("model", "again", "refuse")}
+    for fast in ways.values():
+        same(fast, model, x)
+    before = ways["model"](x)
+    change(model)
+    assert not torch.allclose(model(x), before)
+    with pytest.warns(UserWarning, match=r"its 'layer\.(weight|bias)' was changed after it was optimised") as told:
+        same(ways["model"], model, x)
+    assert told[0].filename == __file__
+    same(ways["again"], model, x)
+    assert len(ways["again"]._made) == 1
+    for verb in (lambda: ways["refuse"](x), lambda: ways["model"].save(tmp_path / "fast.pt2")):
+        with pytest.raises(OptimizeError, match=r"'layer\.(weight|bias)' .*was changed after it was optimised"):
+            verb()
+
+
+def test_a_model_in_training_mode_is_not_asked(optimised: Callable[..., Optimized]) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout()).eval()
+    fast = optimised(model, rows(6))
+    model.train()
+    with pytest.raises(OptimizeError, match="was put into training mode after it was optimised"):
+        fast(rows(6))
+    model.eval()
+    same(fast, model, rows(6))
+
+
+def test_a_wrong_index_gives_the_model_s_own_error(optimised: Callable[..., Optimized]) -> None:
+    model = nn.Embedding(5, 4).eval()
+    fast = optimised(model, torch.tensor([0, 4]))
+    with pytest.raises(IndexError, match="index out of range"):
+        fast(torch.tensor([0, 5]))
+
+
+def test_threads_share_an_optimised_model(optimised: Callable[..., Optimized]) -> None:
+    model = PerRow().eval()
+    fast = optimised(model, rows(6), otherwise="again")
+    asked = {count: rows(count) for count in (6, 3)}
+    answers = {count: model(x).detach() for count, x in asked.items()}
+    wrong: list[BaseException] = []
+
+    def ask(count: int) -> None:
+        try:
+            for _ in range(30):
+                torch.testing.assert_close(fast(asked[count]), answers[count], rtol=1e-4, atol=1e-5)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=ask, args=(count,)) for count in (6, 6, 3, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert len(fast._made) == 2
+
+
+def test_what_is_written_into_tensors_is_seen() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Conv1d(4, 4, 1).bfloat16())
+    model.plain = torch.full((), float("nan"))
+    changes: list[tuple[str, Callable[[], object]]] = [
+        ("0.weight", lambda: model[0].weight.add_(1)),
+        ("0.weight", lambda: model[0].weight.data.mul_(1.5)),
+        ("1.running_mean", lambda: model[1].running_mean.numpy().__iadd__(1)),
+        ("2.weight", lambda: setattr(model[2].weight, "data", torch.zeros(4, 4, 1))),
+        ("1.num_batches_tracked", lambda: model[1].num_batches_tracked.add_(1)),
+        ("plain", lambda: setattr(model, "plain", torch.zeros(()))),
+        ("0.bias", lambda: delattr(model[0], "bias")),
+    ]
+    with torch.no_grad():
+        for name, change in changes:
+            weights = Weights(model)
+            assert weights.changed() == ""
+            change()
+            assert weights.changed() == name

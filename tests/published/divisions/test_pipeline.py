@@ -1,0 +1,163 @@
+"""Pipelines: stages are balanced, micro-batches cross each border once each way, and stages work side by side."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import girih
+from girih.api import Plan
+from girih.capture import capture
+from girih.layout import coordinates_of
+from girih.lower import ComputeStep
+from girih.models import example
+from girih.plans.check import check
+from girih.plans.inputs import program_of
+from girih.plans.plan import PlanError
+from girih.published.divisions.pipeline import balanced, micro_batches
+
+LAYERS, WIDTH, ROWS = 8, 1024, 2048
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=9), st.integers(1, 5))
+def test_no_other_cut_has_a_smaller_largest_stage(work: list[int], stages: int) -> None:
+    found = balanced(work, stages)
+    assert found[0] == 0
+    assert all(later - before in (0, 1) for before, later in pairwise(found))
+    assert max(found) + 1 == min(stages, len(work))
+    loads = [sum(amount for amount, at in zip(work, found, strict=True) if at == stage) for stage in range(stages)]
+    best = min(
+        max(sum(work[first:last]) for first, last in zip((0, *cuts), (*cuts, len(work)), strict=True))
+        for count in range(min(stages, len(work)))
+        for cuts in combinations(range(1, len(work)), count)
+    )
+    assert max(loads) == best
+
+
+def tower(count: int) -> tuple[girih.TrainingStep, tuple[torch.Tensor, torch.Tensor]]:
+    with torch.device("meta"):
+        model = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
+        batch = torch.empty(ROWS, WIDTH), torch.empty(ROWS, WIDTH)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    loss = torch.nn.functional.mse_loss
+    return girih.TrainingStep(model, loss=loss, optimizer=optimizer, micro_batches=count), batch
+
+
+def planned(count: int, machine: str, search: str = "pipeline") -> Plan:
+    plan = girih.plan(*tower(count), machine=machine, search=search, objective="seconds", compare=())
+    check(plan)
+    return plan
+
+
+def device_of(plan: Plan, name: str) -> tuple[int, ...]:
+    mesh, codes = plan.strategy.mesh, plan.strategy.layouts[name].codes
+    able = [coordinates_of(code, size) for code, size in zip(codes, mesh.sizes, strict=True)]
+    return tuple(device for device, at in enumerate(mesh.coordinates.tolist())
+                 if all(one in some for one, some in zip(at, able, strict=True)))  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_micro_batches_are_counted(count: int) -> None:
+    assert micro_batches(program_of(*tower(count)).graph) == count
+
+
+def test_steps_through_time_are_no_micro_batches() -> None:
+    made = example("rnnlm-tiny", device="meta")
+    optimizer = torch.optim.SGD(made.module.parameters(), lr=0.1)
+    assert (
+        micro_batches(capture(girih.TrainingStep(made.module, step=made.step, optimizer=optimizer), made.inputs).graph)
+        == 1
+    )
+
+
+def test_without_micro_batches_it_says_what_to_do() -> None:
+    with pytest.raises(
+        PlanError, match=r"search pipeline: a pipeline needs micro-batches.*`--micro-batches 4`.*`model`"
+    ):
+        planned(1, "local:2")
+
+
+@pytest.mark.parametrize(("machine", "stages"), [("local:2", 2), ("local:4", 4)])
+def test_stages_are_runs_of_layers(machine: str, stages: int) -> None:
+    plan = planned(4, machine)
+    parameters = [item for item in plan.graph.inputs if item.role == "parameter"]
+    where = {item.path.split(".")[0]: device_of(plan, item.name) for item in parameters}
+    assert [where[str(layer)] for layer in range(LAYERS)] == [(layer * stages // LAYERS,) for layer in range(LAYERS)]
+    loss = next(output.name for output in plan.graph.outputs if output.role == "loss")
+    assert device_of(plan, loss) == (stages - 1,)
+    scalars = {name for name, value in plan.graph.values.items() if not value.shape} - {
+        item.name for item in plan.graph.inputs
+    }
+    assert {device_of(plan, name) for name in scalars} == {(stages - 1,)}
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_what_passes_is_the_activations_once_each_way(count: int) -> None:
+    plan = planned(count, "local:4")
+    moved = []
+    for step in plan.program.transfers:
+        messages = [item for item in plan.program.exchange_of(step).messages if item.source != item.target]
+        assert len(messages) <= 1, step.value
+        moved += [(item.source, item.target, item.elements) for item in messages]
+    part = ROWS // count * WIDTH
+    borders = [(0, 1), (1, 2), (2, 3), (1, 0), (2, 1), (3, 2)]
+    assert sorted(moved) == sorted((*border, part) for border in borders for _ in range(count))
+
+
+@pytest.mark.parametrize(("machine", "stages"), [("local:2", 2), ("local:4", 4)])
+def test_stages_work_side_by_side(machine: str, stages: int) -> None:
+    """GPipe's arithmetic: of m micro-batches the first passes all stages, the others follow at the largest one's pace.
+
+    It may be less: a stage passes on the gradient of its input before it has those of its weights.
+    """
+    for count in (1, 2, 4, 8):
+        timeline = planned(count, machine, "model").predict().timeline
+        busy = timeline.busy()
+        assert busy.max() < 1.3 * busy.min()  # the first stage needs no gradient of the batch
+        ideal = (busy.sum() + (count - 1) * busy.max()) / count
+        assert len(busy) == stages
+        assert 0.85 * ideal < timeline.seconds < 1.02 * ideal, count
+
+
+def test_the_second_stage_has_the_first_part_while_the_first_has_the_second() -> None:
+    plan = planned(2, "local:2")
+    timeline, nodes = plan.predict().timeline, plan.graph.nodes
+
+    def spans(device: int) -> list[tuple[float, float]]:
+        """The forward products of a device in order."""
+        return [
+            (begin, end)
+            for at, number, begin, end in sorted(
+                zip(timeline.device, timeline.step, timeline.begin, timeline.end, strict=True), key=lambda row: row[2]
+            )
+            if at == device
+            and isinstance(step := plan.program.steps[number], ComputeStep)
+            and nodes[step.node].phase == "forward"
+            and nodes[step.node].operator == "aten.mm"
+        ]
+
+    first, second = spans(0), spans(1)
+    half = LAYERS // 2
+    assert len(first) == len(second) == 2 * half
+    assert second[0][0] < first[-1][1]  # it begins before the first stage has done its second part
+    assert first[half][0] < second[half - 1][1]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_transformers_stages_work_side_by_side(shared: bool) -> None:
+    """Also where the first and the last layer share a weight, whose gradients are added up on the first device."""
+    made = example(
+        "gpt-tiny", device="meta", batch=32, layers=8, width=512, heads=8, sequence=128, vocabulary=512, tied=shared
+    )
+    optimizer = torch.optim.SGD(made.module.parameters(), lr=0.1)
+    step = girih.TrainingStep(made.module, step=made.step, optimizer=optimizer, micro_batches=4)
+    plan = girih.plan(step, made.inputs, machine="local:4", search="pipeline", objective="seconds", compare=())
+    timeline = plan.predict().timeline
+    busy = timeline.busy()
+    ideal = (busy.sum() + 3 * busy.max()) / 4
+    assert busy.max() < 1.2 * busy.min()
+    assert timeline.seconds < 1.05 * ideal
