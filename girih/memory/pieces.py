@@ -43,6 +43,12 @@ MOST_SIZES = 6
 """So many sizes are tried, from which on a tensor is too large."""
 GOALS = tuple(0.8**power for power in range(1, 21))
 """Shares of the floor that are aimed at where the cap itself was not reached."""
+DERIVED, WALKED = 10_000.0, 200_000.0
+"""Nanoseconds that a core of 2023 takes about for each step of a program: to say what it needs from the program without
+loops, and to write and walk it."""
+
+Spend = Callable[[float], None]
+"""Told nanoseconds of work."""
 
 
 @dataclass(frozen=True)
@@ -168,13 +174,20 @@ class PieceFinder:
     """Finds loops for one program, under any cap; what was measured for one is not measured again for another.
 
     lives: of the program, which has neither loops nor movements. measured: the lifetimes of another program on the
-    device, where they do not follow from these (`Outline.blocked`). threads: of a worker. maker: by buffer the position
-    of its step.
+    device, where they do not follow from these (`Outline.blocked`). threads: of a worker. spend: told what is to be
+    done, before it is. maker: by buffer the position of its step.
     """
 
-    def __init__(self, lives: Lifetimes, measured: Callable[[Program], Lifetimes], threads: int = 0) -> None:
+    def __init__(
+        self,
+        lives: Lifetimes,
+        measured: Callable[[Program], Lifetimes],
+        threads: int = 0,
+        spend: Spend = lambda nanoseconds: None,
+    ) -> None:
         self.lives = lives
         self.measured = measured
+        self.spend = spend
         self.threads = threads or threads_here(lives.program)
         self.whole = floor(lives)[0]
         self.needs: dict[tuple[InPieces, ...], tuple[int, int]] = {}
@@ -182,15 +195,12 @@ class PieceFinder:
         self.found: dict[tuple[str, int], tuple[_Component, ...]] = {}
         self.program = lives.program
         self.steps = lives.steps
-        self.reads = [frozenset(reads_of(step)) for step in self.steps]
-        self.maker = {name: position for position, step in enumerate(self.steps) for name in writes_of(step)}
+        self.reads = [frozenset(reads) for reads in lives.reads]
+        self.maker, self.makers = lives.maker, lives.makers
         self.readers: dict[str, list[int]] = {}
         for position, reads in enumerate(self.reads):
             for name in reads:
                 self.readers.setdefault(name, []).append(position)
-        self.makers = [
-            tuple(sorted({self.maker[name] for name in reads if name in self.maker})) for reads in self.reads
-        ]
         self.known: dict[int, list[_Way]] = {}
 
     @cached_property
@@ -263,6 +273,7 @@ class PieceFinder:
 
     def walked(self, loops: tuple[InPieces, ...]) -> tuple[int, int]:
         """The same of the program, written and walked."""
+        self.spend(WALKED * len(self.steps))
         lives = self.measured(in_pieces(self.program, loops))
         sizes = zip(alone(lives), lives.steps, strict=False)
         largest = max(int(size) for size, step in sizes if isinstance(step, BlockStep))
@@ -272,6 +283,7 @@ class PieceFinder:
         """The same without a walk; None where it does not follow from the program without loops."""
         if self.outline is None:
             return None
+        self.spend(DERIVED * len(self.steps))
         first: dict[int, int] = {}  # of each step in loops the first of them: what it writes is read from there
         for number, loop in enumerate(loops):
             for position, _ in loop.steps:
@@ -342,6 +354,7 @@ class PieceFinder:
     def components(self, seed: str, large: Collection[str]) -> Iterator[_Component]:
         """What is cut with a large buffer, along each of its dimensions. large: what should be cut, if it can."""
         for way in self.members(self.maker[seed]):
+            self.spend(DERIVED * len(self.steps))
             span, member = way.span, way.member
             if member.way.made is None:
                 continue

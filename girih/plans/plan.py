@@ -126,9 +126,15 @@ class Plan:
     def lifetimes(self) -> Lifetimes:
         """Of the program without movements, with the largest part of each storage that a device has; of a large machine
         on the first and the last device."""
+        return self._walked[0]
+
+    @cached_property
+    def _walked(self) -> tuple[Lifetimes, Scratch]:
+        """These, and by what the scratch memory in them was told."""
         notes = notes_of(self.unmoved, self.machine, self.scratch)
         devices = unlike(self.unmoved, followed(self.machine))
-        return widest([lifetimes(self.unmoved, device, notes.threads, notes) for device in devices])
+        lives = widest([lifetimes(self.unmoved, device, notes.threads, notes) for device in devices])
+        return lives, notes.record
 
     @cached_property
     def lifetimes_by_class(self) -> tuple[Lifetimes, ...]:
@@ -152,6 +158,10 @@ class Plan:
 
     @cached_property
     def _memory(self) -> tuple[tuple[MemoryUse, ...], Scratch]:
+        if self.machine.devices == 1 and self.program is self.unmoved:
+            lives, told = self._walked
+            assert lives.use is not None
+            return (lives.use,), told
         return account(self.program, self.machine, self.scratch)
 
     @property
@@ -235,7 +245,7 @@ class Plan:
         """The plan with another sequence, and another residency, for so much room; what does not depend on them is not
         computed again."""
         plan: Plan = replace(self, sequence=sequence, residency=residency, residencies=(), room=room)
-        names = ("lowered", "unmoved", "lifetimes") if sequence == self.sequence else ("lowered",)
+        names = ("lowered", "unmoved", "lifetimes", "_walked") if sequence == self.sequence else ("lowered",)
         plan.__dict__.update({name: self.__dict__[name] for name in names if name in self.__dict__})
         return plan
 

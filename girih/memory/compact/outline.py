@@ -54,17 +54,6 @@ class Sequenced:
     copy_of: Integers
     made_at: Integers
 
-    @property
-    def used(self) -> Integers:
-        """Bytes in use in each step if nothing is moved: [steps + 1]."""
-        touches = self.touches
-        end = len(touches.extra) - 1
-        change = np.zeros(end + 2, np.int64)
-        np.add.at(change, np.maximum(touches.born, 0), touches.bytes)
-        np.add.at(change, np.where(touches.lasts, end, touches.last) + 1, -touches.bytes)
-        used: Integers = np.cumsum(change)[:-1] + touches.extra
-        return used
-
 
 @dataclass(frozen=True, eq=False)
 class Outline:

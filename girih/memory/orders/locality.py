@@ -9,11 +9,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower.liveness import reads_of, writes_of
+from girih.lower.liveness import writes_of
 from girih.lower.steps import StartStep, TransferStep, node_of
 from girih.memory.lifetimes import Lifetimes
 from girih.memory.orders.locality_kernels import closest
-from girih.memory.residency import touches_of
 
 LOOKED_AT = 1024  # steps that could come next
 
@@ -34,7 +33,7 @@ def staying(lives: Lifetimes, cap: int, latest: NDArray[np.int64] | None = None)
     for before, after in pairwise(exchanges):
         needs[after].append(before)
     needs = [sorted(set(before)) for before in needs]
-    touches = touches_of(lives)
+    touches = lives.touches
     update = np.asarray([lives.program.graph.nodes[node_of(step)].phase == "update" for step in steps], np.bool_)
     readers = np.asarray([reader for reader, makers in enumerate(needs) for _ in makers], np.int64)
     makers = np.asarray([maker for makers in needs for maker in makers], np.int64)
@@ -100,12 +99,8 @@ def updates_early(lives: Lifetimes, order: Sequence[int] | None = None) -> tuple
 def _needs(lives: Lifetimes) -> list[list[int]]:
     """By step, the steps that make what it reads, and the start of its exchange."""
     steps = lives.steps
-    maker = {buffer: number for number, step in enumerate(steps) for buffer in writes_of(step)}
     begun = {step.transfer.target: number for number, step in enumerate(steps) if isinstance(step, StartStep)}
     return [
-        sorted(
-            {maker[buffer] for buffer in reads_of(step) if buffer in maker}
-            | {begun[buffer] for buffer in writes_of(step) if buffer in begun}
-        )
-        for step in steps
+        sorted({*makers, *(begun[buffer] for buffer in writes_of(step) if buffer in begun)})
+        for step, makers in zip(steps, lives.makers, strict=True)
     ]

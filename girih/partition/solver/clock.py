@@ -8,6 +8,8 @@ import time
 PATIENCE = 10.0
 """Times the seconds of its budget after which a search ends however little it has done: the machine is that slow, or
 that busy."""
+FOREVER = 1e9
+"""In its place for searches that count their work alone."""
 
 
 class Clock:

@@ -37,7 +37,7 @@ from girih.memory.orders.step_graph import step_graph
 from girih.memory.residency import Held, TooSmallError, belady, floor, timed
 from girih.memory.residency import held as held_on
 from girih.memory.roc import least_residency
-from girih.partition.solver.clock import Clock
+from girih.partition.solver.clock import FOREVER, PATIENCE, Budget
 from girih.plans.cutting import in_smaller_pieces, pieces_help
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
@@ -53,7 +53,11 @@ SHARES = (0.01, 0.1)
 LRU = -1.0
 """In place of a share: what was touched longest ago is moved out first, which is right now and then."""
 SECONDS = 20
-"""Of computing, after which no other way is tried, if one keeps the limit."""
+"""Of computing, after which no other way is tried, if one keeps the limit. They are counted (`NANOSECONDS`)."""
+NANOSECONDS, WRITTEN = 30_000.0, 500_000.0
+"""What a core of 2023 takes about for each step of a way that is judged, and of one that is written as a Program."""
+LARGE = 2000
+"""Steps of programs from which on the clock ends a search, too, where the machine is very slow or busy."""
 PARTS = (1.0, 0.85, 0.7)
 """Of the limit, for which it is planned what leaves: the rest is for what is being copied. The first that are tried."""
 NEARER = (0.1, 0.05)
@@ -68,6 +72,8 @@ WITHIN = (0.25, 0.125, 0.0625)
 """Of the step, within which they do: what comes together from far away leaves copies nothing to run beside."""
 ALIKE = 0.002
 """Where the time differs by so little between two such orders, no other is tried."""
+LOOKS = 10
+"""Sequences that the optimum for chains looks at."""
 LEAST = 4
 """Ways to compute again that are tried however long they take: one is found by the first, the others are near it."""
 ENOUGH = 0.002
@@ -188,7 +194,8 @@ class _Ways:
     """The ways to hold one program that have been judged. best: (simulated seconds, plan) of the fastest that keeps the
     limit. What does not keep it is judged by its excess. smallest: bytes of the smallest limit that a way was seen to
     need; refused: the plan of that way, and why. overfull: bytes of the large memory, if that is what is too small.
-    bound: of the seconds of all ways. budget: seconds after which no other way is tried, if one keeps the limit. quick:
+    bound: of the seconds of all ways. budget: seconds after which no other way is tried, if one keeps the limit; they
+    are counted, so that what is found is the same on a busy machine. quick:
     what keeps the limit by the outline of the program, with its seconds: it is written as a Program, and accounted,
     when all have been judged. cuts: of each order what may be computed again.
     """
@@ -213,8 +220,7 @@ class _Ways:
             self._explore(again, note, beside)
 
     def _explore(self, again: bool, note: Callable[[float], None], beside: Executor) -> None:
-        clock = Clock()
-        order, part = self.ordered(clock, again)
+        order, part = self.ordered(again)
         lives, limit = self.lifetimes_in(order), self.plan.memory
         assert limit is not None
         computing = seconds_of(ticks(self.seconds(order, computing=True)))  # by the simulator's clock
@@ -227,7 +233,7 @@ class _Ways:
         tried = {(0.0, 1): self.judge(order, part=part)}
 
         def late() -> bool:
-            return self.fastest < np.inf and clock.worked > self.budget and len(tried) > LEAST
+            return self.fastest < np.inf and self.work.late and len(tried) > LEAST
 
         def over() -> bool:
             return late() or self.fastest <= (1 + ENOUGH) * least
@@ -244,7 +250,7 @@ class _Ways:
         if again and self.chains_pay(lives):
             captured, early = None, updates_early(self.plan.held(None).lifetimes)
             for other in (order,) if self.moving else dict.fromkeys((order, captured, early)):
-                if other == order or clock.worked < self.budget / 3:
+                if other == order or not self.much_done:
                     self.judge_chain(other)
         price, count = trying(PRICES[:1], SEGMENTS)
         price, count = trying(PRICES, [count] if self.moving else SEGMENTS)
@@ -302,6 +308,17 @@ class _Ways:
         if self.best is None or seconds < self.best[0]:
             self.best = seconds, plan
 
+    @cached_property
+    def work(self) -> Budget:
+        """What has been done of the budget."""
+        large = len(self.plan.held(None).lifetimes.steps) >= LARGE
+        return Budget(self.budget, PATIENCE if large else FOREVER)
+
+    @property
+    def much_done(self) -> bool:
+        """Has a third of the budget been used?"""
+        return self.work.spent > self.budget * 1e9 / 3
+
     @property
     def fastest(self) -> float:
         """Seconds of the fastest way so far that keeps the limits."""
@@ -321,6 +338,7 @@ class _Ways:
     def judge_chain(self, order: Sequence) -> None:
         """The optimum for chains, in which steps may come again several times: a cut computes each once more."""
         assert self.plan.memory is not None
+        self.work.spend(LOOKS * self.judging)
 
         def whole(again: tuple[int, ...]) -> tuple[int, ...]:
             return again if order is None else tuple(order[number] for number in again)
@@ -329,7 +347,7 @@ class _Ways:
             return self.lifetimes_in(whole(again))
 
         def counted(again: tuple[int, ...]) -> NDArray[np.int64]:
-            return look(again).used if self.steps is None else self.steps.outline.sequenced(whole(again)).used
+            return look(again).used if self.steps is None else self.steps.outline.sequenced(whole(again)).touches.used
 
         endless = (np.inf, np.inf)
         setting = Setting(self.lifetimes_in(order), self.plan.memory, self.seconds(order), endless, look, counted)
@@ -346,7 +364,7 @@ class _Ways:
         graph = step_graph(self.plan.lifetimes)
         return tuple(order_of(name).order(graph).tolist())
 
-    def ordered(self, clock: Clock, again: bool) -> tuple[Sequence, float]:
+    def ordered(self, again: bool) -> tuple[Sequence, float]:
         """The order with which steps are fastest, and the part of the limit (`PARTS`) for it. again: also with what one
         cut computes again, as with nothing else some programs move so much that all orders take the same."""
         known: dict[Sequence, tuple[float, float]] = {}
@@ -366,7 +384,7 @@ class _Ways:
         measure(None)
         early = measure(updates_early(self.plan.lifetimes))
         for sequence in self.together():
-            if self.fastest < np.inf and clock.worked > self.budget / 3:
+            if self.fastest < np.inf and self.much_done:
                 break
             if sequence not in known and abs(measure(sequence) - early) <= ALIKE * early and len(known) == 3:
                 break
@@ -429,6 +447,11 @@ class _Ways:
     def seconds(self, sequence: Sequence, computing: bool = False) -> NDArray[np.float64]:
         return self._seconds.of(sequence, computing)
 
+    @property
+    def judging(self) -> float:
+        """Nanoseconds that judging a way takes about."""
+        return len(self._seconds.every) * (WRITTEN if self.steps is None else NANOSECONDS)
+
     def needs(self, plan: Plan) -> int:
         """Bytes of a plan without movements."""
         return int(plan.lifetimes.used.max()) if plan.machine.devices == 1 else plan.peak
@@ -452,9 +475,10 @@ class _Ways:
         """By the outline of the program where there is one, else by the Program."""
         plan, limit, host = self.plan.held(sequence), self.plan.memory, self.plan.machine.host
         assert limit is not None
+        self.work.spend(self.judging)
         item = None if self.steps is None else self.steps.outline.sequenced(sequence)
         quick, residency, needed = None, None, 0
-        peak = self.needs(plan) if item is None else int(item.used.max())
+        peak = self.needs(plan) if item is None else int(item.touches.used.max())
         if peak > limit and not self.moving:
             self.smallest = min(self.smallest, peak)
             return FAILED * peak

@@ -20,7 +20,7 @@ from girih.memory.compact.outline import Outline
 from girih.memory.cut import cheapest, pivot_of
 from girih.memory.lifetimes import lifetimes
 from girih.memory.orders.locality import _needs, staying, updates_early
-from girih.memory.residency import TooSmallError, floor, held, timed, touches_of
+from girih.memory.residency import TooSmallError, floor, held, timed
 from girih.models import example
 from girih.plans.plan import Plan
 from girih.plans.predict import predict
@@ -62,9 +62,9 @@ def test_lifetimes_in_any_sequence_follow_from_one_walk(plan: Plan) -> None:
     for sequence in filter(None, sequences(plan)):
         program = sequenced(plan.lowered, sequence)
         walked, item = lifetimes(program), outline.sequenced(sequence)
-        for name, expected in touches_of(walked)._asdict().items():
+        for name, expected in walked.touches._asdict().items():
             np.testing.assert_array_equal(getattr(item.touches, name), expected, err_msg=name)
-        np.testing.assert_array_equal(item.used, walked.used)
+        np.testing.assert_array_equal(item.touches.used, walked.used)
         derived = outline.lifetimes(item, program)
         assert derived.storages == walked.storages
         assert (derived.views, derived.state, derived.steps) == (walked.views, walked.state, walked.steps)
