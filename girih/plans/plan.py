@@ -158,11 +158,19 @@ class Plan:
 
     @cached_property
     def _memory(self) -> tuple[tuple[MemoryUse, ...], Scratch]:
-        if self.machine.devices == 1 and self.program is self.unmoved:
-            lives, told = self._walked
-            assert lives.use is not None
-            return (lives.use,), told
-        return account(self.program, self.machine, self.scratch)
+        if self.machine.devices > 1:
+            return account(self.program, self.machine, self.scratch)
+        lives, told = self._alone
+        assert lives.use is not None
+        return (lives.use,), told
+
+    @cached_property
+    def _alone(self) -> tuple[Lifetimes, Scratch]:
+        """On one device: lifetimes in the program with its movements, and by what the scratch memory was told."""
+        if self.program is self.unmoved and (known := self._walked)[0].use is not None:
+            return known
+        notes = notes_of(self.program, self.machine, self.scratch)
+        return lifetimes(self.program, 0, notes.threads, notes), notes.record
 
     @property
     def memory_by_device(self) -> tuple[MemoryUse, ...]:
@@ -184,7 +192,8 @@ class Plan:
     def arenas(self) -> tuple[Addresses, ...]:
         """Where everything lies on each device in one region of memory, if it is run on processors; () where some state
         has no address that stays from step to step."""
-        return arenas(self.program, self.machine, self.scratch, self.memory or 0)
+        alone = (self._alone[0],) if self.machine.devices == 1 else ()
+        return arenas(self.program, self.machine, self.scratch, self.memory or 0, alone)
 
     @property
     def arena(self) -> Addresses | None:

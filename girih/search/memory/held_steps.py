@@ -85,12 +85,18 @@ class HeldSteps:
         waits = np.where(what == IN, (plan.after_to - plan.after_from)[np.where(starts, number, 0)], 0)
         sizes = item.touches.bytes[stays[np.where(works, 0, number), STORAGE]]
         moves = np.column_stack([sizes, what == OUT, waits])[starts]
-        different, which = np.unique(moves, axis=0, return_inverse=True)
+        ranked = np.lexsort(moves.T[::-1])
+        fresh = np.append(True, (moves[ranked[1:]] != moves[ranked[:-1]]).any(axis=1))[: len(ranked)]
+        which = np.empty(len(ranked), np.int64)
+        which[ranked] = np.cumsum(fresh) - 1
         numbers = np.asarray(
-            [store.number_of_move(np.asarray([size]), bool(out), after) for size, out, after in different.tolist()],
+            [
+                store.number_of_move(np.asarray([size]), bool(out), after)
+                for size, out, after in moves[ranked[fresh]].tolist()
+            ],
             np.int32,
         )
-        pattern[starts] = numbers[which.reshape(-1)]
+        pattern[starts] = numbers[which]
         before = np.where(works, own[np.where(works, number, 0)], self._lost(what, sizes))
         row_of = np.full((2, len(stays)), NO_ROW, np.int64)  # the start of each stay's copy, in and out
         partner = np.arange(len(kept), dtype=np.int32)

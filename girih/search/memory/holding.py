@@ -531,7 +531,7 @@ class _Ways:
 
     def write(self) -> None:
         """Write the fastest of those that were judged quickly, if it keeps the limit as a Program; else the next."""
-        for _, sequence, residency in sorted(self.quick, key=itemgetter(0)):
+        for simulated, sequence, residency in sorted(self.quick, key=itemgetter(0)):
             assert self.steps is not None
             plan, limit = self.plan.held(sequence), self.plan.memory
             assert limit is not None
@@ -540,7 +540,7 @@ class _Ways:
                 plan.__dict__["lifetimes"] = self.steps.outline.lifetimes(item, plan.unmoved)
             plan = plan if residency is None else plan.held(sequence, residency.residency)
             if plan.peak <= limit:
-                self.best = predict(plan, store=self.store, memory=False).seconds, plan
+                self.best = simulated, plan
                 return
             self.smallest = min(self.smallest, plan.peak)
 
@@ -549,17 +549,17 @@ class _Ways:
         everything has; if none is found, the plan as it is, which runs without an arena (`Plan.no_arena`)."""
         limit = self.plan.memory
         assert limit is not None
-        room, smaller = limit, best
+        room, smaller, lives = limit, best, None
         for _ in range(ROOMS if self.moving else 0):
             if smaller.arena is None or not smaller.no_arena:
                 return smaller
             room = int(room * limit / smaller.arena.bytes) - 1
-            plan, seconds = self.plan.held(best.sequence), self.seconds(best.sequence)
+            lives = lives or best.held(best.sequence).lifetimes
             try:
-                residency = belady(plan.lifetimes, room, seconds, rates=self.rates)
+                residency = belady(lives, room, self.seconds(best.sequence), rates=self.rates)
             except TooSmallError:
                 break
-            smaller = plan.held(best.sequence, residency, room)
+            smaller = best.held(best.sequence, residency, room)
         return best if smaller.no_arena else smaller
 
     def refusal(self) -> str:
