@@ -11,7 +11,9 @@ from pathlib import Path
 
 from girih.cost.pricing import PRESET, Pricing
 from girih.cost.profile import load_profile
+from girih.graph import Graph
 from girih.lower import Overlap
+from girih.machine import Machine
 from girih.partition import SearchResult, Strategy
 from girih.partition.search import ScoredSearch, Search
 from girih.partition.searches.data_parallel import DataParallel
@@ -29,6 +31,11 @@ from girih.simulate.bounds import WORK, Bound, bound_of
 
 NODE, MEMBER, PEAK = 5e-6, 0.7e-6, 500e-6
 """Seconds of work for each node of a strategy that is judged; for each of its devices; and where peaks count, too."""
+
+
+def judging_seconds(graph: Graph, machine: Machine, *, peaks: bool = False) -> float:
+    """Seconds of work of judging a strategy of the graph, counted as a `Budget` does. peaks: its memory, too."""
+    return len(graph.nodes) * (NODE + MEMBER * machine.devices + PEAK * peaks)
 
 
 @dataclass(frozen=True)
@@ -71,9 +78,8 @@ class Judge:
 
     @property
     def seconds(self) -> float:
-        """Of work that a call takes, about: counted, as a `Budget` does."""
-        each = NODE + MEMBER * self.plan.machine.devices + (0.0 if self.plan.memory is None else PEAK)
-        return len(self.plan.graph.nodes) * each
+        """Of work that a call takes."""
+        return judging_seconds(self.plan.graph, self.plan.machine, peaks=self.plan.memory is not None)
 
     def planned(self, strategy: Strategy) -> Plan:
         return self.plan if strategy is self.plan.strategy else replace(self.plan, strategy=strategy)

@@ -43,7 +43,7 @@ class Budget:
     def __init__(self, seconds: float) -> None:
         self.left = seconds * 1e9
         self.spent = 0.0
-        self.ends = time.monotonic() + PATIENCE * seconds
+        self.ends = _now() + PATIENCE * seconds
 
     @property
     def seconds(self) -> float:
@@ -66,12 +66,17 @@ class Budget:
 
     @property
     def late(self) -> bool:
-        return self.spent >= self.left or time.monotonic() > self.ends
+        return self.spent >= self.left or _now() > self.ends
 
     @property
     def why(self) -> str:
         """What has ended it: its work ("time"), or the clock ("clock")."""
-        return "clock" if self.spent < self.left and time.monotonic() > self.ends else "time"
+        return "clock" if self.spent < self.left and _now() > self.ends else "time"
+
+
+def _now() -> float:
+    """The clock of budgets: it stands while loops are compiled."""
+    return time.monotonic() - _compiled()
 
 
 def _compiled() -> float:
