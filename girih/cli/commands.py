@@ -176,7 +176,7 @@ def _program(options: argparse.Namespace, progress: Progress) -> Program:
 
 def _numbers(item: Plan) -> dict[str, Any]:
     return {
-        "model": item.model,
+        "model": item.origin.model,
         "machine": item.machine.name,
         "search": item.search,
         "objective": item.objective,
@@ -260,7 +260,7 @@ def compare(options: argparse.Namespace) -> int:
         ratios = [f"{a / b:.2f}" if b else "-" for a, b in
                   ((own.bytes, first.bytes), (own.peak, first.peak), (took, times[0]))]  # fmt: skip
         table.add_row(
-            path, item.model, str(item.machine.name), item.search, format_bytes(own.bytes), ratios[0],
+            path, item.origin.model, str(item.machine.name), item.search, format_bytes(own.bytes), ratios[0],
             format_bytes(own.peak), ratios[1], format_seconds(took), ratios[2], format_gap(item.gap),
         )  # fmt: skip
     show_table(table)
