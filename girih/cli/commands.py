@@ -202,7 +202,7 @@ def _numbers(item: Plan) -> dict[str, Any]:
 def show(options: argparse.Namespace) -> int:
     from girih.report.memory import memory_numbers, memory_table
 
-    other = next((name for name in ("tensors", "operators", "graph") if getattr(options, name)), None)
+    other = next((name for name in ("tensors", "operators", "choice", "graph") if getattr(options, name)), None)
     if options.device is not None and other:
         raise BadInputError(f"--device is for instructions, and with --memory for storages: leave it, or --{other}")
     with clear_errors():
@@ -222,6 +222,8 @@ def show(options: argparse.Namespace) -> int:
         show_table(tensors_table(item))
     elif options.operators:
         show_table(operators_table(item))
+    elif options.choice:
+        print(item.choice)
     elif options.graph:
         print(item.graph)
     elif options.device is not None:

@@ -62,20 +62,19 @@ class Choice:
         """A page: what was chosen of each part, and in the last line what was left as it is."""
         parts = {
             "rewrites": _rewrites(self.rewrites),
-            "division": _division(self.strategy),
-            "layouts": _layouts(self.strategy),
+            "strategy": _strategy(self.strategy),
             "routes": _routes(self),
             "schedule": "" if self.schedule == "graph" else SCHEDULES.get(self.schedule, self.schedule),
             "pieces": "\n".join(map(_loop, _first(self.pieces, "loops"))),
             "overlap": _overlap(self.overlap),
             "blocks": "" if self.blocks is None else _blocks(self.blocks),
-            "order": "" if self.sequence is None else _order(self.sequence),
+            "sequence": "" if self.sequence is None else _sequence(self.sequence),
             "residency": "\n".join(_residencies(self.residency)),
-            "room": "" if self.room is None else f"at most {format_bytes(self.room)} on a device at once",
+            "room": "" if self.room is None else f"at most {format_bytes(self.room)} at once on a device",
         }
         lines = [_entry(name, words) for name, words in parts.items() if words]
         if left := [name for name, words in parts.items() if not words]:
-            lines.append(_entry("nothing", f"chosen of {', '.join(left)}"))
+            lines.append(_entry("not chosen", ", ".join(left)))
         return "\n".join(lines)
 
 
@@ -164,9 +163,11 @@ def _numbers(numbers: Collection[int]) -> str:
 def _counted(items: Iterable[object]) -> str:
     """`20 as S0·R, 3 as R·R`, the most frequent first."""
     counts = Counter(map(str, items)).most_common()
-    words = [f"{count} as {item}" for item, count in counts[:SHOWN]]
-    rest = sum(count for _, count in counts[SHOWN:])
-    return ", ".join([*words, *([f"{rest} in {len(counts) - SHOWN} other ways"] if rest else [])])
+    shown = counts if len(counts) <= SHOWN + 1 else counts[:SHOWN]
+    words = [f"{count} as {item}" for item, count in shown]
+    if others := counts[len(shown) :]:
+        words.append(f"{sum(count for _, count in others)} in {len(others)} other ways")
+    return ", ".join(words)
 
 
 def _rewrites(rewrites: Sequence[Rewrite]) -> str:
@@ -174,18 +175,18 @@ def _rewrites(rewrites: Sequence[Rewrite]) -> str:
     return "\n".join(map(str, _first([f"{count} × {rule}" for rule, count in places.items()], "rules")))
 
 
-def _division(strategy: Strategy) -> str:
+def _strategy(strategy: Strategy) -> str:
     if strategy.mesh.devices == 1:
         return ""
-    notation = "S0 divides index variable 0, R repeats the work, P lets partial sums pass, for each mesh axis"
-    return f"{len(strategy.divisions)} nodes on a mesh of {strategy.mesh}: {_counted(strategy.divisions)}\n({notation})"
-
-
-def _layouts(strategy: Strategy) -> str:
-    if strategy.mesh.devices == 1:
-        return ""
-    notation = "S0 cuts dimension 0, R is a whole copy, P a partial sum"
-    return f"{len(strategy.layouts)} values: {_counted(strategy.layouts.values())}\n({notation})"
+    divisions, layouts = _counted(strategy.divisions), _counted(strategy.layouts.values())
+    on = ", @1 that only coordinate 1 takes part" if "@" in divisions + layouts else ""
+    return (
+        f"on a mesh of {strategy.mesh}, {strategy.mesh.devices} devices\n"
+        f"{len(strategy.divisions)} nodes: {divisions}\n"
+        f"{len(strategy.layouts)} values: {layouts}\n"
+        "by mesh axis: S0 cuts index variable 0 of a node, dimension 0 of a value; R keeps it whole; P are partial "
+        f"sums{on}"
+    )
 
 
 def _routes(choice: Choice) -> str:
@@ -222,26 +223,27 @@ def _blocks(blocks: Blocks) -> str:
     return ", ".join(words)
 
 
-def _order(sequence: Sequence[int]) -> str:
-    once = dict.fromkeys(sequence)
+def _sequence(sequence: Sequence[int]) -> str:
+    first = list(dict.fromkeys(sequence))
     times = Counter(sequence)
-    again = [step for step in once if times[step] > 1]
-    words = f"{len(once)} steps in the order of the program"
-    if list(once) != sorted(once):
-        late = next(place for place, step in enumerate(once) if place != step)
-        words = f"{len(once)} steps in an order of their own from place {late} on: {_numbers(list(once)[late:])}"
-    return f"{words}\n{len(again)} steps are computed again: {_numbers(again)}" if again else words
+    late = next((place for place, step in enumerate(first) if place != step), len(first))
+    words = f"{len(first)} steps in the order of the program"
+    if late < len(first):
+        words = f"{len(first)} steps: the first {late} as in the program, then {_numbers(first[late:])}"
+    again = [step for step in first if times[step] > 1]
+    return f"{words}\ncomputed again: {_numbers(again)}" if again else words
 
 
 def _residencies(residencies: Sequence[Residency]) -> Iterator[str]:
     for number, residency in enumerate(residencies[:SHOWN]):
-        whose = f"devices of class {number + 1} of {len(residencies)}: " if len(residencies) > 1 else ""
+        whose = f"class {number + 1} of {len(residencies)} of devices: " if len(residencies) > 1 else ""
         storages = {stay.storage for stay in residency.stays}
         out = sum(stay.copied for stay in residency.stays)
         back = sum(not stay.fresh for stay in residency.stays)
-        yield (
-            f"{whose}{len(storages)} storages; {out} copies go out to the large memory, {back} come in; "
-            f"{len(residency.home)} storages of state lie there between steps"
-        )
+        if not out + back:
+            yield f"{whose}nothing moves"
+            continue
+        home = f"; {len(residency.home)} storages of state lie there between steps" if residency.home else ""
+        yield (f"{whose}of {len(storages)} storages, {out} copies go out to the large memory and {back} come in{home}")
     if len(residencies) > SHOWN:
         yield f"and {len(residencies) - SHOWN} more classes of devices"
