@@ -234,8 +234,8 @@ def fit(
         PlanError: for a search that does not exist, or a memory limit that cannot be met.
     """
     from girih.capture.torch.training import TrainingStep
+    from girih.run.engines.engine import engine_here, engine_of
     from girih.run.engines.launcher import launched_rank
-    from girih.run.engines.table import engine_here, engine_of
     from girih.run.training.fit import Fit
 
     step = TrainingStep(model, loss=loss, optimizer=optimizer)

@@ -40,7 +40,7 @@ def file_of(model: str, batch: int | None, optimizer: str | None, micro_batches:
 
 @cache
 def _versions() -> tuple[str, ...]:
-    """Of girih, Python and PyTorch, and of each file of girih that a capture depends on its size and time."""
+    """Versions of girih, Python and PyTorch; size and time of each file of girih that a capture depends on."""
     root = Path(__file__).parents[1]
     files = [f for room in DEPENDS_ON for f in sorted((root / room).rglob("*.py"))]
     stamps = [f"{f.relative_to(root)} {f.stat().st_size} {f.stat().st_mtime_ns}" for f in files]

@@ -15,7 +15,7 @@ from girih.cli import captured
 from girih.cli.checkpoints import checkpoint
 from girih.cli.programs import batch_of, in_micro_batches, is_file, program
 from girih.cli.spelling import did_you_mean
-from girih.cli.terminal import BadInputError, FailedRunError, Progress, check_output, clear_errors, print_rows
+from girih.cli.terminal import BadInputError, FailedRunError, TerminalProgress, check_output, clear_errors, print_rows
 from girih.cli.terminal import show as show_table
 from girih.machine import Machine, MachineError, machine, presets
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
@@ -121,7 +121,7 @@ def rewrite(options: argparse.Namespace) -> int:
 
 def plan(options: argparse.Namespace) -> int:
     check_output(options.output)
-    with clear_errors(), Progress() as progress:
+    with clear_errors(), TerminalProgress() as progress:
         goal = _machine(options.machine)
         progress("model", 0.0)
         ways: dict[str, Any] = {
@@ -160,7 +160,7 @@ def _search(options: argparse.Namespace) -> Search | None:
     return search_of(options.search or "exact", options.seconds)
 
 
-def _program(options: argparse.Namespace, progress: Progress) -> Program:
+def _program(options: argparse.Namespace, progress: TerminalProgress) -> Program:
     """The captured program that is asked for; of a model by name as it was captured before."""
     by_name = not is_file(options.model)
     kept = captured.file_of(options.model, options.batch, options.optimizer, options.micro_batches)
@@ -242,7 +242,7 @@ def run(options: argparse.Namespace) -> int:
     check_options(options)
     with clear_errors():
         item = load(options.plan, trust=options.trust)
-        with Progress() as progress:
+        with TerminalProgress() as progress:
             return run_plan(item, options, progress)
 
 
@@ -279,7 +279,7 @@ def calibrate(options: argparse.Namespace) -> int:
     from girih.cli.predicting import calibrate_machine
 
     check_output(options.store)
-    with clear_errors(), Progress() as progress:
+    with clear_errors(), TerminalProgress() as progress:
         numbers, lines = calibrate_machine(options, progress)
     print(json.dumps(numbers) if options.json else "\n".join(lines))
     return 0
@@ -290,7 +290,7 @@ def optimize(options: argparse.Namespace) -> int:
 
     check_output(options.output)
     check_output(options.store)
-    with clear_errors(), Progress() as progress:
+    with clear_errors(), TerminalProgress() as progress:
         numbers, lines = optimize_program(options, progress)
     print(json.dumps(numbers) if options.json else "\n".join(lines))
     return 0
@@ -299,7 +299,7 @@ def optimize(options: argparse.Namespace) -> int:
 def simulate(options: argparse.Namespace) -> int:
     from girih.cli.predicting import predicted, simulation_numbers, simulation_table
 
-    with clear_errors(), Progress() as progress:
+    with clear_errors(), TerminalProgress() as progress:
         item = load(options.plan, trust=options.trust)
         progress("simulate", 0.0)
         prediction = predicted(item, options)
@@ -322,7 +322,7 @@ def report(options: argparse.Namespace) -> int:
         scripts()
     except MissingLibraryError as error:
         raise BadInputError(str(error)) from error
-    with clear_errors(), Progress() as progress:
+    with clear_errors(), TerminalProgress() as progress:
         item = load(options.plan, trust=options.trust)
         progress("simulate", 0.0)
         prediction = predicted(item, options)
@@ -340,7 +340,7 @@ def trace(options: argparse.Namespace) -> int:
     from girih.report.trace import write_trace
 
     check_output(options.output)
-    with clear_errors(), Progress() as progress:
+    with clear_errors(), TerminalProgress() as progress:
         item = load(options.plan, trust=options.trust)
         progress("simulate", 0.0)
         timeline = measured_steps(item, progress) if options.measure else predicted(item, options).timeline

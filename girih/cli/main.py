@@ -28,7 +28,7 @@ from girih.cli.arguments import (
 )
 from girih.cli.spelling import did_you_mean
 from girih.memory.holds_table import BASELINES
-from girih.run.engines.table import CALIBRATED, TRAINING
+from girih.run.engines.engine import CALIBRATED, TRAINING
 from girih.search.table import SEARCHES
 
 OPTIMIZERS = (

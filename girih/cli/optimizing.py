@@ -11,7 +11,7 @@ from girih.api import plan
 from girih.cli.predicting import store_path
 from girih.cli.programs import NamedProgram, ProgramError, is_file, program
 from girih.cli.rewrite import explained
-from girih.cli.terminal import Progress
+from girih.cli.terminal import TerminalProgress
 from girih.inference.facade import optimize, read_exported, read_onnx
 from girih.machine.names import memory_here
 from girih.machine.units import format_bytes
@@ -25,7 +25,7 @@ class _CalledError(Exception):
     """What a model was called with, instead of its results."""
 
 
-def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[dict[str, Any], list[str]]:
+def optimize_program(options: argparse.Namespace, progress: TerminalProgress) -> tuple[dict[str, Any], list[str]]:
     """Numbers for --json, and lines for people."""
     from girih.inference.optimized import BACKENDS
 
@@ -124,7 +124,12 @@ def _model(options: argparse.Namespace) -> tuple[str, Any, Any]:
 
 
 def _planned(
-    options: argparse.Namespace, name: str, model: Any, example: Any, rules: tuple[Rule, ...], progress: Progress
+    options: argparse.Namespace,
+    name: str,
+    model: Any,
+    example: Any,
+    rules: tuple[Rule, ...],
+    progress: TerminalProgress,
 ) -> tuple[dict[str, Any], list[str]]:
     """The rewritten program as a plan for one device."""
     from girih.capture import Inference
@@ -142,7 +147,7 @@ def _planned(
     return {"model": name, "rewrites": [vars(item) for item in made.choice.rewrites], "output": options.output}, lines
 
 
-def proved_rules(path: Path, progress: Progress) -> tuple[Rule, ...]:
+def proved_rules(path: Path, progress: TerminalProgress) -> tuple[Rule, ...]:
     """The rules of a file, with the shapes for which they are proved.
 
     Raises:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from girih.api import Plan, load
-from girih.cli.terminal import BadInputError, Progress, check_output, clear_errors, print_rows
+from girih.cli.terminal import BadInputError, TerminalProgress, check_output, clear_errors, print_rows
 from girih.machine.units import format_seconds
 from girih.plans.rewritten import prove_all
 from girih.plans.rewritten import verdict as verdict_of
@@ -145,7 +145,7 @@ def rules(options: argparse.Namespace) -> int:
     if not names:
         raise BadInputError(f"--operators {options.operators!r} names none: expected names such as 'mm, relu, cat'")
     names = [one for name in names for one in (TABLE if name == "table" else (name,))]
-    with clear_errors(), Progress() as progress:
+    with clear_errors(), TerminalProgress() as progress:
         generation = Generation(tuple(names), options.size, options.limit or 0, processes=os.cpu_count() or 1)
         found = generation.generate(progress)
     if options.output:

@@ -89,6 +89,12 @@ class Certificate:
             return 0.0
         return self.cost / self.bound - 1 if self.bound > 0 else float("inf")
 
+    @property
+    def work(self) -> float:
+        """Seconds of counted work that the search has done (`girih.partition.solver.clock.Budget`); 0 where it counts
+        none."""
+        return float(self.statistics.get("seconds of work", 0.0))
+
 
 @dataclass(frozen=True)
 class SearchResult:

@@ -40,7 +40,8 @@ class Cutting:
             return lifetimes(program, 0, notes.threads, notes)
 
         plain = plan.but(overlap=Overlap())
-        return cls(plan, PieceFinder(plain.lifetimes, measured))
+        threads = notes_of(plain.unmoved, plan.machine, plan.scratch).threads
+        return cls(plan, PieceFinder(plain.lifetimes, measured, threads))
 
     def within(self, size: int, *, nearest: bool = False) -> Plan:
         """The plan with those steps in pieces that alone need more than `size` bytes. Where that is not to be had, the

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from girih.plans.plan import Costs, Plan
 
 FULL = 0.9
-"""Of the large memory: with more it may be why something is computed again, of which the bound knows nothing."""
+"""Share of the large memory beyond which its size may be why something is computed again: the bound does not know."""
 
 
 def render(item: RenderableType, width: int = 110) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from girih.memory.holds_table import BASELINES, HOLDS, baseline_of
 from girih.partition import SearchResult
 from girih.partition.search import Search
 from girih.partition.searches.exact import Exact
-from girih.partition.solver.clock import Clock
+from girih.partition.solver.clock import Budget
 from girih.partition.space.problem import Objective
 from girih.plans.choice import Choice
 from girih.plans.plan import Goal, Observe, Plan, PlanError
@@ -85,10 +85,10 @@ def choose(
         objective, search = "seconds", Exact(search.seconds)
     if objective == "time":
         machine = calibrated(machine, store)
-    ways = _Planning(Objective(objective, machine), search, hold, order, store, note)
-    plan = ways.plan(graph, limit)
+    planning = _Planning(Objective(objective, machine), search, hold, order, store, note, Budget(search.seconds))
+    plan = planning.plan(graph, limit)
     if limit is None and not unlimited and not fits_machine(plan):
-        plan = ways.plan_in_machine(graph)
+        plan = planning.plan_in_machine(graph)
     notes = (*notes, *plan.notes, *one_device(plan), *by_measurements(machine, store))
     if plan.predicted.simulated is None:
         plan = plan.but(simulated=simulated_step(plan, store))
@@ -100,8 +100,12 @@ def choose(
 
 @dataclass
 class _Planning:
-    """How plans of a graph are made: all but their limit. first: what the first search over tables found, by the
-    search; under another limit it is not searched again."""
+    """Makes plans of one graph under one limit of memory or another.
+
+    The fields are what the caller asked for, all but the limit; `hold` and `order` as `choose` takes them. budget: of
+    the search's seconds, which all plans share. first: the first search over tables and its answer, kept so that a
+    second plan under another limit need not search again.
+    """
 
     goal: Objective
     search: Search
@@ -109,7 +113,7 @@ class _Planning:
     order: str
     store: str | Path | None
     note: Observe
-    clock: Clock = field(default_factory=Clock)
+    budget: Budget
     first: tuple[Search, SearchResult] | None = None
 
     def plan(self, graph: Graph, limit: int | None) -> Plan:
@@ -123,6 +127,7 @@ class _Planning:
         if self.first is None or self.first[0] != first:
             self.note(f"search {first.name}", 0.0)
             self.first = first, searched(first, graph, goal)
+            self.budget.spend(self.first[1].certificate.work * 1e9)
         result = self.first[1]
         graph = result.graph or graph
         choice = Choice(result.strategy, routes=goal.unit, schedule=result.schedule)
@@ -133,7 +138,10 @@ class _Planning:
                 refused = NothingFitsError(why)
         else:
             try:
-                result = fit(graph, goal, result, search, limit, self.note)
+                fitted = fit(graph, goal, result, search, limit, self.note)
+                if fitted is not result:
+                    self.budget.spend(fitted.certificate.work * 1e9)
+                result = fitted
                 plan = plan.but(strategy=result.strategy, certificate=result.certificate, schedule=result.schedule)
             except NothingFitsError as error:
                 refused = error
@@ -147,7 +155,7 @@ class _Planning:
         if goal.name == "time":
             moving = limit is not None and self.hold != "none"
             judge = Judge(plan, self.store, seconds_per_byte(goal.machine) if moving else inf)
-            best = judged(plan, search, first.name, judge, clock=self.clock, store=self.store, note=self.note)
+            best = judged(plan, search, first.name, judge, budget=self.budget, store=self.store, note=self.note)
             fitting = () if judge.fitting is None else (judge.fitting[1],)
             plans = divided(best, (), (*fitting, *(plan.strategy for plan in plans)))
         plan = plans[0]
@@ -167,8 +175,13 @@ class _Planning:
         return plan
 
     def rewritten(self, graph: Graph, plan: Plan) -> Plan | None:
-        """The faster plan of who writes the graph otherwise before dividing it, Megatron-LM; None where it is not
-        faster, does not fit, or makes nothing of the graph."""
+        """Megatron-LM's plan, which splits the attention heads of the graph before it divides it, if that plan is
+        faster than the given one.
+
+        None where it is not, where it exceeds the memory limit, and where Megatron's search can make nothing of the
+        graph. It stands apart from the portfolio's candidates because their layers are exchanged, and a plan of
+        another graph has no layers in common with them.
+        """
         if self.goal.machine.devices == 1 or plan.certificate.stopped == ALONE:
             return None
         try:

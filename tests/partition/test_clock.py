@@ -1,4 +1,4 @@
-"""The clock of a search runs on, but not while loops are compiled."""
+"""The clock of a search stands while loops are compiled; a budget counts work, and the clock is its last bound."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from girih.layout.jit import numba
-from girih.partition.solver.clock import Clock
+from girih.partition.solver.clock import PATIENCE, Budget, Clock
 
 EARLY = """
+import time
 from girih.partition.solver.clock import Clock
 clock = Clock()
 from girih.layout.jit import numba
 numba.njit(lambda x: x + 1)(1)
-print(clock.end(0.0) - clock.started > 0)
+print(clock.passed < time.perf_counter() - clock.started)
 """
-
-
-def test_it_ends_after_the_seconds() -> None:
-    clock = Clock()
-    assert clock.end(2.0) == clock.started + 2.0
-    assert clock.started <= time.perf_counter()
 
 
 def test_what_is_compiled_does_not_count() -> None:
@@ -36,10 +34,7 @@ def test_what_is_compiled_does_not_count() -> None:
         return found
 
     assert total(3) == 1.5
-    compiled = clock.end(0.0) - clock.started
-    assert 0 < compiled <= time.perf_counter() - clock.started
-    assert total(4) == 3.0
-    assert clock.end(0.0) - clock.started == compiled
+    assert 0 < clock.passed < time.perf_counter() - clock.started
 
 
 def test_neither_does_it_where_numba_was_loaded_later() -> None:
@@ -48,3 +43,22 @@ def test_neither_does_it_where_numba_was_loaded_later() -> None:
         [sys.executable, "-c", EARLY], cwd=root, capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout == "True\n"
+
+
+def test_a_budget_counts_work_and_says_what_has_ended_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("girih.partition.solver.clock.time", SimpleNamespace(monotonic=lambda: now))
+    budget = Budget(2.0)
+    part = budget.part(1.0)
+    part.spend(1e9)
+    assert part.late
+    assert part.why == "time"
+    assert not budget.late
+    budget.spend(part.spent)
+    assert budget.seconds == 1.0
+    assert budget.affords(1e9)
+    assert not budget.affords(1.1e9)
+    now = PATIENCE * 2.0 + 0.1
+    assert budget.late
+    assert budget.why == "clock"
+    assert not budget.affords(0.0)

@@ -14,6 +14,7 @@ from girih.graph import Graph
 from girih.machine import Device, Level, Machine
 from girih.partition import Strategy
 from girih.partition.searches.sampled import labels_of
+from girih.partition.solver.clock import Budget
 from girih.partition.solver.elimination import cost_of
 from girih.partition.space.configurations import Space, operators_of, space_of
 from girih.partition.space.options import SOAP
@@ -126,7 +127,7 @@ def test_bounds_lie_below_simulations(name: str, machine: Machine, request: pyte
 def branch_and_bound(graph: Graph, machine: Machine, judge) -> tuple[BranchAndBound, Space]:
     objective = Objective("seconds", machine)
     space = space_of(graph, objective)
-    return BranchAndBound(space, objective, judge, float("inf")), space
+    return BranchAndBound(space, objective, judge, Budget(float("inf"))), space
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +177,7 @@ def test_a_bad_first_answer_does_not_matter(linear: Graph, every_linear: dict[tu
 def test_a_proof_that_takes_too_long_is_refused(linear: Graph) -> None:
     _, judge = judge_of(linear, FOUR)
     search, _ = branch_and_bound(linear, FOUR, judge)
-    search.deadline = 0.0
+    search.budget = Budget(0.0)
     search.simulate(tuple(int(size) - 1 for size in search.sizes))
     search.enumerate()
     with pytest.raises(OptimumError, match=r"the optimum of \d+ strategies \(\d+ × \d+ × \d+ configurations.*\)"):
@@ -224,7 +225,7 @@ def test_a_known_strategy_is_joined_to_the_space(branches: Graph) -> None:
     choice = space.choice(known)
     assert choice is not None
     assert space.strategy(choice) == known
-    search = BranchAndBound(space, objective, judge, float("inf"))
+    search = BranchAndBound(space, objective, judge, Budget(float("inf")))
     search.simulate(choice)
     assert search.cost == judge(known)
     tables = build(branches, objective, SOAP)

@@ -11,7 +11,7 @@ from girih.api import Plan, plan_graph
 from girih.cli.programs import program
 from girih.machine.units import format_bytes
 from girih.report.memory import curve, memory_numbers, memory_table, strip, words
-from girih.report.storages import DeviceMemory, Move, Storage, device_memory
+from girih.report.storages import DeviceMemory, StorageMove, StorageOverTime, device_memory
 from girih.report.tables import render
 
 
@@ -100,7 +100,16 @@ HAND = DeviceMemory(
     0,
     ("a", "b", "c", "d"),
     np.asarray([4, 8, 2, 6, 0]),
-    (Storage("x", 4, "activation", ((-1, 1), (3, 3)), (Move(True, 4, (1, 1)), Move(False, 4, (3, 3))), ((2, 2),)),),
+    (
+        StorageOverTime(
+            "x",
+            4,
+            "activation",
+            ((-1, 1), (3, 3)),
+            (StorageMove(True, 4, (1, 1)), StorageMove(False, 4, (3, 3))),
+            ((2, 2),),
+        ),
+    ),
     4,
     0,
 )

@@ -108,7 +108,7 @@ def _plural(kind: str) -> str:
 
 
 def _heaviest_kind(plan: Plan, timeline: Timeline) -> tuple[str, float]:
-    """Of the busiest device: the kind of operator in which it spends most of its computing, and its share."""
+    """(the kind of operator in which the busiest device spends most of its computing, its share)."""
     device = int(np.argmax(timeline.busy()))
     mine = (timeline.device == device) & (timeline.stream == COMPUTE)
     total: dict[str, float] = {}

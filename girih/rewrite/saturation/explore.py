@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from girih.graph import Ref
-from girih.rewrite.rules.apply import Index, Match, built, matches
+from girih.rewrite.rules.apply import Match, NodeIndex, built, matches
 from girih.rewrite.rules.rule import Expression, Rule, Term, Variable, walk
 from girih.rewrite.rules.vocabulary import Call
 from girih.rewrite.saturation.egraph import CAT, EGraph
@@ -45,7 +45,7 @@ def explore(egraph: EGraph, rules: Sequence[Rule], *, nodes: int, rounds: int, s
         return f"limit of {seconds:g} seconds" if time.monotonic() - began >= seconds else ""
 
     for number in range(rounds):
-        index = Index({name: egraph.values[name] for name in egraph.nodes}, egraph.every())
+        index = NodeIndex({name: egraph.values[name] for name in egraph.nodes}, egraph.every())
         places: list[Match] = []
         for rule, seen in zip(rules, done, strict=True):
             for match in matches(rule, index, seen, _wanted(egraph, rule)):

@@ -13,9 +13,8 @@ from girih.plans.host import on_this_host
 from girih.plans.indices import check_numbers, look_ups
 from girih.plans.inputs import constants_of, flatten_batch, rates_of
 from girih.plans.plan import Plan, PlanError
-from girih.run.engines.engine import Engine
+from girih.run.engines.engine import TRAINING, Engine, engine_here, engine_of
 from girih.run.engines.launcher import launched_rank
-from girih.run.engines.table import TRAINING, engine_here, engine_of
 
 if TYPE_CHECKING:
     from girih.simulate.timeline import Timeline

@@ -10,6 +10,7 @@ import pytest
 import torch
 from block_programs import FUSED, TINY, groups, program_of
 from interpreted_loops import Interpreted
+from loop_form_law import LoopFormError, check
 
 import girih.array as gnp
 from girih.capture.lazy.expressions import needed
@@ -17,7 +18,6 @@ from girih.lower import Program
 from girih.lower.fusion.slicing import Moving, difference
 from girih.run.loops import python, torchscript
 from girih.run.loops.build import build
-from girih.run.loops.check import LoopFormError, check
 from girih.run.loops.form import (
     Accumulate,
     Copy,
