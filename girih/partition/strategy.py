@@ -44,6 +44,9 @@ class Strategy:
     divisions: tuple[Sharding, ...]
     layouts: dict[str, Sharding]
 
+    def __hash__(self) -> int:
+        return hash((self.mesh, self.divisions))  # layouts are a dict, which has no hash; equal ones have equal hashes
+
     @staticmethod
     def of_texts(mesh: Mesh, divisions: Iterable[str], layouts: Mapping[str, str]) -> Strategy:
         """A strategy written by hand: `("S0[7:3]",), {"x": "S0[7:3]", "w": "R", "y": "S0[7:3]"}`.

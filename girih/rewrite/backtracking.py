@@ -22,7 +22,7 @@ from girih.layout.budget import Budget
 from girih.rewrite.certificate import Certificate
 from girih.rewrite.passes.binary_joins import BinaryJoins, FlatJoins
 from girih.rewrite.passes.computed_once import ComputeOnce
-from girih.rewrite.rules.apply import Index, Match, matches, replaced
+from girih.rewrite.rules.apply import Match, NodeIndex, matches, replaced
 from girih.rewrite.rules.rule import Rule
 from girih.rewrite.ways import Cost, Costing, Remembered, cheapest, costing_of
 
@@ -151,7 +151,7 @@ def _from(rules: Sequence[Rule], rule: Rule) -> tuple[Rule, ...]:
 
 
 def _children(graph: Graph, rules: Sequence[Rule]) -> Iterator[tuple[Match, Graph]]:
-    index = Index.of(graph)
+    index = NodeIndex.of(graph)
     for rule in rules:
         for match in matches(rule, index):
             child = replaced(graph, match)

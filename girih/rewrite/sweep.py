@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from girih.graph import Graph, Node
 from girih.layout.budget import Budget
 from girih.rewrite.backtracking import MATCHED, Applied, Rewritten, total
-from girih.rewrite.rules.apply import Index, matches, replaced
+from girih.rewrite.rules.apply import NodeIndex, matches, replaced
 from girih.rewrite.rules.rule import Rule
 from girih.rewrite.ways import Cost, measuring
 
@@ -43,7 +43,7 @@ class Sweep:
             while going and whole:
                 going = False
                 budget.spend(MATCHED * len(graph.nodes))
-                for match in matches(rule, Index.of(graph)):
+                for match in matches(rule, NodeIndex.of(graph)):
                     key = (number, tuple(match.names.values()))
                     if key in refused:
                         continue

@@ -102,7 +102,7 @@ class Choice:
 
 
 _Held = tuple[tuple[str, tuple[str, ...]], ...]
-"""Of each value that is still to be read: the layouts that it lies in, that in which it was made first."""
+"""For each value that is still to be read, the layouts in which it lies; first that in which it was made."""
 
 
 @dataclass(frozen=True)

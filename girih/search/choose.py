@@ -18,7 +18,8 @@ from girih.partition import SearchResult
 from girih.partition.search import Search
 from girih.partition.searches.exact import Exact
 from girih.partition.space.problem import Objective
-from girih.plans.plan import Observe, Plan, PlanError
+from girih.plans.choice import Choice
+from girih.plans.plan import Goal, Observe, Plan, PlanError
 from girih.plans.predict import by_measurements, calibrated, predict
 from girih.plans.scratch import followed
 from girih.search.compare import beside, compared, searched, simulated_step
@@ -89,12 +90,12 @@ def choose(
     if limit is None and not unlimited and not fits_machine(plan):
         plan = planning.plan_in_machine(graph)
     notes = (*notes, *plan.notes, *one_device(plan), *by_measurements(machine, store))
-    if plan.simulated is None:
-        plan = plan.told(simulated=simulated_step(plan, store))
-    plan = plan.told(notes=notes)
+    if plan.predicted.simulated is None:
+        plan = plan.but(simulated=simulated_step(plan, store))
+    plan = plan.but(notes=notes)
     others = [search_of(name, search.seconds) for name in beside(machine)] if compare is None else compare
     baselines, missing = compared(plan, graph, others, named=compare is not None, store=store, note=note)
-    return plan.told(baselines=baselines, notes=(*notes, *missing))
+    return plan.but(baselines=baselines, notes=(*notes, *missing))
 
 
 @dataclass
@@ -129,8 +130,8 @@ class _Planning:
             self.budget.spend(self.first[1].certificate.work * 1e9)
         result = self.first[1]
         graph = result.graph or graph
-        plan = Plan(graph, goal.machine, result.strategy, result.certificate, search.name, goal.name, limit, {})
-        plan = replace(plan, schedule=result.schedule)
+        choice = Choice(result.strategy, routes=goal.unit, schedule=result.schedule)
+        plan = Plan(graph, goal.machine, choice, result.certificate, Goal(search.name, goal.name, limit))
         refused: NothingFitsError | None = None
         if goal.machine.devices == 1:
             if why := refused_whole(plan, search):
@@ -141,15 +142,14 @@ class _Planning:
                 if fitted is not result:
                     self.budget.spend(fitted.certificate.work * 1e9)
                 result = fitted
-                plan = replace(plan, strategy=result.strategy, certificate=result.certificate, schedule=result.schedule)
+                plan = plan.but(strategy=result.strategy, certificate=result.certificate, schedule=result.schedule)
             except NothingFitsError as error:
                 refused = error
-        if refused and (
-            self.hold == "none" or isinstance(search, ProvingSearch)
-        ):  # its proof is of plans without movements
+        # A proof of the fastest plan is of plans without movements.
+        if refused and (self.hold == "none" or isinstance(search, ProvingSearch)):
             raise refused
         if not refused:
-            plan = replace(plan, overlap=widest_overlap(plan))
+            plan = plan.but(overlap=widest_overlap(plan))
         plans = divided(plan, refused.divisions if refused else ())
         if goal.name == "time":
             moving = limit is not None and self.hold != "none"
@@ -170,7 +170,7 @@ class _Planning:
             if goal.name == "time":
                 cost = simulated_seconds(plan, self.store)
                 bound = min(plan.certificate.bound, cost)  # costs are of whole ticks
-                plan = plan.told(certificate=replace(plan.certificate, cost=cost, bound=bound))
+                plan = plan.but(certificate=replace(plan.certificate, cost=cost, bound=bound))
         return plan
 
     def rewritten(self, graph: Graph, plan: Plan) -> Plan | None:
@@ -187,16 +187,15 @@ class _Planning:
             found = searched(search_of("megatron", self.search.seconds), graph, self.goal)
         except PlanError:
             return None
-        other = replace(plan, graph=found.graph or graph, strategy=found.strategy, search="megatron")
+        other = plan.but(graph=found.graph or graph, strategy=found.strategy, search="megatron")
         seconds = predict(other, store=self.store, memory=False).seconds
         told = plan.certificate
         if seconds >= told.cost or (plan.memory is not None and other.peak > plan.memory):
             return None
         least = bound_of(other.graph, self.goal.machine)
         statistics = told.statistics | {"found by": "megatron", "seconds, megatron": seconds}
-        return replace(
-            other,
-            certificate=replace(told, cost=seconds, bound=least.seconds, how=least.how, statistics=statistics),
+        return other.but(
+            certificate=replace(told, cost=seconds, bound=least.seconds, how=least.how, statistics=statistics)
         )
 
     def plan_in_machine(self, graph: Graph) -> Plan:

@@ -64,7 +64,7 @@ class Judge:
             pricing = Pricing(where if profile is None else profile.applied(where), store=known, profile=profile)
         transfers = Objective(plan.objective, where).transfers
         simulated = where if profile is None else profile.simulated(where)
-        self.composer = Composer(plan.graph, where, transfers, plan.overlap, pricing, simulated)
+        self.composer = Composer(plan.graph, where, transfers, plan.choice.overlap, pricing, simulated)
 
     def __call__(self, strategy: Strategy) -> float:
         seconds = self.composer.seconds(strategy)
@@ -82,7 +82,7 @@ class Judge:
         return judging_seconds(self.plan.graph, self.plan.machine, peaks=self.plan.memory is not None)
 
     def planned(self, strategy: Strategy) -> Plan:
-        return self.plan if strategy is self.plan.strategy else replace(self.plan, strategy=strategy)
+        return self.plan if strategy is self.plan.strategy else self.plan.but(strategy=strategy)
 
     def fits(self, plan: Plan) -> bool:
         return plan.memory is None or plan.peak <= plan.memory
@@ -133,16 +133,16 @@ def judged(
             # On a path through small parts work ends earlier than on any through equal ones; all of it must be done.
             least = Bound.largest((WORK, dict(least.parts)[WORK]))
         stopped = f"{told.stopped} without overlap, then simulated"
-        if plan.schedule == "graph":
+        if plan.choice.schedule == "graph":
             seconds = judge(plan.strategy)
         else:  # pieces are composed in the order of the graph
             seconds = predict(plan, store=store, memory=False).seconds
         certificate = replace(told, cost=seconds, bound=least.seconds, how=least.how, stopped=stopped)
-        return replace(plan, certificate=certificate)
+        return plan.but(certificate=certificate)
     if isinstance(search, ProvingSearch):
         _by_data_sheet(plan, store)
         objective = replace(objective, score=judge.in_full)
-        search = replace(search, overlap=plan.overlap)
+        search = replace(search, overlap=plan.choice.overlap)
     try:
         result = search.search(plan.graph, objective)
     except SearchError as error:
@@ -150,7 +150,7 @@ def judged(
     certificate = result.certificate
     if certificate.bound < (bound := min(least.seconds, certificate.cost)):  # costs are of whole ticks
         certificate = replace(certificate, bound=bound, how=least.how)
-    return replace(plan, strategy=result.strategy, certificate=certificate, search=result.search or search.name)
+    return plan.but(strategy=result.strategy, certificate=certificate, search=result.search or search.name)
 
 
 def _by_data_sheet(plan: Plan, store: str | Path | None) -> None:

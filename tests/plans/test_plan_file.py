@@ -365,7 +365,7 @@ def test_what_an_operator_does_not_take_is_told_before_workers_start(
     graph = one_node(operator, **arguments)
     made = plan_of(one_node("aten.relu", self=Ref("x")))
     strategy = Strategy.of_texts(made.machine.mesh, ("R",), dict.fromkeys(graph.values, "R"))
-    whole = replace(made, graph=graph, strategy=strategy, file="some.json")
+    whole = made.but(graph=graph, strategy=strategy, file="some.json")
     with pytest.raises(girih.PlanError, match=message):
         whole.start(backend="threads")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -78,7 +77,7 @@ def judge_of(graph: Graph, machine: Machine):
     plan = plan_graph(graph, machine=machine, objective="time", search="single")
 
     def judge(strategy) -> float:
-        return predict(replace(plan, strategy=strategy), memory=False).seconds
+        return predict(plan.but(strategy=strategy), memory=False).seconds
 
     return plan, judge
 
@@ -100,7 +99,7 @@ def test_every_strategy_of_the_space_is_a_plan(convolutional: Graph) -> None:
     drawn = np.random.default_rng(0)
     for _ in range(5):
         choice = [int(drawn.integers(len(item.codes))) for item in space.operators]
-        check(replace(plan, strategy=space.strategy(choice)))
+        check(plan.but(strategy=space.strategy(choice)))
 
 
 @pytest.mark.parametrize("machine", [TWO, FOUR], ids=lambda machine: machine.name)
@@ -243,7 +242,7 @@ def test_a_known_strategy_is_joined_to_the_space(branches: Graph) -> None:
         search.simulate(other)
         assert other not in search.judged
     for other in able[:: len(able) // 4]:
-        check(replace(plan, strategy=space.strategy(other)))
+        check(plan.but(strategy=space.strategy(other)))
         assert search.composer.seconds(space.strategy(other)) == judge(space.strategy(other))
     assert min(len(never), len(able)) > 4
 

@@ -18,7 +18,7 @@ from functools import cache
 
 from girih.graph import Ref
 from girih.layout.budget import Budget
-from girih.rewrite.rules.apply import Index, Match, built, matches
+from girih.rewrite.rules.apply import Match, NodeIndex, built, matches
 from girih.rewrite.rules.rule import Expression, Rule, Term, Variable, walk
 from girih.rewrite.rules.vocabulary import Call
 from girih.rewrite.saturation.egraph import CAT, EGraph
@@ -57,7 +57,7 @@ def explore(egraph: EGraph, rules: Sequence[Rule], *, nodes: int, rounds: int, s
         return Explored(stopped, rounds, applied, time.monotonic() - began, budget.spent / 1e9)
 
     for number in range(rounds):
-        index = Index({name: egraph.values[name] for name in egraph.nodes}, egraph.every())
+        index = NodeIndex({name: egraph.values[name] for name in egraph.nodes}, egraph.every())
         places: list[Match] = []
         budget.spend(MATCHED * len(rules) * egraph.size)
         for rule, seen in zip(rules, done, strict=True):

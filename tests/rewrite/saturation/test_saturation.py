@@ -16,7 +16,7 @@ from girih.capture import Inference, capture
 from girih.graph import Graph, Input, Node, Output, Ref, Value, check
 from girih.kernels.evaluate import interpret
 from girih.rewrite.backtracking import Backtracking, fingerprint, total
-from girih.rewrite.rules.apply import Index, matches
+from girih.rewrite.rules.apply import NodeIndex, matches
 from girih.rewrite.rules.further import inference
 from girih.rewrite.rules.rule import parse
 from girih.rewrite.rules.shipped import shipped
@@ -241,8 +241,8 @@ def test_joins_of_joins_and_slices_of_slices_are_one() -> None:
 def test_rules_match_in_an_e_graph_as_in_a_graph() -> None:
     graph = graph_of(Several(3), torch.randn(2, 4), torch.randn(2, 5))
     egraph = EGraph(graph)
-    index = Index({name: egraph.values[name] for name in egraph.nodes}, egraph.every())
-    in_graph = {match.outputs for match in matches(ONE_PRODUCT, Index.of(graph))}
+    index = NodeIndex({name: egraph.values[name] for name in egraph.nodes}, egraph.every())
+    in_graph = {match.outputs for match in matches(ONE_PRODUCT, NodeIndex.of(graph))}
     assert {match.outputs for match in matches(ONE_PRODUCT, index)} == in_graph != set()
     assert symmetric(ONE_PRODUCT.source)
     assert not symmetric(replace(ONE_PRODUCT, source=ONE_PRODUCT.source[:1]).source)

@@ -24,7 +24,7 @@ from girih.rewrite.saturation.explore import explore
 from girih.workshop.generate.candidates import Candidate, Pruner
 from girih.workshop.generate.general import renamed
 from girih.workshop.generate.generation import LARGE, _Judges, _with_constants
-from girih.workshop.generate.table import MOST_PARTS, NONE, Level, Table
+from girih.workshop.generate.table import MOST_PARTS, NONE, Level, TermTable
 from girih.workshop.generate.vocabulary import CONSTANTS, TABLE, inputs, templates, usual_inputs
 
 SMALL = ("mm", "add", "t", "relu", "cat(dim=1)", "split(dim=1)")
@@ -44,7 +44,7 @@ class Pruned:
 def pruned(operators: tuple[str, ...], size: int) -> Pruned:
     ways = templates(operators)
     items = inputs(INPUTS if operators == SMALL else usual_inputs(ways), CONSTANTS)
-    table = Table(items, ways)
+    table = TermTable(items, ways)
     pruner = Pruner(table)
     with _Judges(pruner, {item.name: item for item in items}, 0) as judges:
         for number in range(1, size + 1):
