@@ -67,7 +67,7 @@ def proved(graph: Any, seconds: float) -> tuple[Row, list[str]]:
 
 def neighbours(graph: Any, found: Any) -> tuple[int, list[str]]:
     """How many strategies differ from the optimum in one operator; which of them are faster, or below their bound."""
-    from girih.partition.solver.clock import Budget
+    from girih.layout.budget import Budget
     from girih.partition.space.configurations import space_of
     from girih.partition.space.problem import Objective
     from girih.plans.predict import predict

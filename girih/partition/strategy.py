@@ -91,7 +91,7 @@ class Certificate:
 
     @property
     def work(self) -> float:
-        """Seconds of counted work that the search has done (`girih.partition.solver.clock.Budget`); 0 where it counts
+        """Seconds of counted work that the search has done (`girih.layout.budget.Budget`); 0 where it counts
         none."""
         return float(self.statistics.get("seconds of work", 0.0))
 

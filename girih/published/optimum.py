@@ -37,9 +37,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
+from girih.layout.budget import Budget
 from girih.lower import Overlap
 from girih.partition import Certificate, SearchResult, Strategy
-from girih.partition.solver.clock import Budget
 from girih.partition.space.configurations import JOINED, SPACE, Space, space_of
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError

@@ -8,6 +8,7 @@ from math import inf
 from pathlib import Path
 
 from girih.graph import Graph
+from girih.layout.budget import Budget
 from girih.machine import Machine
 from girih.machine.units import format_bytes, format_seconds
 from girih.memory.accounts import memory_use
@@ -16,7 +17,6 @@ from girih.memory.holds_table import BASELINES, HOLDS, baseline_of
 from girih.partition import SearchResult
 from girih.partition.search import Search
 from girih.partition.searches.exact import Exact
-from girih.partition.solver.clock import Budget
 from girih.partition.space.problem import Objective
 from girih.plans.choice import Choice
 from girih.plans.plan import Goal, Observe, Plan, PlanError

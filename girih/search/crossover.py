@@ -18,9 +18,9 @@ from itertools import product
 from typing import ClassVar
 
 from girih.graph import Graph
+from girih.layout.budget import Budget
 from girih.ops.known import descriptions
 from girih.partition.search import ScoredSearch
-from girih.partition.solver.clock import Budget
 from girih.partition.space.layers import layers_of
 from girih.partition.space.problem import Objective, value_variables
 from girih.partition.strategy import Certificate, SearchError, SearchResult, Strategy

@@ -5,7 +5,7 @@ node is divided along one dimension, and the optimum over all tables (`exact`); 
 and chains sampled from the best. The objective's score, which is the simulator, judges all of them. Under a memory
 limit the search begins with the cheapest plan that meets it.
 
-The time is counted and not measured (`girih.partition.solver.clock.Budget`), so that a busy machine finds the same.
+The time is counted and not measured (`girih.layout.budget.Budget`), so that a busy machine finds the same.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import ClassVar
 import numpy as np
 
 from girih.graph import Graph
+from girih.layout.budget import Budget
 from girih.machine import Machine
 from girih.partition import Certificate, SearchResult, Strategy
 from girih.partition.search import ScoredSearch
 from girih.partition.searches.sampled import Sampled
-from girih.partition.solver.clock import Budget
 from girih.partition.space.options import MOST_PLACES, SECONDS, SOAP, Rules
 from girih.partition.space.pricing import OutOfTimeError
 from girih.partition.space.problem import Objective

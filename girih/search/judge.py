@@ -12,13 +12,13 @@ from pathlib import Path
 from girih.cost.pricing import PRESET, Pricing
 from girih.cost.profile import load_profile
 from girih.graph import Graph
+from girih.layout.budget import Budget
 from girih.lower import Overlap
 from girih.machine import Machine
 from girih.partition import SearchResult, Strategy
 from girih.partition.search import ScoredSearch, Search
 from girih.partition.searches.data_parallel import DataParallel
 from girih.partition.searches.exact import Exact
-from girih.partition.solver.clock import Budget
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
 from girih.plans.plan import Observe, Plan, PlanError

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from girih.graph import Graph
+from girih.layout.budget import Budget
 from girih.partition import Certificate, SearchResult
 from girih.partition.search import ScoredSearch
 from girih.partition.searches.exact import exact
-from girih.partition.solver.clock import Budget
 from girih.partition.space.pricing import OutOfTimeError
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError

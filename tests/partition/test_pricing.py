@@ -13,9 +13,9 @@ from hypothesis.extra.numpy import arrays
 
 from girih.graph import parse_graph
 from girih.layout import Placements
+from girih.layout.budget import Budget
 from girih.layout.kernels import distinct_rows
 from girih.machine import machine
-from girih.partition.solver.clock import Budget
 from girih.partition.space import pricing
 from girih.partition.space.options import SECONDS
 from girih.partition.space.pricing import OutOfTimeError

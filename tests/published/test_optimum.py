@@ -11,10 +11,10 @@ from torch import nn
 
 from girih.api import Plan, plan_graph
 from girih.graph import Graph
+from girih.layout.budget import Budget
 from girih.machine import Device, Level, Machine
 from girih.partition import Strategy
 from girih.partition.searches.sampled import labels_of
-from girih.partition.solver.clock import Budget
 from girih.partition.solver.elimination import cost_of
 from girih.partition.space.configurations import Space, operators_of, space_of
 from girih.partition.space.options import SOAP

@@ -12,8 +12,8 @@ import pytest
 from graphs import perceptron
 
 from girih.api import plan_graph
+from girih.layout.budget import Budget
 from girih.machine import machine
-from girih.partition.solver.clock import Budget
 from girih.partition.space.options import SECONDS, SOAP
 from girih.partition.space.pricing import OutOfTimeError
 from girih.partition.space.problem import Objective
@@ -93,7 +93,7 @@ def test_the_plan_is_the_same_on_a_busy_machine(
         options["memory"] = int(plan_graph(graph, **options).peak * share)
     quiet = plan_graph(graph, **options)
     clocks = {name: hurried(name) for name in ("monotonic", "perf_counter", "thread_time")}
-    monkeypatch.setattr("girih.partition.solver.clock.time", SimpleNamespace(**clocks))
+    monkeypatch.setattr("girih.layout.budget.time", SimpleNamespace(**clocks))
     busy = plan_graph(graph, **options)
     assert busy.choice == quiet.choice
     assert (busy.certificate.cost, busy.certificate.bound) == (quiet.certificate.cost, quiet.certificate.bound)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from girih.graph import Graph
+from girih.layout.budget import Clock
 from girih.partition.search import Search
-from girih.partition.solver.clock import Clock
 from girih.partition.solver.elimination import Problem, Solution, minimise
 from girih.partition.space.options import SECONDS, TOFU, Rules
 from girih.partition.space.problem import EVERYTHING, Candidates, Objective, build

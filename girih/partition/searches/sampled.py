@@ -32,11 +32,11 @@ import numpy as np
 
 from girih.graph import Graph
 from girih.layout import Mesh, coordinates_of
+from girih.layout.budget import Budget
 from girih.partition.search import ScoredSearch
 from girih.partition.searches.data_parallel import DataParallel
 from girih.partition.searches.exact import Exact
 from girih.partition.solver.chains import Flat, Layers, Users, chain, makespan
-from girih.partition.solver.clock import Budget
 from girih.partition.space.layers import layers_of
 from girih.partition.space.options import SOAP, Rules
 from girih.partition.space.problem import Objective, PartitionProblem, build

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from girih.graph import Graph
+from girih.layout.budget import Budget
 from girih.partition.search import Search
 from girih.partition.searches.exact import Exact, solve
 from girih.partition.searches.spartan import Spartan, TilingGraph, greedy_certificate, spartan_labels
-from girih.partition.solver.clock import Budget
 from girih.partition.solver.elimination import Problem, cost_of
 from girih.partition.space.choice import Choice, Tiling, applied, choice_of
 from girih.partition.space.copies import CopyProblem, Held, widened

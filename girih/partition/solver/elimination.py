@@ -32,8 +32,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from girih.layout.budget import Budget
 from girih.partition.solver.bounds import Bound
-from girih.partition.solver.clock import Budget
 from girih.partition.solver.factors import Factors
 from girih.partition.solver.tables import Tables
 

@@ -31,8 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
+from girih.layout.budget import Budget
 from girih.partition.searches.exact import solve
-from girih.partition.solver.clock import Budget
 from girih.partition.solver.elimination import Problem, Solution, cost_of, restricted
 from girih.partition.solver.held import Exchanged, HeldTables, Moment, moments_of
 from girih.partition.solver.in_order import InOrder

@@ -16,7 +16,7 @@ import numpy as np
 
 from girih.graph import Value
 from girih.layout import Layout, Placements, Transfers
-from girih.partition.solver.clock import Budget
+from girih.layout.budget import Budget
 
 SMALL, LARGE = 1e5, 2e6
 """Pairs × devices below which looking for equal pieces takes longer than it saves, and above which the cores share the

@@ -19,10 +19,10 @@ import numpy as np
 
 from girih.graph import Graph, Node
 from girih.layout import Layout, Mesh, Transfers
+from girih.layout.budget import Budget
 from girih.machine import Machine
 from girih.ops import Description
 from girih.ops.known import several_descriptions
-from girih.partition.solver.clock import Budget
 from girih.partition.solver.elimination import Problem
 from girih.partition.space.options import (
     NodeOptions,

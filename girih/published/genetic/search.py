@@ -16,7 +16,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.partition.solver.clock import Budget
+from girih.layout.budget import Budget
 from girih.published.genetic.evaluate import Problem, seconds_of_step
 from girih.published.genetic.orders import crossed_orders, mutated_order
 from girih.published.genetic.pool import Pool, crossed, least_counts, mended_counts, mutated, object_bytes, random_pool

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from girih.layout.budget import Clock
 from girih.lower import BlockStep
 from girih.lower.steps import node_of
 from girih.machine.machine import Tier
@@ -37,7 +38,6 @@ from girih.memory.orders.step_graph import step_graph
 from girih.memory.residency import Held, TooSmallError, belady, floor, timed
 from girih.memory.residency import held as held_on
 from girih.memory.roc import least_residency
-from girih.partition.solver.clock import Clock
 from girih.plans.cutting import in_smaller_pieces, pieces_help
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict

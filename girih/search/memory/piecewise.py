@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from girih.partition.solver.clock import Clock
+from girih.layout.budget import Clock
 from girih.plans.cutting import Cutting
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.search.memory.holding import held

@@ -50,6 +50,11 @@ class Budget:
         """Seconds of work that are left, at least 0."""
         return max(self.left - self.spent, 0.0) / 1e9
 
+    @property
+    def clock(self) -> float:
+        """Seconds that the clock still allows, at least 0."""
+        return max(self.ends - _now(), 0.0)
+
     def part(self, seconds: float) -> Budget:
         """A budget of its own for a part of the work, under the same clock. Who makes it spends here what was spent
         there."""

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from girih.layout.budget import PATIENCE, Budget, Clock
 from girih.layout.jit import numba
-from girih.partition.solver.clock import PATIENCE, Budget, Clock
 
 EARLY = """
 import time
-from girih.partition.solver.clock import Clock
+from girih.layout.budget import Clock
 clock = Clock()
 from girih.layout.jit import numba
 numba.njit(lambda x: x + 1)(1)
@@ -47,7 +47,7 @@ def test_neither_does_it_where_numba_was_loaded_later() -> None:
 
 def test_a_budget_counts_work_and_says_what_has_ended_it(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("girih.partition.solver.clock.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("girih.layout.budget.time", SimpleNamespace(monotonic=lambda: now))
     budget = Budget(2.0)
     part = budget.part(1.0)
     part.spend(1e9)
