@@ -14,8 +14,8 @@ from girih.cli.predicting import measured_beside, store_path
 from girih.cli.terminal import BadInputError, check_output, clear_errors
 from girih.machine.units import format_bytes
 from girih.plans.predict import opened
+from girih.run.engines.engine import check_launched, engine_of
 from girih.run.engines.launcher import launched_rank
-from girih.run.engines.table import check_launched, engine_of
 
 
 def check_options(options: argparse.Namespace) -> None:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from girih.cost.calls import Call, Operand
 from girih.cost.work import Work, index_ranges, work_of
 from girih.graph import Argument, Node, Ref
-from girih.graph.identity import Same
+from girih.graph.graph import Same
 from girih.layout import bounds_of
 from girih.lower import BlockStep, ComputeStep, MoveStep, Program, TransferStep
 from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view

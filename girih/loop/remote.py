@@ -113,8 +113,8 @@ def prefetch_of(body: Body, names: tuple[str, ...], boxes: bool) -> Prefetch | N
     }
     for name in noted:
         role = body.roles[name]
-        assert isinstance(role, roles_of.Array)
-        roles[f"{ROWS}{name}"] = roles_of.Buffer(role.shape[:1], "int8", notes=True)
+        assert isinstance(role, roles_of.ArrayRole)
+        roles[f"{ROWS}{name}"] = roles_of.BufferRole(role.shape[:1], "int8", notes=True)
     for name in source.free:
         roles.setdefault(name, roles_of.Inherited(source.outside(name)))
     return Prefetch(kernel(analyse(source, body.space, roles), boxes), noted, left, text)

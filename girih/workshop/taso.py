@@ -40,7 +40,7 @@ PADDING, MORE = Extent.of("p"), Extent.of("e")
 
 
 @dataclass(frozen=True)
-class Message:
+class ProtobufMessage:
     """Fields by their numbers, in the order of the file."""
 
     fields: tuple[Field, ...]
@@ -53,11 +53,11 @@ class Message:
             raise RuleError(f"field {key} is missing")
         return default
 
-    def messages(self, key: int) -> list[Message]:
+    def messages(self, key: int) -> list[ProtobufMessage]:
         return [message(value) for name, value in self.fields if name == key and isinstance(value, bytes)]
 
 
-def message(data: bytes) -> Message:
+def message(data: bytes) -> ProtobufMessage:
     """The fields of a message.
 
     Raises:
@@ -83,7 +83,7 @@ def message(data: bytes) -> Message:
         if kind == BYTES:
             fields.append((tag >> 3, data[place : place + size]))
         place += size
-    return Message(tuple(fields))
+    return ProtobufMessage(tuple(fields))
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
@@ -117,7 +117,7 @@ def decoded(data: bytes) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def _rule(item: Message, name: str) -> Rule:
+def _rule(item: ProtobufMessage, name: str) -> Rule:
     sides = item.messages(1), item.messages(2)
     ranks = [_parameters(one).get(DIMENSIONS, 0) for side in sides for one in side]
     slides = any(one.number(1) in (CONV2D, POOL_MAX, POOL_AVG, ENLARGE) for side in sides for one in side)
@@ -154,11 +154,13 @@ def _output(results: Sequence[Sequence[Expression]], number: int, which: int) ->
     return results[number][which]
 
 
-def _parameters(item: Message) -> dict[int, int]:
+def _parameters(item: ProtobufMessage) -> dict[int, int]:
     return {one.number(1): one.number(2, 0) for one in item.messages(3)}
 
 
-def _operator(item: Message, results: Sequence[Sequence[Expression]], rank: int, scalars: set[str]) -> list[Expression]:
+def _operator(
+    item: ProtobufMessage, results: Sequence[Sequence[Expression]], rank: int, scalars: set[str]
+) -> list[Expression]:
     kind, known = item.number(1), _parameters(item)
     read: list[Expression] = []
     for tensor in item.messages(2):

@@ -23,14 +23,14 @@ import numpy as np
 
 from girih.loop.capture.arithmetic import constant, is_beyond, literal, of_intervals, result_type, ufunc_result
 from girih.loop.capture.body import (
-    Accumulator,
-    Array,
+    AccumulatorRole,
+    ArrayRole,
     Body,
-    Buffer,
+    BufferRole,
     Inherited,
+    KnownSpace,
     Notes,
     Role,
-    Space,
     key_and_value,
     vector_of,
 )
@@ -70,9 +70,9 @@ from girih.loop.capture.values import (
 )
 
 MOST_ROUNDS = 8
-"""Of a loop in the body, until what is known no longer changes; then it is taken to be unknown."""
+"""Passes over a loop in the body until what is known no longer changes; after them it counts as unknown."""
 MOST_CALLS = 12
-"""Of functions within each other."""
+"""How deep functions may call each other."""
 READING_METHODS = frozenset({
     "all", "any", "argmax", "argmin", "astype", "copy", "cumsum", "dot", "item", "max", "mean", "min", "nonzero",
     "prod", "std", "sum", "var",
@@ -82,7 +82,7 @@ CONTAINER_METHODS = READING_METHODS | {
     "count", "difference", "index", "intersection", "isdisjoint", "issubset", "issuperset", "keys",
     "symmetric_difference", "tolist", "union",
 }  # fmt: skip
-"""Of lists, sets, dictionaries and arrays that are inherited: what they return shares nothing with them."""
+"""Methods of inherited lists, sets, dictionaries and arrays whose results share nothing with them."""
 WRITING_METHODS = frozenset({"fill", "sort"})
 WRITING_FUNCTIONS = frozenset(["copyto", "put", "place", "fill_diagonal", "putmask"])
 VIEW_FUNCTIONS = frozenset({
@@ -92,7 +92,7 @@ VIEW_FUNCTIONS = frozenset({
     "nan_to_num", "nditer", "permute_dims", "ravel", "real", "require", "reshape", "rollaxis", "rot90",
     "sliding_window_view", "split", "squeeze", "swapaxes", "transpose", "trim_zeros", "unstack", "vsplit",
 })  # fmt: skip
-"""Of NumPy: what they return may share memory with what they are given."""
+"""NumPy's functions whose results may share memory with their arguments."""
 DRAWING = {
     **dict.fromkeys(("random", "standard_normal", "standard_exponential", "standard_cauchy"), (0, WEAK_FLOAT)),
     **dict.fromkeys(("standard_gamma", "exponential", "chisquare", "pareto", "weibull", "power", "rayleigh",
@@ -105,10 +105,10 @@ DRAWING = {
 }  # fmt: skip
 """Methods of NumPy's Generators that Numba has: how many parameters come before the size, and what they draw."""
 BUILTINS = {abs, min, max, int, float, bool, round, sum, divmod, pow, len, range, complex, print}
-"""Of Python: they keep nothing of what they are given."""
+"""Python's functions that keep nothing of their arguments."""
 
 
-def analyse(source: Source, space: Space, roles: Mapping[str, Role]) -> Body:
+def analyse(source: Source, space: KnownSpace, roles: Mapping[str, Role]) -> Body:
     """The references of a body, where its names are what roles says.
 
     Raises:
@@ -135,7 +135,7 @@ class _Scope:
 class _Run:
     """One run over a body; calls of the user's functions are scopes within it."""
 
-    def __init__(self, source: Source, space: Space, roles: Mapping[str, Role]) -> None:
+    def __init__(self, source: Source, space: KnownSpace, roles: Mapping[str, Role]) -> None:
         self.source = source
         self.space = space
         self.roles = roles
@@ -170,7 +170,7 @@ class _Run:
         if isinstance(node, ast.Assign):
             first = node.targets[0]
             role = self.role_of(first.id, scope) if isinstance(first, ast.Name) else None
-            if isinstance(role, Accumulator) and isinstance(first, ast.Name) and len(node.targets) == 1:
+            if isinstance(role, AccumulatorRole) and isinstance(first, ast.Name) and len(node.targets) == 1:
                 self.accumulate(first, node.value, role, scope)
                 return True
             value = self.value(node.value, scope)
@@ -328,16 +328,16 @@ class _Run:
 
     def assign_name(self, target: ast.Name, value: Value, scope: _Scope, origin: ast.expr) -> None:
         role = self.role_of(target.id, scope)
-        if isinstance(role, Accumulator):
+        if isinstance(role, AccumulatorRole):
             raise self.refused(scope, target, f"{target.id} is an accumulator", _how(target.id, role.operation))
-        if isinstance(role, Array | Buffer):
+        if isinstance(role, ArrayRole | BufferRole):
             raise self.refused(
                 scope, target, f"{target.id} would no longer be the shared array", f"write `{target.id}[…] = …`"
             )
         scope.variables[target.id] = value
         self.note(target, value)
 
-    def accumulate(self, target: ast.Name, origin: ast.expr, role: Accumulator, scope: _Scope) -> None:
+    def accumulate(self, target: ast.Name, origin: ast.expr, role: AccumulatorRole, scope: _Scope) -> None:
         """`err = max(err, x)` for an accumulator whose operation is max, or `err = err + x`."""
         words = f"{target.id} is an accumulator by {role.operation}"
         mine = [item for item in ast.walk(origin) if isinstance(item, ast.Name) and item.id == target.id]
@@ -364,7 +364,7 @@ class _Run:
             self.value(origin.func, scope)
         self.accumulated[target.id] = None
 
-    def check_whole(self, target: ast.Name, value: Value, role: Accumulator, scope: _Scope) -> None:
+    def check_whole(self, target: ast.Name, value: Value, role: AccumulatorRole, scope: _Scope) -> None:
         """An accumulator of whole numbers would cut off what is added."""
         dtype = self.dtype(value)
         if "int" in role.dtype and (dtype is None or not ("int" in dtype or dtype == "bool")):
@@ -379,7 +379,7 @@ class _Run:
         if isinstance(target, ast.Name):
             role = self.role_of(target.id, scope)
             value = self.value(node.value, scope)
-            if isinstance(role, Accumulator):
+            if isinstance(role, AccumulatorRole):
                 wanted = {"sum": (ast.Add, ast.Sub), "product": (ast.Mult,)}.get(role.operation, ())
                 if not scope.top or not isinstance(node.op, wanted):
                     words = f"{target.id} is an accumulator by {role.operation}"
@@ -387,10 +387,10 @@ class _Run:
                 self.check_whole(target, value, role, scope)
                 self.accumulated[target.id] = None
                 return
-            if isinstance(role, Array | Buffer):
+            if isinstance(role, ArrayRole | BufferRole):
                 raise self.refused(scope, target, "it changes the whole array", f"write `{target.id}[…] += …`")
             unset = target.id not in scope.variables and target.id not in self.source.parameters
-            if scope.top and unset and not isinstance(role, Array | Buffer):
+            if scope.top and unset and not isinstance(role, ArrayRole | BufferRole):
                 raise self.refused(
                     scope, node, f"{target.id} is inherited, and would be another in each worker",
                     f"make it `{target.id} = gl.accumulator(0.0)`, or set it before",
@@ -412,7 +412,7 @@ class _Run:
     def store(self, target: ast.Subscript, scope: _Scope, update: bool = False, reads: bool = False) -> None:
         name = self.root(target)
         role = self.role_of(name, scope) if name else None
-        if isinstance(role, Buffer):
+        if isinstance(role, BufferRole):
             if not scope.top or not isinstance(target.value, ast.Name):
                 raise self.refused(scope, target, "a buffer is written by its name", f"write `{name}[…] += …`")
             if not update:
@@ -422,7 +422,7 @@ class _Run:
             if len(parts) == len(role.shape) and not any(isinstance(item, Cut) for item in parts):
                 self.note(target, Scalar(role.dtype))
             return
-        if isinstance(role, Accumulator):
+        if isinstance(role, AccumulatorRole):
             raise self.refused(scope, target, "an accumulator has no elements", _how(str(name), role.operation))
         base = self.base(target.value, scope)
         self.check_own(base, target, scope)
@@ -451,7 +451,7 @@ class _Run:
                 "change a copy, or make an array of it with gl.array(…)",
             )  # fmt: skip
 
-    def buffer_parts(self, node: ast.Subscript, role: Buffer, scope: _Scope) -> list[Value]:
+    def buffer_parts(self, node: ast.Subscript, role: BufferRole, scope: _Scope) -> list[Value]:
         """The parts of a buffer's subscript, each noted if it may lie outside."""
         parts = self.subscripts(node.slice, scope)
         if len(parts) > len(role.shape):
@@ -556,14 +556,14 @@ class _Run:
                 )
             return value
         role = self.role_of(name, scope)
-        if isinstance(role, Array):
+        if isinstance(role, ArrayRole):
             return View(name, (ANYWHERE,) * len(role.shape), tuple(range(len(role.shape))))
-        if isinstance(role, Accumulator):
+        if isinstance(role, AccumulatorRole):
             raise self.refused(
                 scope, node, f"{name} is an accumulator, which has no value before the loop has ended",
                 _how(name, role.operation),
             )  # fmt: skip
-        if isinstance(role, Buffer):
+        if isinstance(role, BufferRole):
             raise self.refused(scope, node, "a buffer is not passed on or read whole", f"use `{name}[…]`")
         if isinstance(role, Inherited):
             if scope.top and isinstance(role.value, np.random.Generator):
@@ -606,7 +606,7 @@ class _Run:
     def subscript(self, node: ast.Subscript, scope: _Scope) -> Value:
         name = self.root(node)
         role = self.role_of(name, scope) if name else None
-        if isinstance(role, Buffer):
+        if isinstance(role, BufferRole):
             parts = self.buffer_parts(node, role, scope)
             self.buffered[str(name)] = None
             whole = len(parts) == len(role.shape) and not any(isinstance(item, Cut) for item in parts)
@@ -644,7 +644,7 @@ class _Run:
         return UNKNOWN
 
     def part_of_inherited(self, base: Outside, parts: Sequence[Value]) -> Value:
-        """Of a container a member, or for a slice others of the same; of an array a number, or a part of it."""
+        """What a subscript gives: a member of a container (or a slice of it), a number or a part of an array."""
         positions = [part for part in parts if not isinstance(part, Cut)]
         if base.dims is None:
             return base.element if positions else base
@@ -680,7 +680,7 @@ class _Run:
     ) -> Value:  # fmt: skip
         """A part of a view, and the reference to it. quiet: it is subscripted further, and not read yet."""
         role = self.roles.get(view.array)
-        assert isinstance(role, Array)
+        assert isinstance(role, ArrayRole)
         subscripts, opened = list(view.subscripts), view.open
         if opened is None:
             found = view
@@ -755,7 +755,7 @@ class _Run:
             return UNKNOWN if node.attr in ("shape", "ndim", "size", "dtype") else Outside(base.element, ANY_DIMS)
         for view in views_of(base):
             role = self.roles[view.array]
-            assert isinstance(role, Array)
+            assert isinstance(role, ArrayRole)
             if node.attr == "shape":
                 sizes = [self.length_of(view, at, role) for at in view.open or ()]
                 return Tuple(tuple(Scalar(WEAK_INT) if size is None else Interval(size, size + 1) for size in sizes))
@@ -767,7 +767,7 @@ class _Run:
             raise self.refused(scope, node, f"an array's {node.attr} is not understood", "use its elements")
         return reshaped(base) if views_of(base) else UNKNOWN
 
-    def length_of(self, view: View, at: int, role: Array) -> int | None:
+    def length_of(self, view: View, at: int, role: ArrayRole) -> int | None:
         part = view.subscripts[at]
         if view.cut or (part.dim is not None and not part.anywhere):  # a slice ends with the array
             return None
@@ -917,7 +917,7 @@ class _Run:
         value = self.base(node.args[0], scope) if node.args else UNKNOWN
         if isinstance(value, View) and value.open:
             role = self.roles[value.array]
-            assert isinstance(role, Array)
+            assert isinstance(role, ArrayRole)
             size = self.length_of(value, value.open[0], role)
             return Scalar(WEAK_INT) if size is None else Interval(size, size + 1)
         if isinstance(value, Tuple):

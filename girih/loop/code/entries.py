@@ -26,11 +26,11 @@ from girih.loop.schedules.unimodular import Form
 
 INTERLEAVED = 32
 BANDS = 16
-"""Of rows; tiles of bands come in a random order, because a loop that learns from entries in the order of their
-columns learns late of the last ones: at the first epochs of matrix factorisation that is seen."""
+"""Rows of a band. Tiles of bands come in a random order: a loop that learns from entries in the order of their columns
+learns late from the last ones, as the first epochs of matrix factorisation show."""
 TILE_BYTES = 1 << 24
-"""Of the arrays' rows that the columns of a tile touch: about half of the cache that cores share. Tiles for a core's
-own cache are no faster, since rows by turns hide what it takes, and learn less in an execution."""
+"""Bytes of the array rows that the columns of a tile touch: about half of the cache that cores share. Tiles that fit a
+core's own cache are no faster, since taking rows by turns hides the latency, and learn less in an execution."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class Stream:
 
 
 def key_of(generator: np.random.Generator) -> np.ndarray:
-    """Of one execution; the Generator has others for the next."""
+    """The key of one execution's streams; the Generator gives another one to the next."""
     return generator.integers(0, 1 << 64, 2, dtype=np.uint64)
 
 

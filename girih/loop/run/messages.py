@@ -43,7 +43,7 @@ class Travelling:
 
 
 @dataclass(frozen=True)
-class Share:
+class LoopShare:
     """What a worker is told once.
 
     recipe: the pickled code. columns: its entries' keys and values. ranges: of each task, what the code is to run; with
@@ -68,7 +68,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Call:
+class ShareCall:
     """One execution.
 
     number: of the share; live: of all that may still be asked for. given: parts of arrays by name, each with where it
@@ -78,7 +78,7 @@ class Call:
 
     number: int
     live: tuple[int, ...]
-    share: Share | None
+    share: LoopShare | None
     given: Mapping[str, Sequence[tuple[tuple[slice, ...], np.ndarray]]]
     zeroed: tuple[str, ...]
     reported: Mapping[str, Sequence[tuple[slice, ...]]]
@@ -127,10 +127,10 @@ def opened(frames: Sequence[Any]) -> Reply:
     return Reply(parts, accumulated, tuple(map(tuple, spans)))
 
 
-class _Ready:
+class _PreparedShare:
     """A share with compiled code and memory for its arrays."""
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: LoopShare) -> None:
         self.share = share
         self.run = built(pickle.loads(share.recipe))
         self.columns = tuple(map(read_only, share.columns))
@@ -146,14 +146,14 @@ class LoopWorker:
     """A worker's side: the shares that it was given, by number."""
 
     def __init__(self) -> None:
-        self.shares: dict[int, _Ready] = {}
+        self.shares: dict[int, _PreparedShare] = {}
 
-    def run(self, call: Call, transport: Transport, rank: int, cells: MutableSequence[int]) -> Reply:
+    def run(self, call: ShareCall, transport: Transport, rank: int, cells: MutableSequence[int]) -> Reply:
         """One execution of a share. cells: in which it tells how far it is."""
         for number in self.shares.keys() - set(call.live):
             del self.shares[number]
         if call.share is not None:
-            self.shares[call.number] = _Ready(call.share)
+            self.shares[call.number] = _PreparedShare(call.share)
         ready = self.shares[call.number]
         for name, parts in call.given.items():
             for where, values in parts:
@@ -176,7 +176,7 @@ class LoopWorker:
         return Reply(results, accumulated, tuple(spans))
 
 
-def _arguments(ready: _Ready, call: Call, cells: Mapping[str, np.ndarray]) -> list[Any]:
+def _arguments(ready: _PreparedShare, call: ShareCall, cells: Mapping[str, np.ndarray]) -> list[Any]:
     found: list[Any] = []
     streams = {name: stream_of(call.inherited[name]) for kind, name in ready.share.arguments if kind == "generator"}
     for kind, name in ready.share.arguments:
@@ -197,7 +197,7 @@ def _arguments(ready: _Ready, call: Call, cells: Mapping[str, np.ndarray]) -> li
 
 
 def _tasks(
-    ready: _Ready, arguments: Sequence[Any], sums: Mapping[str, np.ndarray], transport: Transport,
+    ready: _PreparedShare, arguments: Sequence[Any], sums: Mapping[str, np.ndarray], transport: Transport,
     cells: MutableSequence[int], spans: list[tuple[float, float]],
 ) -> dict[str, list[Any]]:  # fmt: skip
     """The worker's blocks in their order, with the messages between them."""
@@ -225,7 +225,7 @@ def _tasks(
     return accumulated
 
 
-def _send(ready: _Ready, part: int, receiver: int, transport: Transport) -> Any:
+def _send(ready: _PreparedShare, part: int, receiver: int, transport: Transport) -> Any:
     messages = []
     for name, how in ready.share.travelling.items():
         array = ready.arrays[name]
@@ -234,7 +234,7 @@ def _send(ready: _Ready, part: int, receiver: int, transport: Transport) -> Any:
     return transport.begin(messages, [])
 
 
-def _receive(ready: _Ready, part: int, sender: int, transport: Transport) -> None:
+def _receive(ready: _PreparedShare, part: int, sender: int, transport: Transport) -> None:
     places = []
     for name, how in ready.share.travelling.items():
         array = ready.arrays[name]
@@ -246,7 +246,7 @@ def _receive(ready: _Ready, part: int, sender: int, transport: Transport) -> Non
 
 
 def _buffered(
-    ready: _Ready, arguments: Sequence[Any], sums: Mapping[str, np.ndarray], transport: Transport, rank: int,
+    ready: _PreparedShare, arguments: Sequence[Any], sums: Mapping[str, np.ndarray], transport: Transport, rank: int,
     cells: MutableSequence[int],
 ) -> dict[str, list[Any]]:  # fmt: skip
     """Pieces of the worker's entries; after each, all workers' sums are exchanged and applied by all alike."""

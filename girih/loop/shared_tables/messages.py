@@ -56,7 +56,7 @@ def header_of(frame: bytes) -> Header:
     return Header._make(HEADER.unpack_from(frame))
 
 
-class Reader:
+class FrameReader:
     """The arrays behind a header, one after another; they are views of the frame and cannot be written."""
 
     def __init__(self, frame: bytes) -> None:

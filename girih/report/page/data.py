@@ -8,7 +8,7 @@ from girih.report.page.holdings import holdings_data
 from girih.report.page.measured import measured_data
 from girih.report.page.nodes import graph_data
 from girih.report.page.spans import timeline_data
-from girih.report.page.tables import Numbered
+from girih.report.page.tables import TextNumbers
 from girih.report.page.transfers import axis_names, links_data, traffic_of
 from girih.report.palette import device_colours
 from girih.report.timelines import chosen_devices
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def page_data(plan: Plan, timeline: Timeline, measured: Timeline | None = None) -> dict[str, Any]:
     """The page's data; texts that occur often are numbered in `texts`."""
-    texts: Numbered[str] = Numbered()
+    texts: TextNumbers[str] = TextNumbers()
     traffic = traffic_of(plan.program)
     axes = axis_names(tuple((level.name, level.axes) for level in plan.machine.levels))
     devices, why = chosen_devices(timeline)

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item", bound=Hashable)
 
 
-class Numbered(Generic[Item]):
+class TextNumbers(Generic[Item]):
     """Items in the order in which they were first seen; `number` finds or adds one."""
 
     def __init__(self) -> None:

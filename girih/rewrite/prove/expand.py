@@ -330,7 +330,7 @@ def _trees(shape: tuple[Extent, ...], names: list[str], log: list[Element]) -> t
 
 
 def _size(name: str, log: list[Element], joined: Mapping[str, list[Extent]], scope: Scope) -> Extent:
-    """Of an output's dimension, by how its index reads."""
+    """The extent of an output's dimension, from how its index reads."""
     if name in joined:
         return sum(joined[name], Extent())
     sizes = set()

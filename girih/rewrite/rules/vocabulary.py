@@ -36,7 +36,7 @@ OWN_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "aten._softmax": {"half_to_float": False},
     "aten._log_softmax": {"half_to_float": False},
 }
-"""Of what PyTorch's schema wants to be told."""
+"""Defaults of what PyTorch's schema wants to be told."""
 MISSING = object()
 
 Tree: TypeAlias = "int | tuple[Tree, Tree]"
@@ -92,7 +92,7 @@ def operator_named(name: str) -> str:
 
 @cache
 def parameters(operator: str) -> tuple[Parameter, ...]:
-    """Of an operator of graphs, in the order of its schema."""
+    """The parameters of a graph's operator, in the order of its schema."""
     from girih.kernels.evaluate import resolve
 
     function: Any = resolve(operator)

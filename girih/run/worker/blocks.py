@@ -68,7 +68,7 @@ class BlockLoop:
         seconds[KERNELS] += perf_counter() - began
 
     def _totals(self, outside: list[Any], results: list[Tensor]) -> list[Any]:
-        """Of the sums over all chunks, in their order; other workers may compute some of them."""
+        """The sums over all chunks, combined in their order; other workers may compute some of the chunks."""
         loop, count = self.loop, len(self.loop.chunks)
         memory = loop.memory()
         done = [0] * count  # of each chunk, whoever computes it

@@ -271,7 +271,7 @@ def over_operand(operator: str, operand: int) -> tuple[Callable[..., Any], str]:
 
 
 def _has_kernel(function: Any) -> bool:
-    """Of its own; what PyTorch generates makes a result elsewhere and copies it."""
+    """Has it a kernel of its own? What PyTorch generates instead makes the result elsewhere and copies it."""
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), "CPU"))
 
 

@@ -18,7 +18,7 @@ from girih.run.worker.moves import Copiers, FinishMove, Move, StartMove
 from girih.run.worker.transfers import Finish, Start, Transfer
 
 
-class Free:
+class FreeBuffers:
     __slots__ = ("slots",)
 
     def __init__(self, step: FreeStep, slots: Mapping[str, int]) -> None:
@@ -29,7 +29,7 @@ class Free:
             slots[slot] = None
 
 
-Instruction = Compute | BlockLoop | Nothing | Transfer | Start | Finish | StartMove | FinishMove | Move | Free
+Instruction = Compute | BlockLoop | Nothing | Transfer | Start | Finish | StartMove | FinishMove | Move | FreeBuffers
 
 
 def compile_instructions(
@@ -69,5 +69,5 @@ def compile_instructions(
         elif isinstance(step, TransferStep):
             result.append(Transfer(program, step, rank, slots, transport, device))
         else:
-            result.append(Free(step, slots))
+            result.append(FreeBuffers(step, slots))
     return result

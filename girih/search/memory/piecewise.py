@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from girih.partition.solver.clock import FOREVER, PATIENCE, Budget
+from girih.layout.budget import Budget
 from girih.plans.cutting import Cutting
 from girih.plans.plan import Observe, Plan, PlanError
-from girih.search.memory.holding import LARGE, held
+from girih.search.memory.holding import held
 from girih.search.memory.step_seconds import simulated_seconds
 
 SHARES = (0.5, 0.25, 0.125)
@@ -37,11 +37,11 @@ def cheaper_in_pieces(
     programs that were tried.
     """
     assert plan.memory is not None
-    if plan.schedule != "graph" or whole.unlimited is None or plan.lowered.orders:
+    if plan.choice.schedule != "graph" or whole.predicted.unlimited is None or plan.lowered.orders:
         return whole
     best, seconds = whole, simulated_seconds(whole, store)
-    work = Budget(SECONDS, PATIENCE if len(plan.held(None).lifetimes.steps) >= LARGE else FOREVER)
-    bounds = [whole.memory_bound]
+    work = Budget(SECONDS)
+    bounds = [whole.predicted.memory_bound]
     cutting: Cutting | None = None
 
     def spend(nanoseconds: float) -> None:
@@ -50,7 +50,7 @@ def cheaper_in_pieces(
             raise _OutOfTimeError
 
     for number, share in enumerate(SHARES):
-        if seconds <= WORTH * whole.unlimited or work.late:
+        if seconds <= WORTH * whole.predicted.unlimited or work.late:
             break
         note("hold in pieces", number / len(SHARES))
         cutting = cutting or Cutting.of(plan, spend)
@@ -58,15 +58,15 @@ def cheaper_in_pieces(
             cut = cutting.within(int(plan.memory * share))
         except _OutOfTimeError:
             break
-        if not cut.pieces or cut.pieces == best.pieces:
+        if not cut.choice.pieces or cut.choice.pieces == best.choice.pieces:
             continue
         try:
             other = held(cut, hold, order=order, store=store, note=note, seconds=SECONDS / 2)
         except PlanError:
             break
-        bounds.append(other.memory_bound)
+        bounds.append(other.predicted.memory_bound)
         if (own := simulated_seconds(other, store)) >= seconds:
             break
-        best, seconds = other.told(unlimited=whole.unlimited), own
+        best, seconds = other.but(unlimited=whole.predicted.unlimited), own
     known = [bound for bound in bounds if bound is not None]
-    return best.told(memory_bound=min(known)) if len(known) == len(bounds) else best
+    return best.but(memory_bound=min(known)) if len(known) == len(bounds) else best

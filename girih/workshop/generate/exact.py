@@ -278,7 +278,7 @@ def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def fingerprint(outputs: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
-    """Of graphs, by the hashes of their outputs, in whatever order these come (TASO's equation 2.1)."""
+    """The fingerprints of graphs, from the hashes of their outputs in whatever order (TASO's equation 2.1)."""
     total = np.zeros_like(outputs[0])
     with np.errstate(over="ignore"):
         for output in outputs:

@@ -29,7 +29,7 @@ from girih.rewrite.prove.verdict import Proved, Verdict
 from girih.rewrite.rules.rule import Expression, Rule, RuleError, Term, Variable, operators, walk
 from girih.workshop.generate.candidates import FALSE, GENERAL, OPEN, SPECIAL, Answer, Candidate, Counts, Pruner
 from girih.workshop.generate.general import generalised
-from girih.workshop.generate.table import MOST_PARTS, Table
+from girih.workshop.generate.table import MOST_PARTS, TermTable
 from girih.workshop.generate.vocabulary import (
     CONSTANTS,
     TABLE,
@@ -115,7 +115,7 @@ def generate(options: Generation, observer: Observer | None = None) -> Generated
     observe = observer or (lambda what, share: None)
     ways = templates(options.operators)
     items = inputs(options.inputs or usual_inputs(ways), options.constants)
-    table = Table(items, ways)
+    table = TermTable(items, ways)
     alike = options.alike or (2 if options.size > LARGE else 3)
     pruner = Pruner(table)
     judges = _Judges(pruner, {item.name: item for item in items}, options.processes if options.size >= LARGE else 0)

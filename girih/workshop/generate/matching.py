@@ -25,7 +25,7 @@ Pattern: TypeAlias = "int | tuple[int, Pattern, Pattern | None]"
 """A class that is an input, or a template with one or two operands."""
 NONE = -1
 BITS = 28
-"""Of the number of a class in a code."""
+"""Bits of a class's number in a code."""
 CONSTANT, FREE, SAME, BIND = range(4)
 MOST_REGISTERS = 32
 

@@ -271,7 +271,7 @@ def _whole(name: str, value: Any, least: int, most: int | None = None) -> None:
 
 
 def _table_bytes(corpus: Corpus, model: Model, sampler: str) -> int:
-    """Of words by topics, at most."""
+    """An upper bound on the bytes of counts of words by topics."""
     if sampler == "warp":
         return 0
     if sampler == "gibbs":

@@ -20,7 +20,7 @@ DENSE = -1
 """In `bits`: the row is dense."""
 MIXER = np.uint32(0x9E3779B1)
 ALIAS_BYTES = 16
-"""Of an alias table for each nonzero count."""
+"""Bytes of an alias table for each nonzero count."""
 
 
 class DenseTable:
