@@ -35,7 +35,7 @@ NEAR = 1e-3
 @contextmanager
 def counted() -> Iterator[Counter[str]]:
     """Counts what is made of these kinds, and how often these functions are called, while it lasts."""
-    import girih.plans.plan
+    import girih.plans.choice
     import girih.plans.predict
     from girih.lower.program import Program
     from girih.memory.accounts import Tracker
@@ -48,7 +48,7 @@ def counted() -> Iterator[Counter[str]]:
         (Tracker, "__init__", "walks"),
         (Lifetimes, "__init__", "lifetimes"),
         (TaskGraph, "__init__", "task graphs"),
-        (girih.plans.plan, "lower", "lowered"),
+        (girih.plans.choice, "lower", "lowered"),
         (girih.plans.predict, "simulate", "simulated"),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]

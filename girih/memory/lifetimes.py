@@ -107,15 +107,31 @@ class Lifetimes:
         return tuple(tuple(dict.fromkeys(reads_of(step))) for step in self.steps)
 
     @cached_property
+    def writes(self) -> tuple[tuple[str, ...], ...]:
+        """The buffers that each step makes."""
+        return tuple(writes_of(step) for step in self.steps)
+
+    @cached_property
     def maker(self) -> Mapping[str, int]:
         """By buffer the step that makes it."""
-        return {buffer: number for number, step in enumerate(self.steps) for buffer in writes_of(step)}
+        return {buffer: number for number, made in enumerate(self.writes) for buffer in made}
 
     @cached_property
     def makers(self) -> tuple[tuple[int, ...], ...]:
         """The steps that make what each step reads, in the order of what it reads."""
         maker = self.maker
         return tuple(tuple(dict.fromkeys(maker[name] for name in reads if name in maker)) for reads in self.reads)
+
+    @cached_property
+    def needs(self) -> tuple[tuple[int, ...], ...]:
+        """By step, ascending, the steps that make what it reads, and the start of its exchange."""
+        begun = {step.transfer.target: number for number, step in enumerate(self.steps) if isinstance(step, StartStep)}
+        if not begun:
+            return tuple(tuple(sorted(makers)) for makers in self.makers)
+        return tuple(
+            tuple(sorted({*makers, *(begun[buffer] for buffer in made if buffer in begun)}))
+            for makers, made in zip(self.makers, self.writes, strict=True)
+        )
 
     @cached_property
     def computes(self) -> NDArray[np.bool_]:

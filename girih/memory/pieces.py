@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
@@ -315,26 +315,40 @@ class PieceFinder:
         """Steps, and behind them numbered loops, in the order in which `in_pieces` puts them."""
         count = len(self.steps)
         unit = [count + first[at] if at in first else at for at in range(count)]
-        waiting: dict[int, set[int]] = {at: {unit[maker] for maker in self.makers[at]} for at in alone_at}
-        place = {at: at for at in alone_at}
+        needs: dict[int, set[int]] = {}  # of loops
+        turns: dict[int, list[int]] = {at: [at] for at in alone_at}  # by position, the units whose place it is
+        place = list(range(count + len(inside)))
         for number, own in enumerate(inside):
-            makers = {unit[maker] for at in own for maker in self.makers[at] if maker not in own}
-            waiting[count + number] = makers - {count + number}
-            place[count + number] = min((at for at in own if first[at] == number), default=0)
+            loop = count + number
+            needs[loop] = {unit[maker] for at in own for maker in self.makers[at] if maker not in own} - {loop}
+            place[loop] = min((at for at in own if first[at] == number), default=0)
+            turns.setdefault(place[loop], []).append(loop)
+        done = [False] * len(place)
+        waiting: dict[int, set[int]] = {}  # whose turn was before what they need was done
         readers: dict[int, list[int]] = {}
-        for at, needs in waiting.items():
-            for one in needs:
-                readers.setdefault(one, []).append(at)
-        ready = [(place[at], at) for at, needs in waiting.items() if not needs]
-        heapify(ready)
+        ready: list[tuple[int, int]] = []
         order: list[int] = []
-        while ready:
-            at = heappop(ready)[1]
+
+        def take(at: int) -> None:
             order.append(at)
-            for reader in readers.get(at, ()):
+            done[at] = True
+            for reader in readers.pop(at, ()):
                 waiting[reader].discard(at)
                 if not waiting[reader]:
                     heappush(ready, (place[reader], reader))
+
+        for position in sorted(turns):
+            for at in turns[position]:
+                needed = needs[at] if at >= count else [unit[maker] for maker in self.makers[at]]
+                missing = {one for one in needed if not done[one]}
+                if not missing:
+                    take(at)
+                    while ready:
+                        take(heappop(ready)[1])
+                    continue
+                waiting[at] = missing
+                for one in missing:
+                    readers.setdefault(one, []).append(at)
         return np.asarray(order, np.int64)
 
     def members(self, position: int) -> list[_Way]:

@@ -52,9 +52,9 @@ SHARES = (0.01, 0.1)
 """Of the step: what was touched so shortly before is not moved out, if anything else can be."""
 LRU = -1.0
 """In place of a share: what was touched longest ago is moved out first, which is right now and then."""
-SECONDS = 20
+SECONDS = 15
 """Of computing, after which no other way is tried, if one keeps the limit. They are counted (`NANOSECONDS`)."""
-NANOSECONDS, WRITTEN = 30_000.0, 500_000.0
+NANOSECONDS, WRITTEN = 10_000.0, 500_000.0
 """What a core of 2023 takes about for each step of a way that is judged, and of one that is written as a Program."""
 PARTS = (1.0, 0.85, 0.7)
 """Of the limit, for which it is planned what leaves: the rest is for what is being copied. The first that are tried."""
@@ -242,8 +242,7 @@ class _Ways:
             return min(tried, key=tried.__getitem__)
 
         if again and self.chains_pay(lives):
-            captured, early = None, updates_early(self.plan.lifetimes)
-            for other in (order,) if self.moving else dict.fromkeys((order, captured, early)):
+            for other in (order,) if self.moving else dict.fromkeys((order, None, self.early)):
                 if other == order or not self.much_done:
                     self.judge_chain(other)
         price, count = trying(PRICES[:1], SEGMENTS)
@@ -267,8 +266,7 @@ class _Ways:
                 for near in (best - apart, best + apart):
                     if not over() and 0 < near <= 1:
                         self.judge(fastest, share, round(near, 4))
-            early = updates_early(self.plan.lifetimes)
-            for sequence in dict.fromkeys((order, None, early)):
+            for sequence in dict.fromkeys((order, None, self.early)):
                 done = late() if sequence == order else over()  # once however good others are: it is the published way
                 if self.fastest < np.inf and not done:
                     self.judge(sequence, LRU)
@@ -306,6 +304,11 @@ class _Ways:
     def work(self) -> Budget:
         """What has been done of the budget."""
         return Budget(self.budget)
+
+    @cached_property
+    def early(self) -> Sequence:
+        """The order in which parameters are updated as soon as their gradients are there."""
+        return updates_early(self.plan.lifetimes)
 
     @property
     def much_done(self) -> bool:
@@ -375,7 +378,7 @@ class _Ways:
             measure(named)
             return named, known[named][1]
         measure(None)
-        early = measure(updates_early(self.plan.lifetimes))
+        early = measure(self.early)
         for sequence in self.together():
             if self.fastest < np.inf and self.much_done:
                 break
