@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
-from girih.lower.liveness import reads_of, writes_of
+from girih.lower.liveness import lasting, reads_of, writes_of
 from girih.lower.program import Program
 from girih.lower.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, TransferStep
 from girih.lower.strides import Shape
 from girih.memory.accounts import MemoryUse, Tracker, begun
 from girih.memory.compact.residency_kernels import NOBODY, Touches
+from girih.memory.compact.sequence_kernels import Facts, compressed
 from girih.ops.scratch import ScratchSource, at_most
 
 
@@ -146,6 +147,46 @@ class Lifetimes:
         lengths = np.asarray([len(row) for row in rows], np.int64)
         found = np.asarray([number for row in rows for number in row], np.int64)
         return np.repeat(np.arange(len(rows)), lengths), found
+
+    @cached_property
+    def numbers(self) -> Mapping[str, int]:
+        """The buffers, numbered storage by storage."""
+        return {buffer: number for number, buffer in enumerate(name for item in self.storages for name in item.buffers)}
+
+    @cached_property
+    def outputs(self) -> NDArray[np.int64]:
+        """The buffers that are read when the program has ended."""
+        names = [item.name for item in self.program.graph.outputs]
+        return np.asarray([self.numbers[name] for name in names if name in self.numbers], np.int64)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What the steps do, whatever their sequence; of a program in its own order, in which each comes once."""
+        steps, storages, numbers = self.steps, self.storages, self.numbers
+        looks_at = np.full(len(numbers), NOBODY, np.int64)
+        for buffer, (_, base) in self.views.items():
+            looks_at[numbers[buffer]] = numbers[base]
+        kept = lasting(self.program.graph)
+        makes: list[list[int]] = [[] for _ in steps]
+        for number, item in enumerate(storages):
+            if item.born >= 0:
+                makes[item.born].append(number)
+        scratch = self.extra[:-1].copy()
+        for step, operand in self.taken.items():
+            scratch[step] += storages[operand].bytes
+        return Facts(
+            *compressed([numbers[name] for name in reads_of(step) if name in numbers] for step in steps),
+            *compressed([numbers[name] for name in made if name in numbers] for made in self.writes),
+            *compressed(makes),
+            *compressed(self.takers.get(step, ()) for step in range(len(steps))),
+            np.repeat(np.arange(len(storages)), [len(item.buffers) for item in storages]),
+            looks_at,
+            np.asarray([buffer in kept for buffer in numbers], np.bool_),
+            np.asarray([item.born == -1 for item in storages], np.bool_),
+            np.asarray([numbers.get(item.name, NOBODY) for item in storages], np.int64),
+            self.touches.bytes,
+            scratch,
+        )
 
     @property
     def used(self) -> NDArray[np.int64]:

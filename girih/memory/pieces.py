@@ -34,7 +34,7 @@ from girih.lower.program import Program
 from girih.lower.renamed import renamed
 from girih.lower.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, node_of
 from girih.memory.accounts import threads_here
-from girih.memory.compact.outline import Outline
+from girih.memory.compact.sequences import able, blocked
 from girih.memory.lifetimes import Lifetimes
 from girih.memory.residency import alone, alone_of, floor, floor_of
 from girih.ops import description_of
@@ -174,8 +174,8 @@ class PieceFinder:
     """Finds loops for one program, under any cap; what was measured for one is not measured again for another.
 
     lives: of the program, which has neither loops nor movements. measured: the lifetimes of another program on the
-    device, where they do not follow from these (`Outline.blocked`). threads: of a worker. spend: told what is to be
-    done, before it is. maker: by buffer the position of its step.
+    device, where they do not follow from these (`girih.memory.compact.sequences.blocked`). threads: of a worker. spend:
+    told what is to be done, before it is. maker: by buffer the position of its step.
     """
 
     def __init__(
@@ -204,9 +204,9 @@ class PieceFinder:
         self.known: dict[int, list[_Way]] = {}
 
     @cached_property
-    def outline(self) -> Outline | None:
-        """From which what programs with loops need follows; None where they are to be walked."""
-        return Outline.of(self.lives) if Outline.able(self.lives) else None
+    def derives(self) -> bool:
+        """Does what programs with loops need follow from this one; or are they to be walked?"""
+        return able(self.lives)
 
     def cuts(self, cap: int, *, nearest: bool = True) -> Cut:
         """Loops that keep every step within a cap; if none do, those with the lowest floor, or without `nearest` none.
@@ -281,7 +281,7 @@ class PieceFinder:
 
     def derived(self, loops: tuple[InPieces, ...]) -> tuple[int, int] | None:
         """The same without a walk; None where it does not follow from the program without loops."""
-        if self.outline is None:
+        if not self.derives:
             return None
         self.spend(DERIVED * len(self.steps))
         first: dict[int, int] = {}  # of each step in loops the first of them: what it writes is read from there
@@ -303,7 +303,7 @@ class PieceFinder:
             block = BlockStep(members, variables, loop.rows, tuple(sorted(reads)), kept)  # type: ignore[arg-type]
             blocks.append((block, loop_bytes(self.program, block, self.lives.device, self.threads)))
         order = self.order(inside, first, alone_at)
-        touches = self.outline.blocked(blocks, order)
+        touches = blocked(self.lives, blocks, order)
         if touches is None:
             return None
         sizes = alone_of(touches)

@@ -27,7 +27,7 @@ from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
 from girih.memory.again import with_again
 from girih.memory.bound import memory_bound
-from girih.memory.compact.outline import Outline, Sequenced
+from girih.memory.compact.sequences import Sequenced, able, lifetimes_in, sequenced
 from girih.memory.cut import boundaries, cheapest, pivot_of
 from girih.memory.holds import Baseline, Setting
 from girih.memory.holds_table import baseline_of
@@ -190,7 +190,7 @@ class _Ways:
     need; refused: the plan of that way, and why. overfull: bytes of the large memory, if that is what is too small.
     bound: of the seconds of all ways. budget: seconds after which no other way is tried, if one keeps the limit; they
     are counted, so that what is found is the same on a busy machine. quick:
-    what keeps the limit by the outline of the program, with its seconds: it is written as a Program, and accounted,
+    what keeps the limit by the columns of the program, with its seconds: it is written as a Program, and accounted,
     when all have been judged. cuts: of each order what may be computed again.
     """
 
@@ -343,7 +343,7 @@ class _Ways:
             return self.lifetimes_in(whole(again))
 
         def counted(again: tuple[int, ...]) -> NDArray[np.int64]:
-            return look(again).used if self.steps is None else self.steps.outline.sequenced(whole(again)).touches.used
+            return look(again).used if self.steps is None else sequenced(self.steps.lives, whole(again)).touches.used
 
         endless = (np.inf, np.inf)
         setting = Setting(self.lifetimes_in(order), self.plan.memory, self.seconds(order), endless, look, counted)
@@ -420,7 +420,7 @@ class _Ways:
     def lifetimes_in(self, order: Sequence) -> Lifetimes:
         if order is None or self.steps is None:
             return self.plan.but(sequence=order).lifetimes
-        return self.steps.outline.lifetimes(self.steps.outline.sequenced(order))
+        return lifetimes_in(self.steps.lives, sequenced(self.steps.lives, order))
 
     def price_of_a_byte(self, seconds: float, peak: int) -> float:
         """What copying it out and in takes; without a large memory, the time of the step for each byte of the peak."""
@@ -456,9 +456,9 @@ class _Ways:
     def steps(self) -> HeldSteps | None:
         """What judges without writing a Program; None where there are several devices."""
         plan, limit = self.plan, self.plan.memory
-        if limit is None or not Outline.able(plan.lifetimes):
+        if limit is None or not able(plan.lifetimes):
             return None
-        return HeldSteps(Outline.of(plan.lifetimes), self._seconds.machine, limit, self._seconds.every)
+        return HeldSteps(plan.lifetimes, self._seconds.machine, limit, self._seconds.every)
 
     def judge(self, sequence: Sequence, share: float = 0.0, part: float = 1.0) -> float:
         """The simulated seconds of the step with this sequence; if it does not keep the limits, far more."""
@@ -467,11 +467,11 @@ class _Ways:
         return self.judged[sequence, share, part]
 
     def _judge(self, sequence: Sequence, share: float, part: float) -> float:
-        """By the outline of the program where there is one, else by the Program."""
+        """By the columns of the program where its lifetimes follow from them, else by the Program."""
         plan, limit, host = self.plan.but(sequence=sequence), self.plan.memory, self.plan.machine.host
         assert limit is not None
         self.work.spend(self.judging)
-        item = None if self.steps is None else self.steps.outline.sequenced(sequence)
+        item = None if self.steps is None else sequenced(self.steps.lives, sequence)
         quick, residency, needed = None, None, 0
         peak = self.needs(plan) if item is None else int(item.touches.used.max())
         if peak > limit and not self.moving:
@@ -531,8 +531,8 @@ class _Ways:
             plan, limit = self.plan.but(sequence=sequence), self.plan.memory
             assert limit is not None
             if sequence is not None:
-                item = self.steps.outline.sequenced(sequence)
-                plan.__dict__["lifetimes"] = self.steps.outline.lifetimes(item, plan.unmoved)
+                item = sequenced(self.steps.lives, sequence)
+                plan.__dict__["lifetimes"] = lifetimes_in(self.steps.lives, item, plan.unmoved)
             plan = plan if residency is None else plan.but(residency=(residency.residency,), room=limit)
             if plan.peak <= limit:
                 self.best = simulated, plan
