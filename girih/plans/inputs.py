@@ -12,7 +12,7 @@ from girih.plans.plan import Plan, PlanError
 from girih.plans.rewritten import Rewrite
 
 if TYPE_CHECKING:
-    from girih.capture.torch.settings import Settings
+    from girih.capture.torch.settings import Origin
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
 _PLAIN = (bool, int, float, complex, str)
@@ -24,6 +24,7 @@ class Program:
 
     undivided: of a step in micro-batches the graph of the whole batch; micro_batches: how many there are. results: the
     nesting of an Inference's results, as torch's pytrees have it; no plan keeps it, nor the number of micro-batches.
+    origin: what it was captured of, which can be asked whether it has changed since.
     """
 
     graph: Graph
@@ -39,10 +40,11 @@ class Program:
     micro_batches: int = 1
     notes: tuple[str, ...] = ()
     results: Any = field(default=None, compare=False, repr=False)
+    origin: Origin | None = field(default=None, compare=False, repr=False)
 
     def in_plan(self, plan: AnyPlan) -> AnyPlan:
         """The plan, which was made of the graph alone, with all the rest."""
-        own = {"graph", "micro_batches", "notes", "results"}
+        own = {"graph", "micro_batches", "notes", "results", "origin"}
         rest = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in own}
         return plan.told(**rest, notes=(*self.notes, *plan.notes))
 
@@ -75,15 +77,14 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
     """
-    from girih.capture import TrainingStep, capture
-    from girih.capture.torch.settings import settings_of_groups
+    from girih.capture import capture
+    from girih.capture.torch.settings import Origin
 
     captured = capture(step, batch)
     graph = captured.graph
     check(graph)
-    planned = settings_of_groups(step) if isinstance(step, TrainingStep) else {}
-    state = partial(_state_now, step, graph, planned)
-    state()  # what is wrong with it is told now
+    origin = Origin(step, batch, graph)
+    origin.state()  # what is wrong with it is told now
     program = Program(
         graph,
         model,
@@ -92,24 +93,23 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
         ranges_of(flatten_batch(batch)),
         state_keys(step.model),
         constants_of(batch),
-        state,
+        partial(_state_now, origin),
         results=captured.result_spec,
+        origin=origin,
     )
     return program.in_parts(getattr(step, "micro_batches", 1))
 
 
-def _state_now(step: Any, graph: Graph, planned: Settings) -> Mapping[str, Any]:
+def _state_now(origin: Origin) -> Mapping[str, Any]:
     """The user's tensors as they are now.
 
     Raises:
-        PlanError: the optimizer's hyper-parameters or groups are others than when the step was planned.
+        PlanError: what is a constant of the plan was changed since the step was planned.
     """
-    from girih.capture import state_of
-    from girih.capture.torch.settings import differences, settings_of_groups
-
-    if planned and (changed := differences(planned, settings_of_groups(step))):
-        raise PlanError(f"{', '.join(changed[:3])} since the step was planned, with which it is a constant: plan again")
-    return state_of(step, graph)
+    try:
+        return origin.state()
+    except ValueError as error:
+        raise PlanError(str(error)) from error
 
 
 def flatten_batch(batch: Any) -> dict[str, Any]:
