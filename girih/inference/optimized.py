@@ -45,8 +45,8 @@ from girih.plans.inputs import leaves_of
 from girih.rewrite.backtracking import Applied, Rewritten, fingerprint
 from girih.rewrite.certificate import Certificate
 from girih.rewrite.constants import folded
-from girih.rewrite.passes.common import Common
-from girih.rewrite.passes.flat import Flat
+from girih.rewrite.passes.binary_joins import FlatJoins
+from girih.rewrite.passes.computed_once import ComputeOnce
 from girih.rewrite.passes.whole import Whole
 from girih.rewrite.prove import proved
 from girih.rewrite.rules.further import inference
@@ -456,7 +456,7 @@ def _made(
         _check_example_is_kept(model, arguments, named)
         state = state_of(Inference(model), captured.graph)
         weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
-        graph, weights = folded(Common().apply(captured.graph), weights)
+        graph, weights = folded(ComputeOnce().apply(captured.graph), weights)
         kinds: dict[str, type[KernelCosts]] = {REWRITTEN: LayoutCosts}
         flat = captured.flatten(dict(named) if named else arguments)
         tensors = [flat[item.name] for item in captured.graph.inputs if item.name in flat]
@@ -500,11 +500,12 @@ def _searched(
     progress("search the whole", 0.0)
     before = cheapest(graph, costs).cost
     swept = Sweep(SWEEP * search.seconds).search(graph, rules, costs)
-    whole, weights = folded(Common().apply(Flat().apply(swept.graph)), weights)
+    whole, weights = folded(ComputeOnce().apply(FlatJoins(whole=True).apply(swept.graph)), weights)
     costs.knows(weights)
     search = replace(search, seconds=(1 - SWEEP) * search.seconds)
     found = replace(rewrite(whole, weights, rules, costs, search, progress), before=before)
-    better, weights = folded(Common().apply(Flat().apply(Whole().apply(found.graph))), found.weights)
+    flat = FlatJoins(whole=True).apply(Whole().apply(found.graph))
+    better, weights = folded(ComputeOnce().apply(flat), found.weights)
     costs.knows(weights)
     ways = cheapest(better, costs).ways  # of whole operators, too
     return _Found(better, swept, found, module_of(better, weights), partial(module_of, better, weights, ways=ways))
