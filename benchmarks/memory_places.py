@@ -84,7 +84,7 @@ def programs(graph: Any) -> Iterator[tuple[str, Any]]:
 def measure(options: argparse.Namespace) -> Report:
     from girih.memory.places.items import items_of
     from girih.memory.places.places import addressed, by_size, by_time, top
-    from girih.models.families.listed import tiny_names
+    from girih.models import tiny_names
 
     rows: list[Row] = []
     misses = []

@@ -40,7 +40,7 @@ UNLIMITED = "unlimited"
 
 
 class Plan(noun.Plan):
-    """A Graph, a Machine, a Strategy, and what is known of them; see `girih.plans.plan.Plan` for its fields."""
+    """A Graph, a Machine, a Choice, and what is known of them; see `girih.plans.plan.Plan` for its fields."""
 
     @classmethod
     def of(cls, plan: noun.Plan) -> Plan:
@@ -354,8 +354,8 @@ class Infer:
 
         if self.run is None:
             self.run = self.plan.start(backend=self.backend)
-        elif self._weights is not None and self._weights.changed() and self.plan.state is not None:
-            self.run.run.set_state(check_state(self.plan, self.plan.state()))
+        elif self._weights is not None and self._weights.changed() and self.plan.origin.state is not None:
+            self.run.run.set_state(check_state(self.plan, self.plan.origin.state()))
         else:
             return self.run
         self._weights = Weights(self._step.model)

@@ -23,6 +23,7 @@ from girih.cost.cache import cache_folder, others_may_write, usable_cache, write
 from girih.graph import GraphError, check, format_graph, parse_graph
 from girih.plans.check import check_gate
 from girih.plans.inputs import Program
+from girih.plans.plan import Origin
 from girih.plans.schema import read_captured
 
 MOST_FILES = 64
@@ -56,16 +57,17 @@ def load(path: Path) -> Program | None:
         graph = parse_graph("\n".join(data.graph))
         check_gate(graph, str(path))
         check(graph)
-        return Program(graph, data.model, **{name: getattr(data, name) for name in FIELDS}).in_parts(data.micro_batches)
+        origin = Origin(data.model, **{name: getattr(data, name) for name in FIELDS})
+        return Program(graph, origin).in_parts(data.micro_batches)
     except (OSError, EOFError, zlib.error, ValueError, RecursionError, GraphError):  # PlanError is a ValueError
         return None
 
 
 def save(path: Path, program: Program) -> None:
     """Keep a captured program; nothing where the folder cannot be written."""
-    graph = program.undivided or program.graph  # which is cut again
-    data = {"model": program.model, "graph": format_graph(graph).splitlines(), "micro_batches": program.micro_batches}
-    data |= {name: getattr(program, name) for name in FIELDS}
+    origin, graph = program.origin, program.origin.undivided or program.graph  # which is cut again
+    data = {"model": origin.model, "graph": format_graph(graph).splitlines(), "micro_batches": program.micro_batches}
+    data |= {name: getattr(origin, name) for name in FIELDS}
     text = gzip.compress(json.dumps(data).encode(), compresslevel=1, mtime=0)
     if len(text) > LARGEST_BYTES or usable_cache("captured") is None:
         return

@@ -176,7 +176,7 @@ def _program(options: argparse.Namespace, progress: TerminalProgress) -> Program
 
 def _numbers(item: Plan) -> dict[str, Any]:
     return {
-        "model": item.model,
+        "model": item.origin.model,
         "machine": item.machine.name,
         "search": item.search,
         "objective": item.objective,
@@ -202,7 +202,7 @@ def _numbers(item: Plan) -> dict[str, Any]:
 def show(options: argparse.Namespace) -> int:
     from girih.report.memory import memory_numbers, memory_table
 
-    other = next((name for name in ("tensors", "operators", "graph") if getattr(options, name)), None)
+    other = next((name for name in ("tensors", "operators", "choice", "graph") if getattr(options, name)), None)
     if options.device is not None and other:
         raise BadInputError(f"--device is for instructions, and with --memory for storages: leave it, or --{other}")
     with clear_errors():
@@ -222,6 +222,8 @@ def show(options: argparse.Namespace) -> int:
         show_table(tensors_table(item))
     elif options.operators:
         show_table(operators_table(item))
+    elif options.choice:
+        print(item.choice)
     elif options.graph:
         print(item.graph)
     elif options.device is not None:
@@ -260,7 +262,7 @@ def compare(options: argparse.Namespace) -> int:
         ratios = [f"{a / b:.2f}" if b else "-" for a, b in
                   ((own.bytes, first.bytes), (own.peak, first.peak), (took, times[0]))]  # fmt: skip
         table.add_row(
-            path, item.model, str(item.machine.name), item.search, format_bytes(own.bytes), ratios[0],
+            path, item.origin.model, str(item.machine.name), item.search, format_bytes(own.bytes), ratios[0],
             format_bytes(own.peak), ratios[1], format_seconds(took), ratios[2], format_gap(item.gap),
         )  # fmt: skip
     show_table(table)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -135,20 +134,17 @@ def _planned(
     """The rewritten program as a plan for one device."""
     from girih.capture import Inference
 
-    made = replace(
-        plan(
-            Inference(model),
-            example,
-            machine="local:1",
-            compare=(),
-            rewrite=Rewriting(options.alpha, options.budget, rules),
-        ),
-        model=name,
-    )
+    made = plan(
+        Inference(model),
+        example,
+        machine="local:1",
+        compare=(),
+        rewrite=Rewriting(options.alpha, options.budget, rules),
+    ).but(model=name)
     progress("write", 0.0)
     made.save(options.output)
     lines = [*explained(made), f"written to {options.output}: {WRITTEN['.json']}"]
-    return {"model": name, "rewrites": [vars(item) for item in made.rewrites], "output": options.output}, lines
+    return {"model": name, "rewrites": [vars(item) for item in made.choice.rewrites], "output": options.output}, lines
 
 
 def proved_rules(path: Path, progress: TerminalProgress) -> tuple[Rule, ...]:

@@ -242,7 +242,7 @@ def simulation_table(item: Plan, prediction: Prediction) -> list[Any]:
             *(format_seconds(float(other[device])) if other[device] else "nothing" for other in busy[1:]),
         )
     head = [
-        f"{item.model or 'program'} on {prediction.machine}: a step takes {format_seconds(result.seconds)}",
+        f"{item.origin.model or 'program'} on {prediction.machine}: a step takes {format_seconds(result.seconds)}",
         f"busiest: {result.busiest.name}, {result.busiest.share:.0%} of the step; "
         f"operators priced: {prediction.priced_by}",
         overlap_words(item, timeline),

@@ -177,7 +177,7 @@ def random_batch(plan: Plan, seed: int) -> dict[str, Any]:
     """A batch by path with the shapes of the plan: the model's own kind of data where it has a name."""
     import torch
 
-    base, _, size = plan.model.partition("@")
+    base, _, size = plan.origin.model.partition("@")
     if _is_of_size(plan):
         from girih.models import random_batch as of_model
 
@@ -192,7 +192,7 @@ def random_batch(plan: Plan, seed: int) -> dict[str, Any]:
         if dtype.is_floating_point:
             batch[item.path] = torch.randn(value.shape, generator=generator).to(dtype)
         else:
-            high = plan.ranges.get(item.path, 2)
+            high = plan.origin.ranges.get(item.path, 2)
             batch[item.path] = torch.randint(0, high, value.shape, generator=generator).to(dtype)
     return batch
 
@@ -200,11 +200,11 @@ def random_batch(plan: Plan, seed: int) -> dict[str, Any]:
 def _is_of_size(plan: Plan) -> bool:
     """Has the plan a model's name, with its batch? A file may say any, and the data of another size than is planned
     could fill the memory."""
-    base, _, size = plan.model.partition("@")
+    base, _, size = plan.origin.model.partition("@")
     if not base or ".py:" in base or not size.isdecimal():
         return False
     extents = {
         extent for item in plan.graph.inputs if item.role == "batch" for extent in plan.graph.values[item.name].shape
     }
-    numbers = re.findall(r"\d+", plan.model)
+    numbers = re.findall(r"\d+", plan.origin.model)
     return all(len(number) <= 6 for number in numbers) and int(size) in extents

@@ -25,13 +25,14 @@ PUBLISHED = ("28744", "17346", "743")
 
 def explained(item: Plan) -> list[str]:
     """How a plan's graph was rewritten, as lines: each rule, how often, what it saved, and its proof."""
-    if not item.rewrites:
+    rewrites = item.choice.rewrites
+    if not rewrites:
         return ["the plan's graph is as it was captured: no rule was applied"]
-    verdicts = prove_all(item.rewrites)
+    verdicts = prove_all(rewrites)
     device = item.machine.device.name
-    lines = [f"{len(item.rewrites)} replacements by {len(verdicts)} rules; seconds of one {device} by its data sheet"]
+    lines = [f"{len(rewrites)} replacements by {len(verdicts)} rules; seconds of one {device} by its data sheet"]
     for text, judged in verdicts.items():
-        steps = [step for step in item.rewrites if step.rule == text]
+        steps = [step for step in rewrites if step.rule == text]
         saved = sum(step.before - step.cost for step in steps)
         lines.append(f"{len(steps)} × {text}")
         lines.append(
@@ -54,7 +55,7 @@ def explain(options: argparse.Namespace) -> int:
         plans = [load(path) for path in options.rules]
     for item in plans:
         if options.json:
-            rows = [{**vars(step), "verdict": verdict_of(step.rule).word} for step in item.rewrites]
+            rows = [{**vars(step), "verdict": verdict_of(step.rule).word} for step in item.choice.rewrites]
             print(json.dumps({"plan": item.file, "rewrites": rows}))
         else:
             print("\n".join(explained(item)))

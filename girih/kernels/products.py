@@ -120,7 +120,7 @@ class Single:
 
 @cache
 def single() -> Single | None:
-    """Of the process's OpenBLAS, NumPy's; None where there is none: of another BLAS the kernels here are not known.
+    """What keeps the process's OpenBLAS (NumPy's) at one thread; None for another BLAS, whose kernels are not known.
 
     To find the libraries takes milliseconds, so it is done once.
     """

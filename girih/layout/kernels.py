@@ -40,7 +40,7 @@ SMALL = 1 << 14
 
 
 def distinct_rows(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of [count, width]: the number of each row among the different ones, and the first row of each."""
+    """The number of each row of [count, width] among the different rows, and the first row of each kind."""
     if rows.size > SMALL:
         rows_and_numbers: tuple[NDArray[np.int64], NDArray[np.int64]] = _distinct_rows(rows)
         return rows_and_numbers

@@ -18,8 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
 
 from girih.lower.check import ProgramError
+from girih.lower.fusion.block_memory import LoopBytes, loop_bytes
 from girih.lower.fusion.block_units import Unit, ordered
 from girih.lower.fusion.registers import Member, member_of, ranges
 from girih.lower.liveness import lasting, reads_of, writes_of
@@ -27,8 +33,10 @@ from girih.lower.orders import arranged
 from girih.lower.program import Program
 from girih.lower.renamed import renamed
 from girih.lower.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, node_of
+from girih.memory.accounts import threads_here
+from girih.memory.compact.outline import Outline
 from girih.memory.lifetimes import Lifetimes
-from girih.memory.residency import alone, floor
+from girih.memory.residency import alone, alone_of, floor, floor_of
 from girih.ops import description_of
 
 MOST_SIZES = 6
@@ -160,12 +168,14 @@ class PieceFinder:
     """Finds loops for one program, under any cap; what was measured for one is not measured again for another.
 
     lives: of the program, which has neither loops nor movements. measured: the lifetimes of another program on the
-    device. maker: by buffer the position of its step.
+    device, where they do not follow from these (`Outline.blocked`). threads: of a worker. maker: by buffer the position
+    of its step.
     """
 
-    def __init__(self, lives: Lifetimes, measured: Callable[[Program], Lifetimes]) -> None:
+    def __init__(self, lives: Lifetimes, measured: Callable[[Program], Lifetimes], threads: int = 0) -> None:
         self.lives = lives
         self.measured = measured
+        self.threads = threads or threads_here(lives.program)
         self.whole = floor(lives)[0]
         self.needs: dict[tuple[InPieces, ...], tuple[int, int]] = {}
         self.dividing: dict[tuple[str, bytes], bool] = {}
@@ -178,7 +188,15 @@ class PieceFinder:
         for position, reads in enumerate(self.reads):
             for name in reads:
                 self.readers.setdefault(name, []).append(position)
+        self.makers = [
+            tuple(sorted({self.maker[name] for name in reads if name in self.maker})) for reads in self.reads
+        ]
         self.known: dict[int, list[_Way]] = {}
+
+    @cached_property
+    def outline(self) -> Outline | None:
+        """From which what programs with loops need follows; None where they are to be walked."""
+        return Outline.of(self.lives) if Outline.able(self.lives) else None
 
     def cuts(self, cap: int, *, nearest: bool = True) -> Cut:
         """Loops that keep every step within a cap; if none do, those with the lowest floor, or without `nearest` none.
@@ -240,11 +258,72 @@ class PieceFinder:
     def need(self, loops: tuple[InPieces, ...]) -> tuple[int, int]:
         """The floor of the program with these loops, and the bytes that the largest of them needs."""
         if loops not in self.needs:
-            lives = self.measured(in_pieces(self.program, loops))
-            sizes = zip(alone(lives), lives.steps, strict=False)
-            largest = max(int(size) for size, step in sizes if isinstance(step, BlockStep))
-            self.needs[loops] = floor(lives)[0], largest
+            self.needs[loops] = self.derived(loops) or self.walked(loops)
         return self.needs[loops]
+
+    def walked(self, loops: tuple[InPieces, ...]) -> tuple[int, int]:
+        """The same of the program, written and walked."""
+        lives = self.measured(in_pieces(self.program, loops))
+        sizes = zip(alone(lives), lives.steps, strict=False)
+        largest = max(int(size) for size, step in sizes if isinstance(step, BlockStep))
+        return floor(lives)[0], largest
+
+    def derived(self, loops: tuple[InPieces, ...]) -> tuple[int, int] | None:
+        """The same without a walk; None where it does not follow from the program without loops."""
+        if self.outline is None:
+            return None
+        first: dict[int, int] = {}  # of each step in loops the first of them: what it writes is read from there
+        for number, loop in enumerate(loops):
+            for position, _ in loop.steps:
+                first.setdefault(position, number)
+        inside = [{position for position, _ in loop.steps} for loop in loops]
+        outside = [
+            {name for at in own for name in self.reads[at] if self.maker.get(name, -1) not in own} for own in inside
+        ]
+        alone_at = [position for position in range(len(self.steps)) if position not in first]
+        wanted = lasting(self.program.graph).union(*outside, *(self.reads[position] for position in alone_at))
+        blocks: list[tuple[BlockStep, LoopBytes]] = []
+        for number, (loop, reads) in enumerate(zip(loops, outside, strict=True)):
+            members = tuple(self.steps[position] for position, _ in loop.steps)
+            writes = [writes_of(self.steps[at])[0] for at, _ in loop.steps if first[at] == number]
+            variables = tuple(variable for _, variable in loop.steps)
+            kept = tuple(name for name in writes if name in wanted)
+            block = BlockStep(members, variables, loop.rows, tuple(sorted(reads)), kept)  # type: ignore[arg-type]
+            blocks.append((block, loop_bytes(self.program, block, self.lives.device, self.threads)))
+        order = self.order(inside, first, alone_at)
+        touches = self.outline.blocked(blocks, order)
+        if touches is None:
+            return None
+        sizes = alone_of(touches)
+        return floor_of(touches)[0], int(sizes[:-1][order >= len(self.steps)].max())
+
+    def order(
+        self, inside: Sequence[Collection[int]], first: Mapping[int, int], alone_at: Sequence[int]
+    ) -> NDArray[np.int64]:
+        """Steps, and behind them numbered loops, in the order in which `in_pieces` puts them."""
+        count = len(self.steps)
+        unit = [count + first[at] if at in first else at for at in range(count)]
+        waiting: dict[int, set[int]] = {at: {unit[maker] for maker in self.makers[at]} for at in alone_at}
+        place = {at: at for at in alone_at}
+        for number, own in enumerate(inside):
+            makers = {unit[maker] for at in own for maker in self.makers[at] if maker not in own}
+            waiting[count + number] = makers - {count + number}
+            place[count + number] = min((at for at in own if first[at] == number), default=0)
+        readers: dict[int, list[int]] = {}
+        for at, needs in waiting.items():
+            for one in needs:
+                readers.setdefault(one, []).append(at)
+        ready = [(place[at], at) for at, needs in waiting.items() if not needs]
+        heapify(ready)
+        order: list[int] = []
+        while ready:
+            at = heappop(ready)[1]
+            order.append(at)
+            for reader in readers.get(at, ()):
+                waiting[reader].discard(at)
+                if not waiting[reader]:
+                    heappush(ready, (place[reader], reader))
+        return np.asarray(order, np.int64)
 
     def members(self, position: int) -> list[_Way]:
         """A step along each variable along which it can be cut."""

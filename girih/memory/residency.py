@@ -226,10 +226,10 @@ def by_step(touched: Integers, owner: Integers, steps: int) -> tuple[Integers, I
 
 def alone(lives: Lifetimes) -> Integers:
     """Bytes that each step needs by itself, whatever is moved: [steps + 1]."""
-    return _alone(touches_of(lives))
+    return alone_of(touches_of(lives))
 
 
-def _alone(touches: Touches) -> Integers:
+def alone_of(touches: Touches) -> Integers:
     end = len(touches.extra) - 1
     count = len(touches.bytes)
     owner = np.repeat(np.arange(count), np.diff(touches.starts))
@@ -247,11 +247,11 @@ def _alone(touches: Touches) -> Integers:
 def floor(lives: Lifetimes) -> tuple[int, int]:
     """(bytes, step) of the step that needs most by itself: whatever is moved, no peak is smaller. Step -1: what the
     program is given, the batch, with which it begins."""
-    return _floor(touches_of(lives))
+    return floor_of(touches_of(lives))
 
 
-def _floor(touches: Touches) -> tuple[int, int]:
-    needed = _alone(touches)
+def floor_of(touches: Touches) -> tuple[int, int]:
+    needed = alone_of(touches)
     given = int(touches.bytes[(touches.born == -1) & ~touches.state].sum())
     worst = int(needed.argmax())
     return (given, -1) if given > needed[worst] else (int(needed[worst]), worst)
@@ -287,7 +287,7 @@ def held(
 ) -> Held:
     """`belady` on arrays. room: bytes for which it is planned what leaves, if every step has room in them; what the cap
     has beside is for what is being copied. Default: the cap."""
-    needed, worst = _floor(touches)
+    needed, worst = floor_of(touches)
     if needed > cap:
         raise TooSmallError(worst, needed)
     room = cap if room is None else min(max(room, needed), cap)

@@ -1,96 +1,32 @@
 """Architectures of the papers and of today, as ordinary PyTorch modules. Torch is loaded when one is built.
 
-mlp, classic (LeNet, AlexNet), resnet, inception,
-resnext, nasnet, feedforward, wgan                   images and vectors
-rnn (and the LSTM cell), recurrent, nasrnn, nmt, speech    unrolled recurrent cells
-gpt, llama, bert, transformer (and its experts)      transformers
-dlrm, candle                                         tables and features
-attention, layers                                    what they share
-batches, steps                                       data and losses
-family, {image,sequence,feature}_families, families, catalogue    names for all of it
-architectures                                        all of them, for what this module gives
+networks/images        vectors and images: LeNet, AlexNet, VGG, ResNets, Inception, NASNet, WGAN-GP, …
+networks/sequences     recurrent networks and transformers
+networks               tables and features (DLRM, Candle Uno), the MLP, what several share
+architectures          the functions that build them all, which this module gives
+batches, steps         what they are trained on, and their losses
+families, catalogue    names for all of it
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from girih.models.families import names, tiny_names
 from girih.models.families.family import ModelFamily
-from girih.models.families.listed import names, tiny_names
 
 if TYPE_CHECKING:
-    from girih.models.architectures import (
-        alexnet,
-        bert,
-        candle_uno,
-        deep_speech,
-        densenet,
-        dlrm,
-        dlrm_criteo,
-        gpt,
-        inception_v3,
-        lenet,
-        llama,
-        mlp,
-        moe,
-        nasrnn,
-        nmt,
-        resnet,
-        resnext,
-        rnn,
-        rnnlm,
-        rnntc,
-        squeezenet,
-        transformer,
-        vgg,
-        wgan_critic,
-        wgan_generator,
-        wide_resnet,
-    )
+    from girih.models.architectures import *  # noqa: F403
     from girih.models.catalogue import Example, example, random_batch
 
-__all__ = [
-    "Example",
-    "ModelFamily",
-    "alexnet",
-    "bert",
-    "candle_uno",
-    "deep_speech",
-    "densenet",
-    "dlrm",
-    "dlrm_criteo",
-    "example",
-    "gpt",
-    "inception_v3",
-    "lenet",
-    "llama",
-    "mlp",
-    "moe",
-    "names",
-    "nasrnn",
-    "nmt",
-    "random_batch",
-    "resnet",
-    "resnext",
-    "rnn",
-    "rnnlm",
-    "rnntc",
-    "squeezenet",
-    "tiny_names",
-    "transformer",
-    "vgg",
-    "wgan_critic",
-    "wgan_generator",
-    "wide_resnet",
-]
+__all__ = ["Example", "ModelFamily", "example", "names", "random_batch", "tiny_names"]
 
 
 def __getattr__(name: str) -> Any:
-    """All architectures at once: a function `gpt` then hides the module `girih.models.networks.sequences.gpt`."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from girih.models import architectures, catalogue
-
-    globals().update({item: getattr(architectures, item) for item in architectures.__all__})
-    globals().update({item: getattr(catalogue, item) for item in ("Example", "example", "random_batch")})
-    return globals()[name]
+    """An architecture, or what the catalogue gives, loaded when it is first asked for."""
+    if not name.startswith("_"):
+        module = import_module(f"girih.models.{'catalogue' if name in __all__ else 'architectures'}")
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,7 @@ torch device; from it come empty batches (for the "meta" device) and random ones
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,23 +49,11 @@ def images(batch: int, channels: int, size: int, classes: int) -> BatchDescripti
     }
 
 
-def next_tokens(batch: int, sequence: int, vocabulary: int) -> BatchDescription:
-    """`tokens [batch, sequence]` and, at every position, the token that should come next."""
-    tokens = TensorDescription((batch, sequence), below=vocabulary)
-    return {"tokens": tokens, "targets": tokens}
-
-
 def empty_batch(description: BatchDescription, device: torch.device) -> Batch:
     """Tensors of the right shapes and types with nothing in them; free on "meta" and in fake mode."""
-
     import torch
 
-    def empty(tensor: TensorDescription) -> torch.Tensor:
-        return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
-
-    return {
-        name: tuple(map(empty, part)) if isinstance(part, tuple) else empty(part) for name, part in description.items()
-    }
+    return _batch(description, lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype, device=device))
 
 
 def drawn_batch(description: BatchDescription, seed: int, device: torch.device) -> Batch:
@@ -84,6 +72,10 @@ def drawn_batch(description: BatchDescription, seed: int, device: torch.device) 
             drawn = drawn.masked_fill(left_out, IGNORED)
         return drawn.to(device=device, dtype=tensor.dtype)
 
+    return _batch(description, draw)
+
+
+def _batch(description: BatchDescription, make: Callable[[TensorDescription], torch.Tensor]) -> Batch:
     return {
-        name: tuple(map(draw, part)) if isinstance(part, tuple) else draw(part) for name, part in description.items()
+        name: tuple(map(make, part)) if isinstance(part, tuple) else make(part) for name, part in description.items()
     }

@@ -19,9 +19,9 @@ import torch
 from torch import nn
 from torch._guards import detect_fake_mode
 
-from girih.models.batches import Batch, BatchDescription, drawn_batch, empty_batch
+from girih.models.batches import Batch, drawn_batch, empty_batch
+from girih.models.families import FAMILIES
 from girih.models.families.family import ModelFamily, Options
-from girih.models.families.listed import FAMILIES
 from girih.models.steps import Step
 
 MOST_SIZE = 1 << 20  # of a number in a model's name,
@@ -44,18 +44,6 @@ class Example:
     description: str
 
 
-@dataclass(frozen=True)
-class _NamedModel:
-    """What a name stands for, before anything is built."""
-
-    family: ModelFamily
-    options: Options
-    batch: int
-
-    def describe_batch(self) -> BatchDescription:
-        return self.family.describe_batch(self.options, self.batch)
-
-
 def example(
     name: str,
     batch: int | None = None,
@@ -71,13 +59,13 @@ def example(
     `overrides` are options of the model's constructor: `example("gpt2", sequence=256, vocabulary=50304)`.
     Raises ValueError for a name or an option that is not known.
     """
-    recipe = _recipe(name, batch, overrides)
+    family, options, batch = _recipe(name, batch, overrides)
     device = torch.device(device)
-    description = recipe.describe_batch()
+    description = family.describe_batch(options, batch)
     if device.type == "meta" or detect_fake_mode() is not None:
         try:
             with device:
-                module = recipe.family.builder(**recipe.options)
+                module = family.builder(**options)
             inputs = empty_batch(description, device)
         except RuntimeError as error:  # "Storage size calculation overflowed"
             if "overflow" not in str(error):
@@ -86,9 +74,9 @@ def example(
     else:
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            module = recipe.family.builder(**recipe.options).to(device)
+            module = family.builder(**options).to(device)
         inputs = drawn_batch(description, seed, device)
-    return Example(name, module, inputs, recipe.family.loss, recipe.batch, recipe.family.description)
+    return Example(name, module, inputs, family.loss, batch, family.description)
 
 
 def random_batch(
@@ -99,10 +87,12 @@ def random_batch(
     **overrides: Any,
 ) -> Batch:
     """Another batch for the named model, with the right ranges: step *i* of a run may take `seed=i`."""
-    return drawn_batch(_recipe(name, batch, overrides).describe_batch(), seed, torch.device(device))
+    family, options, batch = _recipe(name, batch, overrides)
+    return drawn_batch(family.describe_batch(options, batch), seed, torch.device(device))
 
 
-def _recipe(name: str, batch: int | None, overrides: Options) -> _NamedModel:
+def _recipe(name: str, batch: int | None, overrides: Options) -> tuple[ModelFamily, Options, int]:
+    """What a name stands for, before anything is built: family, options of its constructor, size of the batch."""
     family, named_options, named_batch = _read_name(name)
     parameters = inspect.signature(family.builder).parameters
     unknown = sorted(set(overrides) - set(parameters))
@@ -117,7 +107,7 @@ def _recipe(name: str, batch: int | None, overrides: Options) -> _NamedModel:
     if batch > MOST_BATCH:
         raise ValueError(f"a batch has at most {MOST_BATCH} samples; got more for {name}")
     _check_size(name, options)
-    return _NamedModel(family, options, batch)
+    return family, options, batch
 
 
 def _check_size(name: str, options: Options) -> None:

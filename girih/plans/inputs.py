@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from girih.graph import Graph, check
-from girih.plans.plan import Plan, PlanError
+from girih.plans.plan import Origin, Plan, PlanError
 from girih.plans.rewritten import Rewrite
 
 if TYPE_CHECKING:
@@ -20,31 +20,22 @@ _PLAIN = (bool, int, float, complex, str)
 
 @dataclass(frozen=True)
 class Program:
-    """A captured program: its graph, and what a plan keeps of it beside; see the fields of `Plan` with these names.
+    """A captured program: its graph, what a plan keeps of it beside, and by which rules it was rewritten.
 
-    undivided: of a step in micro-batches the graph of the whole batch; micro_batches: how many there are. results: the
-    nesting of an Inference's results, as torch's pytrees have it; no plan keeps it, nor the number of micro-batches.
+    micro_batches: how many there are in a step. results: the nesting of an Inference's results, as torch's pytrees have
+    it. No plan keeps these two.
     """
 
     graph: Graph
-    model: str
-    initial: dict[str, tuple[str, float, float]]
-    scalars: dict[str, float]
-    ranges: dict[str, int]
-    keys: Mapping[str, str] | None
-    constants: Mapping[str, str]
-    state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
+    origin: Origin
     rewrites: tuple[Rewrite, ...] = ()
-    undivided: Graph | None = None
     micro_batches: int = 1
     notes: tuple[str, ...] = ()
     results: Any = field(default=None, compare=False, repr=False)
 
     def in_plan(self, plan: AnyPlan) -> AnyPlan:
         """The plan, which was made of the graph alone, with all the rest."""
-        own = {"graph", "micro_batches", "notes", "results"}
-        rest = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in own}
-        return plan.told(**rest, notes=(*self.notes, *plan.notes))
+        return plan.but(origin=self.origin, rewrites=self.rewrites, notes=(*self.notes, *plan.notes))
 
     def in_parts(self, count: int) -> Program:
         """The program with its batch in so many micro-batches.
@@ -66,7 +57,8 @@ class Program:
                 f"({first.source or 'no source line'}), which needs {first.why}: the numbers are those of the "
                 f"undivided batch, but no micro-batch goes on before all have come there{cure}",
             )
-        return replace(self, graph=graph, undivided=self.graph, micro_batches=count, notes=notes)
+        origin = replace(self.origin, undivided=self.graph)
+        return replace(self, graph=graph, origin=origin, micro_batches=count, notes=notes)
 
 
 def program_of(step: Any, batch: Any, model: str = "") -> Program:
@@ -84,17 +76,16 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
     planned = settings_of_groups(step) if isinstance(step, TrainingStep) else {}
     state = partial(_state_now, step, graph, planned)
     state()  # what is wrong with it is told now
-    program = Program(
-        graph,
+    origin = Origin(
         model,
         {path: (item.kind, item.a, item.b) for path, item in captured.initial.items()},
         learning_rates(step),
         ranges_of(flatten_batch(batch)),
         state_keys(step.model),
         constants_of(batch),
-        state,
-        results=captured.result_spec,
+        state=state,
     )
+    program = Program(graph, origin, results=captured.result_spec)
     return program.in_parts(getattr(step, "micro_batches", 1))
 
 

@@ -68,7 +68,7 @@ def _title(plan: Plan, memory: DeviceMemory) -> str:
     during = f"during {memory.at(at)}, operator {at + 1} of {len(memory.operators)}"
     if at == len(memory.operators):
         during = "at the end"
-    return f"{plan.model or 'program'} on {where}: at most {format_bytes(memory.peak)} {during}{limit}"
+    return f"{plan.origin.model or 'program'} on {where}: at most {format_bytes(memory.peak)} {during}{limit}"
 
 
 def _totals(plan: Plan, memory: DeviceMemory) -> str:

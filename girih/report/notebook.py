@@ -32,7 +32,7 @@ STYLE = (
 
 def notebook_html(plan: Plan) -> str:
     """What the plan costs beside its alternatives, each device, and how the heaviest operators are divided."""
-    title = f"<b>{escape(plan.model or 'program')}</b> on {escape(str(plan.machine))}"
+    title = f"<b>{escape(plan.origin.model or 'program')}</b> on {escape(str(plan.machine))}"
     gap = f"gap {format_gap(plan.gap)}, {escape(plan.certificate.how)}"
     head = f"{title}<br><small>search {escape(plan.search)}, objective {escape(plan.objective)}; {gap}</small>"
     parts = (STYLE, head, _alternatives(plan), _devices(plan), _operators(plan))

@@ -189,9 +189,9 @@ def test_alternatives_are_simulated_as_the_plan_is(small: Plan) -> None:
     assert [item.name for item in others] == ["single", "data"]
     for item, known in zip(others, small.baselines, strict=True):
         again = plan_graph(small.graph, machine=small.machine, search=item.name, compare=(), objective="bytes")
-        assert item.seconds == replace(again, overlap=small.overlap).predict().seconds
+        assert item.seconds == again.but(overlap=small.choice.overlap).predict().seconds
         assert (item.bytes, item.peak) == (known.bytes, known.peak)
-    timed = replace(small, objective="time")
+    timed = small.but(objective="time")
     assert simulated_alternatives(timed) is timed.baselines
 
 

@@ -93,5 +93,5 @@ def give_state(
 
 
 def shared_path(key: str, group: int, groups: int) -> str:
-    """Of a number that a group of parameters shares. (A model may have a buffer `step` of its own.)"""
+    """The path of a number that a group of parameters shares. (A model may have a buffer `step` of its own.)"""
     return f"optimizer/{key}" if groups == 1 else f"optimizer/{key}/{group}"

@@ -11,15 +11,17 @@ Cost: linear in what the steps read and make.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from girih.lower.fusion.block_memory import LoopBytes
 from girih.lower.liveness import lasting, reads_of, writes_of
 from girih.lower.program import Program
 from girih.lower.steps import BlockStep, ComputeStep, FreeStep
+from girih.lower.strides import contiguous_strides
 from girih.memory.compact.outline_kernels import Facts, sequenced
 from girih.memory.compact.residency_kernels import NOBODY, Integers, Touches
 from girih.memory.lifetimes import Lifetimes, Storage
@@ -66,11 +68,12 @@ class Sequenced:
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """What does not change with the sequence. lives: in the program's own. facts: arrays of the steps. count: of the
-    steps. bytes, movable: of each storage. state: pairs of storages, old and new. last_act: bytes of the worker's last
-    act. outputs: buffers."""
+    """What does not change with the sequence. lives: in the program's own. numbers: of the buffers, by name. facts:
+    arrays of the steps. count: of the steps. bytes, movable: of each storage. state: pairs of storages, old and new.
+    last_act: bytes of the worker's last act. outputs: buffers."""
 
     lives: Lifetimes
+    numbers: Mapping[str, int]
     facts: Facts
     count: int
     bytes: Integers
@@ -121,6 +124,7 @@ class Outline:
         )
         return Outline(
             lives,
+            numbers,
             facts,
             len(steps),
             facts.bytes,
@@ -133,8 +137,52 @@ class Outline:
     def sequenced(self, sequence: Sequence[int] | None) -> Sequenced:
         """The program in a sequence in which every step comes before what reads its results; None: in its own."""
         order = np.arange(self.count) if sequence is None else np.asarray(sequence, np.int64)
+        return self._sequenced(self.facts, order)
+
+    def blocked(self, loops: Sequence[tuple[BlockStep, LoopBytes]], order: Integers) -> Touches | None:
+        """The touches of the program with loops over blocks in the place of some of its steps.
+
+        Only the rows of the loops are new; whatever else the steps do stays as it is. None where it would not: a loop
+        writes what is a view in the program, or lies in another order of elements, so that steps which read it take
+        other memory than before. order: of the steps that are left and, numbered behind all steps, the loops.
+        """
+        facts, lives, numbers = self.facts, self.lives, self.numbers
+        reads: list[list[int]] = []
+        writes: list[list[int]] = []
+        makes: list[list[int]] = []
+        extra: list[int] = []
+        for block, memory in loops:
+            written = [numbers[name] for name in block.writes]
+            for buffer in written:
+                item = lives.storages[facts.lies_in[buffer]]
+                if facts.main[facts.lies_in[buffer]] != buffer or item.strides != contiguous_strides(item.shape):
+                    return None
+            sums = [int(facts.lies_in[numbers[name]]) for name in block.writes if name in memory.sums]
+            others = [int(facts.lies_in[numbers[name]]) for name in block.writes if name not in memory.sums]
+            reads.append([numbers[name] for name in block.reads])
+            writes.append(written)
+            makes.append([*others, *sums])
+            extra.append(max(memory.peak - int(self.bytes[sums].sum()), memory.after, 0))
+        made = np.zeros(len(self.bytes), np.bool_)  # by a loop: no other step may take over its memory
+        made[[storage for row in makes for storage in row]] = True
+        left = ~made[facts.takes]
+        counts = np.append(0, np.cumsum(left))[facts.take_starts]
+        read = _behind(facts.read_starts, facts.reads, reads)
+        write = _behind(facts.write_starts, facts.writes, writes)
+        make = _behind(facts.make_starts, facts.makes, makes)
+        rows = facts._replace(
+            take_starts=np.append(counts, np.full(len(loops), counts[-1])),
+            takes=facts.takes[left],
+            scratch=np.append(facts.scratch, np.asarray(extra, np.int64)),
+            read_starts=read[0], reads=read[1],
+            write_starts=write[0], writes=write[1],
+            make_starts=make[0], makes=make[1],
+        )  # fmt: skip
+        return self._sequenced(rows, order).touches
+
+    def _sequenced(self, facts: Facts, order: Integers) -> Sequenced:
         (original, read_starts, reads, write_starts, writes, lies_in, looks_at, looked, main, final, owner, at, lasts,
-         extra, taken, copy_of, made_at) = sequenced(self.facts, order)  # fmt: skip
+         extra, taken, copy_of, made_at) = sequenced(facts, order)  # fmt: skip
         count = len(original)
         ranked = np.argsort(owner, kind="stable")
         old, new = np.full((2, count), NOBODY, np.int64)
@@ -224,3 +272,9 @@ def _rows(lists: Iterable[Sequence[int]]) -> tuple[Integers, Integers]:
     rows = [np.asarray(items, np.int64) for items in lists]
     starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
     return starts, np.concatenate([np.zeros(0, np.int64), *rows])
+
+
+def _behind(starts: Integers, items: Integers, lists: Iterable[Sequence[int]]) -> tuple[Integers, Integers]:
+    """Compressed rows with further ones behind them."""
+    more_starts, more = _rows(lists)
+    return np.concatenate([starts, starts[-1] + more_starts[1:]]), np.concatenate([items, more])

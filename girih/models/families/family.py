@@ -29,6 +29,14 @@ class Preset:
     batch: int | None = None
 
 
+def constant(batch: int) -> Callable[[Options], int]:
+    return lambda options: batch
+
+
+def no_numbers() -> Options:
+    return {}
+
+
 @dataclass(frozen=True)
 class ModelFamily:
     """Names of one kind of model.
@@ -44,11 +52,11 @@ class ModelFamily:
     description: str
     source: str
     build: str = field(repr=False)
-    configure: Callable[..., Options] = field(repr=False)
     describe_batch: Callable[[Options, int], BatchDescription] = field(repr=False)
-    step: str = field(repr=False)
-    default_batch: Callable[[Options], int] = field(repr=False)
     presets: tuple[Preset, ...] = field(repr=False)
+    configure: Callable[..., Options] = field(default=no_numbers, repr=False)
+    step: str = field(default="classify", repr=False)
+    default_batch: Callable[[Options], int] = field(default=constant(FLEXFLOW_BATCH), repr=False)
 
     @property
     def builder(self) -> Callable[..., Any]:
@@ -66,11 +74,3 @@ class ModelFamily:
 def tiny(family: str, **options: Any) -> Preset:
     """The family's smallest sensible model, for tests: ten steps in a second or a few on one CPU."""
     return Preset(f"{family}-tiny", options, TINY_BATCH)
-
-
-def constant(batch: int) -> Callable[[Options], int]:
-    return lambda options: batch
-
-
-def no_numbers() -> Options:
-    return {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from girih.models.batches import BatchDescription, TensorDescription
-from girih.models.families.family import FLEXFLOW, FLEXFLOW_BATCH, ModelFamily, Options, constant, no_numbers, tiny
+from girih.models.families.family import FLEXFLOW, ModelFamily, Options, constant, tiny
 
 
 def _dlrm_batch(options: Options, batch: int) -> BatchDescription:
@@ -30,7 +30,6 @@ FEATURE_FAMILIES: tuple[ModelFamily, ...] = (
         description="recommendation model with the 26 tables of Criteo Kaggle",
         source="Naumov et al. 2019, arXiv:1906.00091",
         build="dlrm",
-        configure=no_numbers,
         describe_batch=_dlrm_batch,
         step="predict_click",
         default_batch=constant(2048),
@@ -43,10 +42,8 @@ FEATURE_FAMILIES: tuple[ModelFamily, ...] = (
         description="recommendation model of wider networks, tables of width 64, vectors concatenated",
         source=FLEXFLOW,
         build="dlrm_criteo",
-        configure=no_numbers,
         describe_batch=_dlrm_batch,
         step="predict_click",
-        default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("dlrm-criteo", rows=(64, 32, 16), width=8, dense=8, bottom=(32, 32), top=(32, 32), lookups=1),),
     ),
     ModelFamily(
@@ -56,10 +53,8 @@ FEATURE_FAMILIES: tuple[ModelFamily, ...] = (
         description="a tumour cell's response to a drug: three bottom networks, concatenated, and a top one",
         source=FLEXFLOW,
         build="candle_uno",
-        configure=no_numbers,
         describe_batch=_candle_batch,
         step="predict_response",
-        default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("candle-uno", cell=16, drugs=(32, 24), bottom=(32, 32, 32), top=(32, 32, 32)),),
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from girih.models.batches import BatchDescription, TensorDescription, images
 from girih.models.families.family import (
-    FLEXFLOW_BATCH,
     SWAPADVISOR,
     SWAPADVISOR_BATCH,
     TENSORFLOWMEM,
@@ -13,13 +12,8 @@ from girih.models.families.family import (
     Options,
     Preset,
     constant,
-    no_numbers,
     tiny,
 )
-
-
-def _mlp_options(*sizes: int) -> Options:
-    return {"sizes": sizes or (784, 512, 512, 10)}
 
 
 def _mlp_batch(options: Options, batch: int) -> BatchDescription:
@@ -32,14 +26,6 @@ def _mlp_batch(options: Options, batch: int) -> BatchDescription:
 
 def _image_batch(options: Options, batch: int) -> BatchDescription:
     return images(batch, 3, options["image"], options["classes"])
-
-
-def _lenet_batch(options: Options, batch: int) -> BatchDescription:
-    return images(batch, 1, 32, options["classes"])
-
-
-def _wide_resnet_options(depth: int, width: int, image: int = 224) -> Options:
-    return {"depth": depth, "width": width, "image": image}
 
 
 def _wide_resnet_default(options: Options) -> int:
@@ -65,9 +51,8 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         description="linear layers with ReLU between them",
         source="",
         build="mlp",
-        configure=_mlp_options,
+        configure=lambda *sizes: {"sizes": sizes or (784, 512, 512, 10)},
         describe_batch=_mlp_batch,
-        step="classify",
         default_batch=constant(128),
         presets=(tiny("mlp", sizes=(32, 64, 64, 16)),),
     ),
@@ -78,10 +63,7 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         description="LeNet-5 on 32×32 grey images",
         source="LeCun, Bottou, Bengio, Haffner 1998",
         build="lenet",
-        configure=no_numbers,
-        describe_batch=_lenet_batch,
-        step="classify",
-        default_batch=constant(FLEXFLOW_BATCH),
+        describe_batch=lambda options, batch: images(batch, 1, 32, options["classes"]),
         presets=(tiny("lenet"),),
     ),
     ModelFamily(
@@ -91,9 +73,7 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         description="AlexNet, one tower, on ImageNet",
         source="Krizhevsky 2014, arXiv:1404.5997",
         build="alexnet",
-        configure=no_numbers,
         describe_batch=_image_batch,
-        step="classify",
         default_batch=constant(256),  # FlexFlow's, "which has a much smaller model"
         presets=(tiny("alexnet", image=64, classes=16, channels=(8, 16, 32, 16, 16), hidden=64),),
     ),
@@ -106,8 +86,6 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         build="wide_resnet",
         configure=lambda depth, image=224: {"depth": depth, "image": image},
         describe_batch=_image_batch,
-        step="classify",
-        default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("resnet", depth=14, blocks=(1, 1, 1, 1), channels=8, image=32, classes=16),),
     ),
     ModelFamily(
@@ -117,9 +95,8 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         description="bottleneck ResNet with every convolution widened by WIDTH",
         source=TOFU,
         build="wide_resnet",
-        configure=_wide_resnet_options,
+        configure=lambda depth, width, image=224: {"depth": depth, "width": width, "image": image},
         describe_batch=_image_batch,
-        step="classify",
         default_batch=_wide_resnet_default,
         presets=(tiny("wresnet", depth=14, blocks=(1, 1, 1, 1), width=2, channels=8, image=32, classes=16),),
     ),
@@ -132,8 +109,6 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         build="resnext",
         configure=lambda depth, image=224: {"depth": depth, "image": image},
         describe_batch=_image_batch,
-        step="classify",
-        default_batch=constant(FLEXFLOW_BATCH),
         presets=(
             Preset("resnext-50-branches", {"depth": 50, "branches": True}),
             tiny("resnext", blocks=(1, 1), groups=4, size=2, channels=8, branches=True, image=32, classes=16),
@@ -148,8 +123,6 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         build="vgg",
         configure=lambda image=224: {"image": image},
         describe_batch=_image_batch,
-        step="classify",
-        default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("vgg", stages=((8, 1), (16, 2)), image=32, hidden=32, classes=16),),
     ),
     ModelFamily(
@@ -161,8 +134,6 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         build="squeezenet",
         configure=lambda image=224: {"image": image},
         describe_batch=_image_batch,
-        step="classify",
-        default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("squeezenet", fires=((4, 8), None, (4, 8)), channels=8, image=32, classes=16),),
     ),
     ModelFamily(
@@ -174,8 +145,6 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         build="densenet",
         configure=lambda image=224: {"image": image},
         describe_batch=_image_batch,
-        step="classify",
-        default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("densenet", blocks=(2, 2), growth=4, image=32, classes=16),),
     ),
     ModelFamily(
@@ -187,8 +156,6 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         build="inception_v3",
         configure=lambda image=299: {"image": image},
         describe_batch=_image_batch,
-        step="classify",
-        default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("inception", image=75, classes=16, scale=1 / 16),),
     ),
     ModelFamily(
@@ -200,7 +167,6 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         build="inception_v4",
         configure=lambda width=1, image=299: {"width": width, "image": image},
         describe_batch=_image_batch,
-        step="classify",
         default_batch=constant(SWAPADVISOR_BATCH),
         presets=(tiny("inception4", image=75, classes=16, width=1 / 16),),
     ),
@@ -213,7 +179,6 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         build="nasnet",
         configure=lambda repeats, filters=80, image=224: {"repeats": repeats, "filters": filters, "image": image},
         describe_batch=_image_batch,
-        step="classify",
         default_batch=constant(SWAPADVISOR_BATCH),
         presets=(tiny("nasnet", repeats=1, filters=8, image=32, classes=16, stem=4),),
     ),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from girih.models.batches import BatchDescription, TensorDescription, next_tokens
+from collections.abc import Callable
+
+from girih.models.batches import BatchDescription, TensorDescription
 from girih.models.families.family import (
     FLEXFLOW,
-    FLEXFLOW_BATCH,
     SWAPADVISOR,
     TENSORFLOWMEM,
     TOFU,
@@ -53,18 +54,13 @@ def _text_batch(options: Options, batch: int) -> BatchDescription:
     }
 
 
-def _word_batch(options: Options, batch: int) -> BatchDescription:
-    return next_tokens(batch, options["steps"], options["vocabulary"])
+def _words(*names: str, length: str = "sequence") -> Callable[[Options, int], BatchDescription]:
+    """Batches of words under these names, `[batch, length]` each; the model's option `length` says how many."""
 
+    def describe(options: Options, batch: int) -> BatchDescription:
+        return dict.fromkeys(names, TensorDescription((batch, options[length]), below=options["vocabulary"]))
 
-def _translation_batch(options: Options, batch: int) -> BatchDescription:
-    words = TensorDescription((batch, options["steps"]), below=options["vocabulary"])
-    return {"source": words, "tokens": words, "targets": words}
-
-
-def _sentence_batch(options: Options, batch: int) -> BatchDescription:
-    words = TensorDescription((batch, options["sequence"]), below=options["vocabulary"])
-    return {"source": words, "tokens": words, "targets": words}
+    return describe
 
 
 def _speech_batch(options: Options, batch: int) -> BatchDescription:
@@ -75,10 +71,6 @@ def _speech_batch(options: Options, batch: int) -> BatchDescription:
     }
 
 
-def _token_batch(options: Options, batch: int) -> BatchDescription:
-    return next_tokens(batch, options["sequence"], options["vocabulary"])
-
-
 def _bert_batch(options: Options, batch: int) -> BatchDescription:
     shape = (batch, options["sequence"])
     return {
@@ -86,14 +78,6 @@ def _bert_batch(options: Options, batch: int) -> BatchDescription:
         "segments": TensorDescription(shape, below=options["segments"]),
         "targets": TensorDescription(shape, below=options["vocabulary"], ignored=0.85),
     }
-
-
-def _moe_options(experts: int, hidden: int = 4096) -> Options:
-    return {"experts": experts, "hidden": hidden}
-
-
-def _sparse_moe_options(experts: int, hidden: int = 4096) -> Options:
-    return {"experts": experts, "hidden": hidden, "sparse": True}
 
 
 def _heads(width: int, head_width: int) -> int:
@@ -154,7 +138,6 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         configure=_unrolled_options,
         describe_batch=_text_batch,
         step="classify_text",
-        default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("rnntc", layers=2, hidden=16, steps=4, vocabulary=32, classes=4),),
     ),
     ModelFamily(
@@ -165,9 +148,8 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         source=FLEXFLOW,
         build="rnnlm",
         configure=_unrolled_options,
-        describe_batch=_word_batch,
+        describe_batch=_words("tokens", "targets", length="steps"),
         step="predict_each_word",
-        default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("rnnlm", layers=2, hidden=16, steps=4, vocabulary=32),),
     ),
     ModelFamily(
@@ -179,8 +161,6 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         build="nasrnn",
         configure=lambda hidden=512, steps=5: {"hidden": hidden, "steps": steps},
         describe_batch=_vector_batch,
-        step="classify",
-        default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("nasrnn", hidden=16, steps=3, classes=16),),
     ),
     ModelFamily(
@@ -191,9 +171,8 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         source=FLEXFLOW,
         build="nmt",
         configure=_unrolled_options,
-        describe_batch=_translation_batch,
+        describe_batch=_words("source", "tokens", "targets", length="steps"),
         step="translate",
-        default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("nmt", layers=2, hidden=16, steps=4, vocabulary=32),),
     ),
     ModelFamily(
@@ -217,7 +196,7 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         source="Radford et al. 2019",
         build="gpt",
         configure=_gpt_options,
-        describe_batch=_token_batch,
+        describe_batch=_words("tokens", "targets"),
         step="predict_next_token",
         default_batch=constant(8),
         presets=(
@@ -236,7 +215,7 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         source="Llama Team 2024, arXiv:2407.21783",
         build="llama",
         configure=_llama_options,
-        describe_batch=_token_batch,
+        describe_batch=_words("tokens", "targets"),
         step="predict_next_token",
         default_batch=constant(8),
         presets=(
@@ -265,7 +244,7 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         source="Vaswani et al. 2017, arXiv:1706.03762",
         build="transformer",
         configure=_transformer_options,
-        describe_batch=_sentence_batch,
+        describe_batch=_words("source", "tokens", "targets"),
         step="translate_sentences",
         default_batch=constant(44),  # 11,264 words: the most that TensorFlowMem's table 6.5 has without its techniques
         presets=(tiny("transformer", layers=1, width=32, heads=4, hidden=64, sequence=8, vocabulary=64),),
@@ -277,8 +256,8 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         description="Transformer with EXPERTS networks in each layer, words sent by dense products",
         source=TENSORFLOWMEM,
         build="moe",
-        configure=_moe_options,
-        describe_batch=_sentence_batch,
+        configure=lambda experts, hidden=4096: {"experts": experts, "hidden": hidden},
+        describe_batch=_words("source", "tokens", "targets"),
         step="translate_sentences",
         default_batch=constant(8),
         presets=(tiny("moe", experts=4, layers=1, width=32, heads=4, hidden=64, sequence=8, vocabulary=64),),
@@ -290,8 +269,8 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         description="the same, words gathered by index",
         source=TENSORFLOWMEM,
         build="moe",
-        configure=_sparse_moe_options,
-        describe_batch=_sentence_batch,
+        configure=lambda experts, hidden=4096: {"experts": experts, "hidden": hidden, "sparse": True},
+        describe_batch=_words("source", "tokens", "targets"),
         step="translate_sentences",
         default_batch=constant(8),
         presets=(

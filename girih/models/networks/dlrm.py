@@ -41,13 +41,7 @@ class DLRM(nn.Module):
     """
 
     def __init__(
-        self,
-        rows: Sequence[int],
-        width: int,
-        dense: int,
-        bottom: Sequence[int],
-        top: Sequence[int],
-        interaction: Interaction = "products",
+        self, rows: Sequence[int], width: int, dense: int, bottom: Sequence[int], top: Sequence[int], interaction: str
     ) -> None:
         super().__init__()
         if interaction not in ("products", "concatenation"):

@@ -39,7 +39,7 @@ def page(plan: Plan, timeline: Timeline, *, measured: Timeline | None = None, ot
         MissingLibraryError: if bokeh is not installed.
     """
     library = scripts()
-    title = f"{plan.model or 'program'} on {plan.machine.described_devices}"
+    title = f"{plan.origin.model or 'program'} on {plan.machine.described_devices}"
     return fill(
         _static("page.html"),
         {

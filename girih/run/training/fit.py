@@ -171,11 +171,11 @@ class Fit:
         if not with_numbers(self.plan.graph, own.graph):
             raise PlanError(f"{_listed(changed)} since the step was planned, and its plan does not fit that: {advice}")
         if own.graph == self.plan.graph:
-            self.plan = self.plan.told(state=own.state)
+            self.plan = self.plan.but(state=own.origin.state)
         else:
             if self.run is not None and not self._fresh:
                 self._give()
-            self.plan = replace(self.plan, graph=own.graph, state=own.state)
+            self.plan = self.plan.but(graph=own.graph, state=own.origin.state)
             if self.run is not None:
                 run, self.run = self.run, None
                 self._remove()

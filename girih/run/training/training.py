@@ -36,12 +36,12 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
     if missing := [path for path in wanted if path not in flat]:
         raise PlanError(f"the batch has no tensor at {missing}: it has {sorted(flat)}, the plan reads {sorted(wanted)}")
     now = {path: f"a tensor, {list(item.shape)}" for path, item in flat.items()} | constants_of(batch)
-    if extra := sorted(now.keys() - wanted.keys() - plan.constants.keys()):
+    if extra := sorted(now.keys() - wanted.keys() - plan.origin.constants.keys()):
         raise PlanError(
             f"the batch has {now[extra[0]]} at {extra[0]!r}, where the plan was made with nothing: give batches with "
-            f"the keys {sorted((*wanted, *plan.constants))}, or plan again"
+            f"the keys {sorted((*wanted, *plan.origin.constants))}, or plan again"
         )
-    for path, then in plan.constants.items():
+    for path, then in plan.origin.constants.items():
         if now.get(path, then) != then:
             raise PlanError(
                 f"the batch has {now[path]} at {path!r}, and the plan was made with {then}: what is no tensor is a "
@@ -158,7 +158,7 @@ def start_training(
         raise PlanError(wrong)
     if resume is not None and model is not None:
         raise PlanError("give resume= or model=, not both: a checkpoint holds the weights")
-    state = {} if resume is not None else dict(plan.state() if plan.state is not None else {})
+    state = {} if resume is not None else dict(plan.origin.state() if plan.origin.state is not None else {})
     if model is not None and not hasattr(model, "named_parameters"):
         raise PlanError(f"model= takes a torch.nn.Module, got {type(model).__name__}")
     if model is not None:
@@ -174,7 +174,7 @@ def start_training(
     try:
         run = start(
             plan.program,
-            plan.initial,
+            plan.origin.initial,
             backend=engine,
             state={path: tensor.detach() for path, tensor in tensors.items()},
             resume=None if resume is None else str(resume),
@@ -213,7 +213,7 @@ class TrainingRun:
         self.plan = plan
         self.run = run
         self._verifier: Any = None
-        self._look_ups = look_ups(plan.undivided or plan.graph)
+        self._look_ups = look_ups(plan.origin.undivided or plan.graph)
         self._autocast = ambient_autocast()
 
     @property
@@ -271,7 +271,7 @@ class TrainingRun:
         check_autocast(self._autocast)
         inputs = [item for item in self.plan.graph.inputs if item.role == "scalar"]
         try:
-            rates = rates_of(self.plan.scalars or {item.path: 0.0 for item in inputs}, lr)
+            rates = rates_of(self.plan.origin.scalars or {item.path: 0.0 for item in inputs}, lr)
         except ValueError as error:
             raise PlanError(str(error)) from error
         scalars = {item.name: rates[item.path] for item in inputs}
@@ -289,7 +289,7 @@ class TrainingRun:
         from girih.run.training.verify import Verifier
 
         if self._verifier is None:
-            self._verifier = Verifier(self.run, self.plan.undivided)
+            self._verifier = Verifier(self.run, self.plan.origin.undivided)
         named, scalars = self._inputs(batch, lr)
         self._verifier.refresh()
         outputs = self._step(named, scalars)
@@ -308,7 +308,7 @@ class TrainingRun:
     def state_dict(self) -> dict[str, Any]:
         """Parameters and buffers as whole tensors by the keys of the module's own `state_dict`, loadable into it."""
         paths = [item.path for item in self.plan.graph.inputs if item.role in ("parameter", "buffer")]
-        keys = {path: path for path in paths} if self.plan.keys is None else self.plan.keys
+        keys = {path: path for path in paths} if self.plan.origin.keys is None else self.plan.origin.keys
         state = self.run.state()
         return {key: state[path] for key, path in keys.items()}
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from operator import itemgetter
 from pathlib import Path
@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from girih.layout.budget import Clock
 from girih.lower import BlockStep
 from girih.lower.steps import node_of
 from girih.machine.machine import Tier
@@ -37,7 +38,6 @@ from girih.memory.orders.step_graph import step_graph
 from girih.memory.residency import Held, TooSmallError, belady, floor, timed
 from girih.memory.residency import held as held_on
 from girih.memory.roc import least_residency
-from girih.partition.solver.clock import Clock
 from girih.plans.cutting import in_smaller_pieces, pieces_help
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
@@ -121,28 +121,24 @@ def held(
     assert limit is not None
     if host is None and hold == "swap":
         raise PlanError(f"{plan.machine.name} has no large memory to move tensors to: give its file a `host`")
-    windows = WINDOWS if plan.lowered.transfers and plan.schedule == "graph" else (plan.overlap,)
-    if plan.overlap == windows[0]:
-        unlimited = plan.told(memory=None)
-    else:
-        unlimited = replace(plan, memory=None, overlap=windows[0])
-    plan = plan.told(unlimited=predict(unlimited, store=store, memory=False).seconds)
+    windows = WINDOWS if plan.lowered.transfers and plan.choice.schedule == "graph" else (plan.choice.overlap,)
+    unlimited = predict(plan.but(memory=None, overlap=windows[0]), store=store, memory=False).seconds
+    plan = plan.but(unlimited=unlimited)
     if plan.lowered.orders:
         return held_apart(plan, hold, store=store, note=note)
     if isinstance(hold, Baseline):
-        tried = [replace(plan, overlap=window) for window in windows]
+        tried = [plan.but(overlap=window) for window in windows]
         return held_as_published(plan, hold, tried, order=order, store=store, note=note)
     plan = in_smaller_pieces(plan)
-    windows = (plan.overlap,) if plan.pieces else windows
+    windows = (plan.choice.overlap,) if plan.choice.pieces else windows
     ways: list[_Ways] = []
     for number, window in enumerate(windows):  # with less overlap less is held
         note("hold", number / len(windows))
-        same = window == plan.overlap
         moving = host is not None and hold != "recompute"
-        way = _Ways(plan if same else replace(plan, overlap=window), store, moving, order, budget=seconds)
+        way = _Ways(plan.but(overlap=window), store, moving, order, budget=seconds)
         way.explore(again=hold != "swap", note=partial(_note_part, note, number, len(windows)))
         ways.append(way)
-        if way.best is not None and way.best[0] <= (1 + ENOUGH) * (plan.unlimited or 0.0):
+        if way.best is not None and way.best[0] <= (1 + ENOUGH) * unlimited:
             break
     kept = [(*way.best, way.bound) for way in ways if way.best is not None]
     if not kept:
@@ -154,7 +150,7 @@ def held(
         addressed = way.addressed(best)
         if addressed is not best:
             best, fastest = addressed, predict(addressed, store=store, memory=False).seconds
-    return best.told(memory_bound=bound, simulated=fastest)
+    return best.but(memory_bound=bound, simulated=fastest)
 
 
 def _note_part(note: Observe, number: int, count: int, share: float) -> None:
@@ -242,7 +238,7 @@ class _Ways:
             return min(tried, key=tried.__getitem__)
 
         if again and self.chains_pay(lives):
-            captured, early = None, updates_early(self.plan.held(None).lifetimes)
+            captured, early = None, updates_early(self.plan.lifetimes)
             for other in (order,) if self.moving else dict.fromkeys((order, captured, early)):
                 if other == order or clock.worked < self.budget / 3:
                     self.judge_chain(other)
@@ -267,7 +263,7 @@ class _Ways:
                 for near in (best - apart, best + apart):
                     if not over() and 0 < near <= 1:
                         self.judge(fastest, share, round(near, 4))
-            early = updates_early(self.plan.held(None).lifetimes)
+            early = updates_early(self.plan.lifetimes)
             for sequence in dict.fromkeys((order, None, early)):
                 done = late() if sequence == order else over()  # once however good others are: it is the published way
                 if self.fastest < np.inf and not done:
@@ -277,14 +273,14 @@ class _Ways:
         if self.moving and len(lives.steps) <= SMALL and len(lives.state) <= FEW:
             self.exactly(order, lives)
         self.bound = bound.result().seconds
-        if self.best is not None and (own := self.order_in(self.best[1])) != self.order_in(self.plan.held(order)):
+        if self.best is not None and (own := self.order_in(self.best[1].choice.sequence)) != self.order_in(order):
             computing = seconds_of(ticks(self.seconds(own, computing=True)))
             self.bound = memory_bound(self.lifetimes_in(own), limit, computing, host, recompute=again).seconds
 
-    def order_in(self, plan: Plan) -> Sequence:
-        """The order of a plan's steps, each as it comes first: the bound is of all ways in one order."""
+    def order_in(self, sequence: Sequence) -> Sequence:
+        """The order of the steps in a sequence, each as it comes first: the bound is of all ways in one order."""
         captured = tuple(range(len(self.plan.lifetimes.steps)))
-        order = tuple(dict.fromkeys(plan.sequence or captured))
+        order = tuple(dict.fromkeys(sequence or captured))
         return None if order == captured else order
 
     def exactly(self, order: Sequence, lives: Lifetimes) -> None:
@@ -293,7 +289,7 @@ class _Ways:
         assert limit is not None
         assert host is not None
         try:
-            plan = self.plan.held(order, least_residency(lives, limit))
+            plan = self.plan.but(sequence=order, residency=(least_residency(lives, limit),), room=limit)
         except TooSmallError:
             return
         if plan.peak > limit or host_bytes(plan.program) > host.memory_bytes:
@@ -405,7 +401,7 @@ class _Ways:
 
     def lifetimes_in(self, order: Sequence) -> Lifetimes:
         if order is None or self.steps is None:
-            return self.plan.held(order).lifetimes
+            return self.plan.but(sequence=order).lifetimes
         return self.steps.outline.lifetimes(self.steps.outline.sequenced(order))
 
     def price_of_a_byte(self, seconds: float, peak: int) -> float:
@@ -436,8 +432,7 @@ class _Ways:
     @cached_property
     def steps(self) -> HeldSteps | None:
         """What judges without writing a Program; None where there are several devices."""
-        plan = self.plan.held(None)
-        limit = plan.memory
+        plan, limit = self.plan, self.plan.memory
         if limit is None or not Outline.able(plan.lifetimes):
             return None
         return HeldSteps(Outline.of(plan.lifetimes), self._seconds.machine, limit, self._seconds.every)
@@ -450,7 +445,7 @@ class _Ways:
 
     def _judge(self, sequence: Sequence, share: float, part: float) -> float:
         """By the outline of the program where there is one, else by the Program."""
-        plan, limit, host = self.plan.held(sequence), self.plan.memory, self.plan.machine.host
+        plan, limit, host = self.plan.but(sequence=sequence), self.plan.memory, self.plan.machine.host
         assert limit is not None
         item = None if self.steps is None else self.steps.outline.sequenced(sequence)
         quick, residency, needed = None, None, 0
@@ -473,7 +468,7 @@ class _Ways:
         if item is not None and self.steps is not None:
             simulated, needed, quick = self._timed(self.steps, item, quick)
         elif residency is not None:
-            plan = plan.held(sequence, residency)
+            plan = plan.but(residency=(residency,), room=limit)
             needed = host_bytes(plan.program)
         if host is not None and needed > host.memory_bytes:
             self.overfull = min(self.overfull, needed)
@@ -509,12 +504,12 @@ class _Ways:
         """Write the fastest of those that were judged quickly, if it keeps the limit as a Program; else the next."""
         for _, sequence, residency in sorted(self.quick, key=itemgetter(0)):
             assert self.steps is not None
-            plan, limit = self.plan.held(sequence), self.plan.memory
+            plan, limit = self.plan.but(sequence=sequence), self.plan.memory
             assert limit is not None
             if sequence is not None:
                 item = self.steps.outline.sequenced(sequence)
                 plan.__dict__["lifetimes"] = self.steps.outline.lifetimes(item, plan.unmoved)
-            plan = plan if residency is None else plan.held(sequence, residency.residency)
+            plan = plan if residency is None else plan.but(residency=(residency.residency,), room=limit)
             if plan.peak <= limit:
                 self.best = predict(plan, store=self.store, memory=False).seconds, plan
                 return
@@ -530,12 +525,12 @@ class _Ways:
             if smaller.arena is None or not smaller.no_arena:
                 return smaller
             room = int(room * limit / smaller.arena.bytes) - 1
-            plan, seconds = self.plan.held(best.sequence), self.seconds(best.sequence)
+            plan, seconds = best.but(residency=()), self.seconds(best.choice.sequence)
             try:
                 residency = belady(plan.lifetimes, room, seconds, rates=self.rates)
             except TooSmallError:
                 break
-            smaller = plan.held(best.sequence, residency, room)
+            smaller = plan.but(residency=(residency,), room=room)
         return best if smaller.no_arena else smaller
 
     def refusal(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from girih.partition.solver.clock import Clock
+from girih.layout.budget import Clock
 from girih.plans.cutting import Cutting
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.search.memory.holding import held
@@ -37,10 +37,10 @@ def cheaper_in_pieces(
     programs that were tried.
     """
     assert plan.memory is not None
-    if plan.schedule != "graph" or whole.unlimited is None or plan.lowered.orders:
+    if plan.choice.schedule != "graph" or whole.predicted.unlimited is None or plan.lowered.orders:
         return whole
     best, seconds, clock = whole, simulated_seconds(whole, store), Clock()
-    bounds = [whole.memory_bound]
+    bounds = [whole.predicted.memory_bound]
     cutting: Cutting | None = None
 
     def check() -> None:
@@ -48,7 +48,7 @@ def cheaper_in_pieces(
             raise _OutOfTimeError
 
     for number, share in enumerate(SHARES):
-        if seconds <= WORTH * whole.unlimited or clock.worked > SECONDS:
+        if seconds <= WORTH * whole.predicted.unlimited or clock.worked > SECONDS:
             break
         note("hold in pieces", number / len(SHARES))
         cutting = cutting or Cutting.of(plan, check)
@@ -56,15 +56,15 @@ def cheaper_in_pieces(
             cut = cutting.within(int(plan.memory * share))
         except _OutOfTimeError:
             break
-        if not cut.pieces or cut.pieces == best.pieces:
+        if not cut.choice.pieces or cut.choice.pieces == best.choice.pieces:
             continue
         try:
             other = held(cut, hold, order=order, store=store, note=note, seconds=SECONDS / 2)
         except PlanError:
             break
-        bounds.append(other.memory_bound)
+        bounds.append(other.predicted.memory_bound)
         if (own := simulated_seconds(other, store)) >= seconds:
             break
-        best, seconds = other.told(unlimited=whole.unlimited), own
+        best, seconds = other.but(unlimited=whole.predicted.unlimited), own
     known = [bound for bound in bounds if bound is not None]
-    return best.told(memory_bound=min(known)) if len(known) == len(bounds) else best
+    return best.but(memory_bound=min(known)) if len(known) == len(bounds) else best

@@ -68,18 +68,18 @@ def held_as_published(
     _, chosen, sequence, seconds = best
     computing = seconds_of(ticks(seconds.of(sequence, computing=True)))  # by the simulator's clock
     large = host if baseline.moves else None
-    lives = chosen.held(sequence).lifetimes
+    lives = chosen.but(sequence=sequence, residency=()).lifetimes
     bound = memory_bound(lives, limit, computing, large, recompute=not baseline.moves).seconds
-    return chosen.told(memory_bound=bound)
+    return chosen.but(memory_bound=bound)
 
 
 def _orders(plan: Plan, baseline: Baseline, order: str) -> Iterator[Sequenced]:
     if order in ("auto", "captured") or baseline.orders:
         yield None
     if order == "auto" and not baseline.orders:
-        yield updates_early(plan.held(None).lifetimes)
+        yield updates_early(plan.lifetimes)
     elif order != "captured" and not baseline.orders:
-        yield tuple(order_of(order).order(step_graph(plan.held(None).lifetimes)).tolist())
+        yield tuple(order_of(order).order(step_graph(plan.lifetimes)).tolist())
 
 
 def _held(plan: Plan, baseline: Baseline, sequence: Sequenced, seconds: StepSeconds) -> Plan:
@@ -94,9 +94,13 @@ def _held(plan: Plan, baseline: Baseline, sequence: Sequenced, seconds: StepSeco
         return again if sequence is None else tuple(sequence[number] for number in again)
 
     def look(again: tuple[int, ...]) -> Lifetimes:
-        return plan.held(whole(again)).lifetimes
+        return plan.but(sequence=whole(again)).lifetimes
 
     rates = copy_rates(plan.machine) if baseline.moves else (float("inf"), float("inf"))
-    lives = plan.held(sequence).lifetimes
+    lives = plan.but(sequence=sequence).lifetimes
     holding = baseline.hold(Setting(lives, plan.memory, seconds.of(sequence), rates, look))
-    return plan.held(sequence if holding.sequence is None else whole(holding.sequence), holding.residency)
+    return plan.but(
+        sequence=sequence if holding.sequence is None else whole(holding.sequence),
+        residency=() if holding.residency is None else (holding.residency,),
+        room=plan.memory,
+    )

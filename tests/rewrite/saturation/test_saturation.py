@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from girih.capture import Inference, capture
 from girih.graph import Graph, Input, Node, Output, Ref, Value, check
 from girih.kernels.evaluate import interpret
-from girih.rewrite.backtracking import Backtracking, total
+from girih.rewrite.backtracking import Backtracking, fingerprint, total
 from girih.rewrite.rules.apply import NodeIndex, matches
 from girih.rewrite.rules.further import inference
 from girih.rewrite.rules.rule import parse
@@ -170,6 +171,31 @@ def test_a_search_that_met_a_limit_says_so_and_gives_what_it_has(limits: Saturat
     assert found.cost <= found.before
     assert "explored" in found.certificate.space
     same(graph, found.graph)
+
+
+@pytest.mark.parametrize("search", [Backtracking(seconds=0.01), Saturation(seconds=0.01)], ids=["walk", "saturation"])
+def test_what_is_found_does_not_depend_on_the_clock(
+    search: Backtracking | Saturation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The work is counted: a search that is cut short is cut at the same place, however slow the machine is."""
+    graph = graph_of(Several(5), torch.randn(2, 4), torch.randn(2, 5))
+    step, now = 0.0, 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += step
+        return now
+
+    monkeypatch.setattr("girih.layout.budget.time", SimpleNamespace(monotonic=clock))
+    quiet = search.search(graph, [ONE_PRODUCT], calls)
+    step = 1e-5
+    busy = search.search(graph, [ONE_PRODUCT], calls)
+    assert (busy.cost, busy.tried, busy.stopped) == (quiet.cost, quiet.tried, quiet.stopped)
+    assert fingerprint(busy.graph) == fingerprint(quiet.graph)
+    step = 1e3
+    ended = search.search(graph, [ONE_PRODUCT], calls)
+    stopped = ended.stopped if ended.certificate is None else ended.certificate.stopped
+    assert "clock" in stopped
 
 
 def test_what_leaves_twice_and_several_results_are_kept() -> None:

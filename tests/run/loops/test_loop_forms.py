@@ -248,7 +248,7 @@ def forms_of_files(function: Any, *names: str) -> list[LoopForm]:
     with gnp.cluster(1, backend="threads") as cluster:
         arrays = [gnp.array(np.ones((rows, 5))) for rows in (40, 5)]
         plan = cluster.plan_of(needed([function(gnp, *arrays).expression]))
-        made = replace(plan, blocks=replace(TINY, streamed=frozenset(names))).program
+        made = plan.but(blocks=replace(TINY, streamed=frozenset(names))).program
     forms = [build(made, step, 0) for step in groups(made)]
     for form in forms:
         check(form)

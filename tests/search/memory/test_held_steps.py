@@ -76,7 +76,7 @@ def test_lifetimes_in_any_sequence_follow_from_one_walk(plan: Plan) -> None:
 def test_a_residency_takes_what_its_program_takes(plan: Plan, rate: float, share: float) -> None:
     where, judged = on(rate, share), 0
     plan = plan_graph(plan.graph, machine=where, compare=(), objective="bytes")
-    ways, outline = _Ways(replace(plan, memory=plan.peak), None, True), Outline.of(plan.lifetimes)
+    ways, outline = _Ways(plan.but(memory=plan.peak), None, True), Outline.of(plan.lifetimes)
     seconds = ways.seconds(None)
     for sequence in sequences(plan):
         item = outline.sequenced(sequence)
@@ -85,7 +85,7 @@ def test_a_residency_takes_what_its_program_takes(plan: Plan, rate: float, share
                 residency = held(item.touches, cap, seconds[item.sequence], rates=ways.rates)
             except TooSmallError:
                 continue
-            written = replace(plan, memory=cap).held(sequence, residency.residency)
+            written = plan.but(memory=cap, sequence=sequence, residency=(residency.residency,), room=cap)
             assert written.peak <= cap
             expected = predict(written, memory=False).seconds, host_bytes(written.program)
             got = HeldSteps(outline, where, cap, seconds).simulated(item, residency)
@@ -104,7 +104,7 @@ def test_room_for_copies_and_other_clocks_keep_the_limit(plan: Plan, room: float
     what needs them; and both are still what their Program is."""
     where, judged = on(1e9, 0.0), 0
     plan = plan_graph(plan.graph, machine=where, compare=(), objective="bytes")
-    ways, outline = _Ways(replace(plan, memory=plan.peak), None, True), Outline.of(plan.lifetimes)
+    ways, outline = _Ways(plan.but(memory=plan.peak), None, True), Outline.of(plan.lifetimes)
     seconds, cap = ways.seconds(None), plan.peak * 6 // 10
     for sequence in sequences(plan):
         item = outline.sequenced(sequence)
@@ -116,7 +116,7 @@ def test_room_for_copies_and_other_clocks_keep_the_limit(plan: Plan, room: float
         steps = HeldSteps(outline, where, cap, seconds)
         later = timed(item.touches, less, cap, steps.simulated(item, less).clock, ways.rates)
         for residency in (less, later):
-            written = replace(plan, memory=cap).held(sequence, residency.residency)
+            written = plan.but(memory=cap, sequence=sequence, residency=(residency.residency,), room=cap)
             assert written.peak <= cap
             got = steps.simulated(item, residency)
             assert (got.seconds, got.host_bytes) == (
@@ -151,16 +151,16 @@ def test_copies_by_the_devices_own_cores_take_its_time() -> None:
         plan_graph(graph, machine=on(12e9, share), memory=limit, hold="swap", objective="bytes")
         for share in (0.0, 0.5, 1.0)
     ]
-    times = [plan.simulated for plan in plans]
+    times = [plan.predicted.simulated for plan in plans]
     assert times == sorted(times)
     assert times[0] < times[-1]
     for plan, share in zip(plans, (0.0, 0.5, 1.0), strict=True):
-        assert plan.memory_bound is not None
-        assert plan.residency is not None
+        assert plan.predicted.memory_bound is not None
+        assert plan.choice.residency
         assert plan.machine.host is not None
-        assert plan.memory_bound <= plan.simulated * (1 + 1e-9)
+        assert plan.predicted.memory_bound <= plan.predicted.simulated * (1 + 1e-9)
         sizes = [item.bytes for item in plan.lifetimes.storages]
-        copies = [(sizes[stay.storage], True) for stay in plan.residency.stays if stay.copied]
-        copies += [(sizes[stay.storage], False) for stay in plan.residency.stays if not stay.fresh]
+        copies = [(sizes[stay.storage], True) for stay in plan.choice.residency[0].stays if stay.copied]
+        copies += [(sizes[stay.storage], False) for stay in plan.choice.residency[0].stays if not stay.fresh]
         own = sum(plan.machine.host.copy_seconds(size, out) for size, out in copies) * share
-        assert plan.simulated >= plan.unlimited + own - 1e-9
+        assert plan.predicted.simulated >= plan.predicted.unlimited + own - 1e-9

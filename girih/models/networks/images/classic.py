@@ -41,12 +41,7 @@ class AlexNet(nn.Module):
     """
 
     def __init__(
-        self,
-        classes: int = 1000,
-        image: int = 224,
-        channels: tuple[int, int, int, int, int] = (64, 192, 384, 256, 256),
-        hidden: int = 4096,
-        dropout: float = 0.0,
+        self, classes: int, image: int, channels: tuple[int, int, int, int, int], hidden: int, dropout: float
     ) -> None:
         super().__init__()
         if image < 63:

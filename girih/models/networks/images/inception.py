@@ -156,7 +156,7 @@ class AuxiliaryHead(nn.Module):
 class InceptionV3(nn.Module):
     """`[batch, 3, image, image]` → `[batch, classes]`, or a pair of them with the auxiliary head."""
 
-    def __init__(self, image: int = 299, classes: int = 1000, auxiliary: bool = False, scale: float = 1.0) -> None:
+    def __init__(self, image: int, classes: int, auxiliary: bool, scale: float) -> None:
         super().__init__()
         if image < SMALLEST_IMAGE:
             raise ValueError(f"Inception-v3 takes images of {SMALLEST_IMAGE}×{SMALLEST_IMAGE} and up; got {image}")
@@ -215,7 +215,7 @@ def inception_v3(image: int = 299, classes: int = 1000, auxiliary: bool = False,
 class InceptionV4(nn.Module):
     """`[batch, 3, image, image]` → `[batch, classes]`."""
 
-    def __init__(self, image: int = 299, classes: int = 1000, scale: float = 1.0) -> None:
+    def __init__(self, image: int, classes: int, scale: float) -> None:
         super().__init__()
         if image < SMALLEST_IMAGE:
             raise ValueError(f"Inception-v4 takes images of {SMALLEST_IMAGE}×{SMALLEST_IMAGE} and up; got {image}")

@@ -1,4 +1,4 @@
-"""Bottleneck ResNets and their widened versions.
+"""Bottleneck ResNets, their widened versions, and ResNeXt, whose spatial convolution is in groups of channels.
 
 He, Zhang, Ren, Sun, "Deep residual learning for image recognition", 2015 (arXiv:1512.03385), with the
 stride on the 3×3 convolution, as is usual today. Zagoruyko and Komodakis, "Wide residual networks", 2016
@@ -8,6 +8,11 @@ and output channel". So here the scalar multiplies the channels of every convolu
 
 That reading gives Tofu's Table 2 (weights, gradients and history: 12 bytes a parameter) within 2.2% for
 all twelve sizes, in units of 2**30 bytes; in units of 10**9 it would be off by 5 to 10%.
+
+ResNeXt: Xie, Girshick, Dollár, Tu, He, "Aggregated residual transformations for deep neural networks", 2017
+(arXiv:1611.05431), table 1: 25,028,904 parameters with 50 layers and 32 groups of 4 channels. Its figure 3 shows two
+forms that compute the same: one grouped convolution, and a convolution for each group, side by side. TASO (Jia 2020,
+section 2.8) begins with the second.
 """
 
 from __future__ import annotations
@@ -25,17 +30,40 @@ SMALLEST_IMAGE_FOR_LARGE_STEM = 64
 EXPANSION = 4
 
 
-class Bottleneck(nn.Module):
-    """1×1, 3×3, 1×1 convolutions with a shortcut: `[batch, inputs, h, w]` → `[batch, 4·middle, h/s, w/s]`."""
+class Branches(nn.Module):
+    """A grouped 3×3 convolution as one for each group: `[batch, width, h, w]` → `[batch, width, h/s, w/s]`."""
 
-    def __init__(self, inputs: int, middle: int, stride: int) -> None:
+    def __init__(self, width: int, groups: int, stride: int) -> None:
         super().__init__()
-        outputs = EXPANSION * middle
-        self.reduce = nn.Conv2d(inputs, middle, 1, bias=False)
-        self.reduce_norm = nn.BatchNorm2d(middle)
-        self.spatial = nn.Conv2d(middle, middle, 3, stride=stride, padding=1, bias=False)
-        self.spatial_norm = nn.BatchNorm2d(middle)
-        self.expand = nn.Conv2d(middle, outputs, 1, bias=False)
+        self.size = width // groups
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(self.size, self.size, 3, stride=stride, padding=1, bias=False) for _ in range(groups)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = x.split(self.size, dim=1)
+        return torch.cat([branch(part) for branch, part in zip(self.convolutions, parts, strict=True)], dim=1)
+
+
+class Bottleneck(nn.Module):
+    """1×1, 3×3, 1×1 convolutions with a shortcut: `[batch, inputs, h, w]` → `[batch, outputs, h/s, w/s]`.
+
+    The 3×3 one has `width` channels in `groups`; branches: it is one convolution for each group, side by side.
+    """
+
+    def __init__(
+        self, inputs: int, width: int, outputs: int, stride: int, groups: int = 1, branches: bool = False
+    ) -> None:
+        super().__init__()
+        self.reduce = nn.Conv2d(inputs, width, 1, bias=False)
+        self.reduce_norm = nn.BatchNorm2d(width)
+        self.spatial: nn.Module = (
+            Branches(width, groups, stride)
+            if branches
+            else nn.Conv2d(width, width, 3, stride=stride, padding=1, groups=groups, bias=False)
+        )
+        self.spatial_norm = nn.BatchNorm2d(width)
+        self.expand = nn.Conv2d(width, outputs, 1, bias=False)
         self.expand_norm = nn.BatchNorm2d(outputs)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
@@ -49,19 +77,22 @@ class Bottleneck(nn.Module):
         return torch.relu(self.expand_norm(self.expand(y)) + self.shortcut(x))
 
 
+def _stem(channels: int) -> list[nn.Module]:
+    """ImageNet's, which divides the image by four."""
+    convolution = nn.Conv2d(3, channels, 7, stride=2, padding=3, bias=False)
+    return [convolution, nn.BatchNorm2d(channels), nn.ReLU(), nn.MaxPool2d(3, stride=2, padding=1)]
+
+
 class ResNet(nn.Module):
     """`[batch, 3, image, image]` → `[batch, classes]`; `blocks[s]` bottlenecks of `channels·2**s` in stage s."""
 
-    def __init__(self, blocks: Sequence[int], channels: int = 64, image: int = 224, classes: int = 1000) -> None:
+    def __init__(self, blocks: Sequence[int], channels: int, image: int, classes: int) -> None:
         super().__init__()
         if image < SMALLEST_IMAGE_FOR_LARGE_STEM:
-            stem: list[nn.Module] = [nn.Conv2d(3, channels, 3, padding=1, bias=False)]
+            convolution = nn.Conv2d(3, channels, 3, padding=1, bias=False)
+            self.stem = nn.Sequential(convolution, nn.BatchNorm2d(channels), nn.ReLU())
         else:
-            stem = [nn.Conv2d(3, channels, 7, stride=2, padding=3, bias=False)]
-        stem += [nn.BatchNorm2d(channels), nn.ReLU()]
-        if image >= SMALLEST_IMAGE_FOR_LARGE_STEM:
-            stem.append(nn.MaxPool2d(3, stride=2, padding=1))
-        self.stem = nn.Sequential(*stem)
+            self.stem = nn.Sequential(*_stem(channels))
 
         width = channels
         stages: list[nn.Module] = []
@@ -69,7 +100,8 @@ class ResNet(nn.Module):
             middle = channels * 2**stage
             layers: list[nn.Module] = []
             for index in range(count):
-                layers.append(Bottleneck(width, middle, stride=2 if stage > 0 and index == 0 else 1))
+                stride = 2 if stage > 0 and index == 0 else 1
+                layers.append(Bottleneck(width, middle, EXPANSION * middle, stride))
                 width = EXPANSION * middle
             stages.append(nn.Sequential(*layers))
         self.stages = nn.Sequential(*stages)
@@ -108,3 +140,48 @@ def wide_resnet(
 def resnet(depth: int, image: int = 224, classes: int = 1000) -> ResNet:
     """The plain ResNet of the given depth: `wide_resnet` with width 1."""
     return wide_resnet(depth, 1, image, classes)
+
+
+class ResNeXt(nn.Module):
+    """`[batch, 3, image, image]` → `[batch, classes]`; `blocks[s]` bottlenecks in stage s."""
+
+    def __init__(
+        self, blocks: tuple[int, ...], channels: int, groups: int, size: int, branches: bool, classes: int
+    ) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(*_stem(channels))
+        inputs = channels
+        layers: list[nn.Module] = []
+        for stage, count in enumerate(blocks):
+            middle = channels * 2**stage
+            for index in range(count):
+                stride = 2 if stage > 0 and index == 0 else 1
+                width, outputs = groups * size * 2**stage, EXPANSION * middle
+                layers.append(Bottleneck(inputs, width, outputs, stride, groups, branches))
+                inputs = outputs
+        self.stages = nn.Sequential(*layers)
+        self.head = nn.Linear(inputs, classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.head(self.stages(self.stem(images)).mean((2, 3)))
+
+
+def resnext(
+    depth: int = 50,
+    groups: int = 32,
+    size: int = 4,
+    branches: bool = False,
+    image: int = 224,
+    classes: int = 1000,
+    channels: int = 64,
+    blocks: tuple[int, ...] | None = None,
+) -> ResNeXt:
+    """ResNeXt-`depth`, `groups`×`size`d. branches: a convolution for each group, side by side. image: what the batch is
+    described with.
+
+    Raises:
+        ValueError: a depth that has no blocks.
+    """
+    if blocks is None and depth not in BLOCKS_OF_DEPTH:
+        raise ValueError(f"a ResNeXt's depth is one of {tuple(BLOCKS_OF_DEPTH)}, or give blocks=; got {depth}")
+    return ResNeXt(blocks or BLOCKS_OF_DEPTH[depth], channels, groups, size, branches, classes)

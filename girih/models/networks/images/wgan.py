@@ -18,16 +18,11 @@ import torch.nn.functional as F
 from torch import nn
 
 GRID = 4  # pixels on a side where the generator begins and the critic ends
-LEVELS = (
-    8,
-    8,
-    4,
-    2,
-    1,
-)  # the generator's channels before, between and behind its blocks, × width; the critic's reversed
+# The generator's channels before, between and behind its blocks, × width; the critic's are reversed.
+LEVELS = (8, 8, 4, 2, 1)
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Norm, ReLU and 3×3 convolution, twice, beside a 1×1 shortcut: `[batch, inputs, h, w]` → `[batch, outputs, …]`.
 
     The generator's blocks double the image before they convolve; the critic's halve it behind.
@@ -64,7 +59,7 @@ class WGAN(nn.Module):
         self.generator = nn.Sequential(
             nn.Linear(numbers, largest),
             nn.Unflatten(1, (channels[0], GRID, GRID)),
-            *(Block(*pair, doubles=True) for pair in pairwise(channels)),
+            *(ResidualBlock(*pair, doubles=True) for pair in pairwise(channels)),
             nn.BatchNorm2d(channels[-1]),
             nn.ReLU(),
             nn.Conv2d(channels[-1], 3, 3, padding=1),
@@ -72,7 +67,7 @@ class WGAN(nn.Module):
         )
         self.critic = nn.Sequential(
             nn.Conv2d(3, channels[-1], 3, padding=1),
-            *(Block(*pair, doubles=False) for pair in pairwise(reversed(channels))),
+            *(ResidualBlock(*pair, doubles=False) for pair in pairwise(reversed(channels))),
             nn.Flatten(),
             nn.Linear(largest, 1),
             nn.Flatten(0),

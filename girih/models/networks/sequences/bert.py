@@ -38,14 +38,7 @@ class BERT(nn.Module):
     """`tokens`, `segments [batch, sequence]` (int64) → logits `[batch, sequence, vocabulary]`."""
 
     def __init__(
-        self,
-        layers: int,
-        width: int,
-        heads: int,
-        sequence: int = 512,
-        vocabulary: int = 30522,
-        segments: int = 2,
-        dropout: float = 0.0,
+        self, layers: int, width: int, heads: int, sequence: int, vocabulary: int, segments: int, dropout: float
     ) -> None:
         super().__init__()
         self.token_embedding = nn.Embedding(vocabulary, width)

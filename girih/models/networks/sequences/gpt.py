@@ -37,14 +37,7 @@ class GPT(nn.Module):
     """`tokens [batch, sequence]` (int64, below `vocabulary`) → logits `[batch, sequence, vocabulary]`."""
 
     def __init__(
-        self,
-        layers: int,
-        width: int,
-        heads: int,
-        sequence: int = 1024,
-        vocabulary: int = 50257,
-        tied: bool = True,
-        dropout: float = 0.0,
+        self, layers: int, width: int, heads: int, sequence: int, vocabulary: int, tied: bool, dropout: float
     ) -> None:
         super().__init__()
         self.token_embedding = nn.Embedding(vocabulary, width)

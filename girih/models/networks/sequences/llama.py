@@ -43,9 +43,7 @@ class Llama(nn.Module):
     Nothing learnt depends on the sequence's length, so that it is the batch's alone.
     """
 
-    def __init__(
-        self, layers: int, width: int, heads: int, kv_heads: int, hidden: int, vocabulary: int = 128_256
-    ) -> None:
+    def __init__(self, layers: int, width: int, heads: int, kv_heads: int, hidden: int, vocabulary: int) -> None:
         super().__init__()
         self.head_width = width // heads
         self.token_embedding = nn.Embedding(vocabulary, width)

@@ -12,6 +12,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from girih.models.networks.sequences.rnn import check_steps
+
 Unary = Callable[[torch.Tensor], torch.Tensor]
 Binary = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -60,8 +62,7 @@ class NasRNN(nn.Module):
         self.head = nn.Linear(hidden, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if x.dim() != 3 or x.shape[1] != self.steps:
-            raise ValueError(f"unrolled for {self.steps} steps, but the batch is {tuple(x.shape)}")
+        check_steps(x, self.steps, dimensions=3)
         state = memory = x.new_zeros((x.shape[0], self.hidden))
         for now in x.unbind(1):
             state, memory = self.cell(now, state, memory)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from girih.models.networks.sequences.recurrent import cells, check_steps, unroll, zero_states
+from girih.models.networks.sequences.rnn import cells, check_steps, unroll, zero_states
 
 
 class DotAttention(nn.Module):
@@ -56,9 +56,9 @@ class Translator(nn.Module):
         check_steps(source, self.steps, "source")
         check_steps(tokens, self.steps, "translation")
         vectors = self.source_words(source)
-        read, states = unroll(self.encoder, vectors.unbind(1), zero_states(self.encoder, self.hidden, vectors))
-        encoded = torch.stack(read, dim=1)
-        written, _ = unroll(self.decoder, self.target_words(tokens).unbind(1), states)
+        states = zero_states(len(self.encoder), self.hidden, vectors)
+        encoded = torch.stack(list(unroll(self.encoder, vectors.unbind(1), states)), dim=1)
+        written = list(unroll(self.decoder, self.target_words(tokens).unbind(1), states))
         return tuple(self.head(self.attention(x, encoded)) for x in written)
 
 

@@ -1,4 +1,4 @@
-"""The unrolled LSTM of Tofu's evaluation.
+"""The unrolled LSTMs of Tofu's, SwapAdvisor's and FlexFlow's evaluations.
 
 Tofu (Wang, Huang, Li, "Supporting very large models using automatic dataflow graph partitioning", EuroSys
 2019, section 7.1) takes the language model of Jozefowicz, Vinyals, Schuster, Shazeer, Wu (2016,
@@ -8,10 +8,23 @@ What Tofu's Table 2 leaves room for: in units of 2**30 bytes and with K = 1024, 
 an input of width 512, are within 1% of all nine entries (taking 28.5 for RNN-8-6K as a misprint of 25.5).
 With an output layer of even 10,000 words they would be up to 5% off, so the data are taken as embedded
 vectors of width 512, and the output layer is small. The cell is written with matrix products, `chunk`,
-sigmoid and tanh, as in MXNet's LSTMCell: `nn.LSTM` would be one opaque call.
+sigmoid and tanh, as in MXNet's LSTMCell, so that every step of every layer is the same piece of graph: `nn.LSTM` would
+be one opaque call.
+
+RNNTC and RNNLM: Jia, "Automated discovery of machine learning optimizations", thesis, Stanford 2020, chapter 3
+(FlexFlow), table 3.3 and section 3.7.1: "RNNTC uses four LSTM layers with a hidden size of 1024. RNNLM uses two LSTM
+layers with a hidden size of 2048. Both RNN models include a softmax linear after the last LSTM layer"; 40 unrolled
+steps, 64 samples a GPU. For section 3.7.5, which compares with the optimum, RNNLM is unrolled for 2 steps.
+
+What the paper leaves open, and what is taken here: words enter by an embedding as wide as the LSTM layers (one lookup
+for the whole sequence, not one for each step, so that its gradient is one table and not forty); RNNTC classifies the
+state after the last step, among the 2 classes and 18,765 words of the Movie Review data as Kim (2014, arXiv:1408.5882,
+table 1) has them; RNNLM reads the 10,000 words of the Penn Treebank.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import nn
@@ -36,6 +49,38 @@ class LSTMCell(nn.Module):
         return torch.sigmoid(output) * torch.tanh(memory), memory
 
 
+State = tuple[torch.Tensor, torch.Tensor]  # hidden and memory, each [batch, neurons]
+
+
+def cells(layers: int, inputs: int, neurons: int) -> nn.ModuleList:
+    """A stack of LSTM cells, the first of `inputs` numbers, the others of `neurons`."""
+    return nn.ModuleList(LSTMCell(inputs if layer == 0 else neurons, neurons) for layer in range(layers))
+
+
+def zero_states(count: int, neurons: int, like: torch.Tensor) -> list[State]:
+    """Where a stack of `count` cells begins: zeros `[batch, neurons]` for each, the batch and type of `like`."""
+    zeros = like.new_zeros((like.shape[0], neurons))
+    return [(zeros, zeros)] * count
+
+
+def unroll(stack: Iterable[nn.Module], inputs: Iterable[torch.Tensor], states: list[State]) -> Iterator[torch.Tensor]:
+    """Runs a stack over `inputs`, each `[batch, width]`: the last layer's output at every step.
+
+    `states` has a state for each layer, and after each step those in which the layers are then.
+    """
+    for x in inputs:
+        for layer, cell in enumerate(stack):
+            x, memory = cell(x, *states[layer])
+            states[layer] = (x, memory)
+        yield x
+
+
+def check_steps(x: torch.Tensor, steps: int, what: str = "batch", dimensions: int = 2) -> None:
+    """Raises ValueError unless x is `[batch, steps]`, or `[batch, steps, …]` with more dimensions."""
+    if x.dim() != dimensions or x.shape[1] != steps:
+        raise ValueError(f"unrolled for {steps} steps, but the {what} is {tuple(x.shape)}")
+
+
 class UnrolledLSTM(nn.Module):
     """`vectors [batch, steps, input]` → a tuple of `steps` logits, each `[batch, vocabulary]`.
 
@@ -47,21 +92,13 @@ class UnrolledLSTM(nn.Module):
         super().__init__()
         self.steps = steps
         self.hidden = hidden
-        self.cells = nn.ModuleList(LSTMCell(input if layer == 0 else hidden, hidden) for layer in range(layers))
+        self.cells = cells(layers, input, hidden)
         self.head = nn.Linear(hidden, vocabulary)
 
     def forward(self, vectors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        if vectors.shape[1] != self.steps:
-            raise ValueError(f"unrolled for {self.steps} steps, but the batch is {tuple(vectors.shape)}")
-        zeros = vectors.new_zeros((vectors.shape[0], self.hidden))
-        states = [(zeros, zeros) for _ in self.cells]
-        logits = []
-        for x in vectors.unbind(1):
-            for layer, cell in enumerate(self.cells):
-                x, memory = cell(x, *states[layer])
-                states[layer] = (x, memory)
-            logits.append(self.head(x))
-        return tuple(logits)
+        check_steps(vectors, self.steps, dimensions=3)
+        states = zero_states(len(self.cells), self.hidden, vectors)
+        return tuple(self.head(x) for x in unroll(self.cells, vectors.unbind(1), states))
 
 
 class BidirectionalLSTM(nn.Module):
@@ -80,23 +117,55 @@ class BidirectionalLSTM(nn.Module):
         self.head = nn.Linear(2 * hidden, vocabulary)
 
     def forward(self, vectors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        if vectors.shape[1] != self.steps:
-            raise ValueError(f"unrolled for {self.steps} steps, but the batch is {tuple(vectors.shape)}")
-        zeros = vectors.new_zeros((vectors.shape[0], self.hidden))
+        check_steps(vectors, self.steps, dimensions=3)
+        start = zero_states(1, self.hidden, vectors)
         sequence = list(vectors.unbind(1))
         for forward, backward in zip(self.forwards, self.backwards, strict=True):
-            read = [self.read(forward, sequence, zeros), self.read(backward, sequence[::-1], zeros)[::-1]]
-            sequence = [torch.cat(pair, dim=1) for pair in zip(*read, strict=True)]
+            ahead = list(unroll([forward], sequence, start[:]))
+            back = list(unroll([backward], sequence[::-1], start[:]))[::-1]
+            sequence = [torch.cat(pair, dim=1) for pair in zip(ahead, back, strict=True)]
         return tuple(self.head(x) for x in sequence)
 
-    @staticmethod
-    def read(cell: nn.Module, sequence: list[torch.Tensor], zeros: torch.Tensor) -> list[torch.Tensor]:
-        hidden = memory = zeros
-        outputs = []
-        for x in sequence:
-            hidden, memory = cell(x, hidden, memory)
-            outputs.append(hidden)
-        return outputs
+
+class TextClassifier(nn.Module):
+    """`tokens [batch, steps]` → logits `[batch, classes]` of the state after the last step."""
+
+    def __init__(self, layers: int, hidden: int, steps: int, vocabulary: int, classes: int) -> None:
+        super().__init__()
+        self.steps = steps
+        self.hidden = hidden
+        self.words = nn.Embedding(vocabulary, hidden)
+        self.cells = cells(layers, hidden, hidden)
+        self.head = nn.Linear(hidden, classes)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        check_steps(tokens, self.steps)
+        vectors = self.words(tokens)
+        states = zero_states(len(self.cells), self.hidden, vectors)
+        outputs = list(unroll(self.cells, vectors.unbind(1), states))
+        return self.head(outputs[-1])
+
+
+class LanguageModel(nn.Module):
+    """`tokens [batch, steps]` → a tuple of `steps` logits, each `[batch, vocabulary]`: the next word's.
+
+    One tensor of logits per step, so that no step waits for another's output layer.
+    """
+
+    def __init__(self, layers: int, hidden: int, steps: int, vocabulary: int) -> None:
+        super().__init__()
+        self.steps = steps
+        self.hidden = hidden
+        self.words = nn.Embedding(vocabulary, hidden)
+        self.cells = cells(layers, hidden, hidden)
+        self.head = nn.Linear(hidden, vocabulary)
+
+    def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        check_steps(tokens, self.steps)
+        vectors = self.words(tokens)
+        states = zero_states(len(self.cells), self.hidden, vectors)
+        outputs = list(unroll(self.cells, vectors.unbind(1), states))
+        return tuple(self.head(x) for x in outputs)
 
 
 def rnn(layers: int, hidden: int, steps: int = 20, input: int = 512, vocabulary: int = 512) -> UnrolledLSTM:
@@ -107,3 +176,15 @@ def rnn(layers: int, hidden: int, steps: int = 20, input: int = 512, vocabulary:
 def brnn(layers: int, hidden: int, steps: int = 20, input: int = 512, vocabulary: int = 512) -> BidirectionalLSTM:
     """SwapAdvisor's bidirectional RNN, of the sizes that `rnn` has (BRNN-4-8K is `brnn(4, 8192)`)."""
     return BidirectionalLSTM(layers, hidden, steps, input, vocabulary)
+
+
+def rnntc(
+    layers: int = 4, hidden: int = 1024, steps: int = 40, vocabulary: int = 18_765, classes: int = 2
+) -> TextClassifier:
+    """FlexFlow's RNNTC, for text classification; see the class for shapes."""
+    return TextClassifier(layers, hidden, steps, vocabulary, classes)
+
+
+def rnnlm(layers: int = 2, hidden: int = 2048, steps: int = 40, vocabulary: int = 10_000) -> LanguageModel:
+    """FlexFlow's RNNLM, for language modelling; see the class for shapes."""
+    return LanguageModel(layers, hidden, steps, vocabulary)

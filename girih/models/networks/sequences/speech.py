@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from girih.models.networks.sequences.recurrent import cells, unroll, zero_states
+from girih.models.networks.sequences.rnn import cells, unroll, zero_states
 
 LARGEST = 20.0  # of what a dense layer gives: ReLU, clipped
 
@@ -33,8 +33,8 @@ class DeepSpeech(nn.Module):
         x = frames.transpose(0, 1)
         for layer in self.before:
             x = layer(x).clamp(0.0, LARGEST)
-        outputs, _ = unroll(self.cells, x.unbind(0), zero_states(self.cells, self.hidden, x[0]))
-        return self.head(self.behind(torch.stack(outputs)).clamp(0.0, LARGEST))
+        outputs = unroll(self.cells, x.unbind(0), zero_states(1, self.hidden, x[0]))
+        return self.head(self.behind(torch.stack(list(outputs))).clamp(0.0, LARGEST))
 
 
 def deep_speech(steps: int = 165, hidden: int = 2048, features: int = 494, letters: int = 28) -> DeepSpeech:
