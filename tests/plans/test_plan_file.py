@@ -556,7 +556,7 @@ def test_the_mutator_covers_every_field(data: dict[str, Any], text: str) -> None
 def test_the_model_that_a_file_names_does_not_decide_how_much_data_is_made(
     text: str, model: str, tmp_path: Path
 ) -> None:
-    from girih.cli.batches import random_batch
+    from girih.cli.programs import random_batch
 
     data = json.loads(text)
     data["model"] = model
