@@ -193,7 +193,7 @@ class _Planning:
         if seconds >= told.cost or (plan.memory is not None and other.peak > plan.memory):
             return None
         least = bound_of(other.graph, self.goal.machine)
-        statistics = told.statistics | {"found by": "megatron", "seconds, megatron": seconds}
+        statistics = {**told.statistics, "found by": "megatron", "seconds, megatron": seconds}
         return other.but(
             certificate=replace(told, cost=seconds, bound=least.seconds, how=least.how, statistics=statistics)
         )

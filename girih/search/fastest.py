@@ -19,13 +19,14 @@ import numpy as np
 from girih.graph import Graph
 from girih.layout.budget import Budget
 from girih.machine import Machine
-from girih.partition import Certificate, SearchResult, Strategy
+from girih.partition import SearchResult, Strategy
 from girih.partition.search import ScoredSearch
 from girih.partition.searches.sampled import Sampled
 from girih.partition.space.options import MOST_PLACES, SECONDS, SOAP, Rules
 from girih.partition.space.pricing import OutOfTimeError
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
+from girih.rewrite.certificate import Certificate
 from girih.search.crossover import Crossing
 from girih.search.table import search_of
 from girih.simulate.bounds import WORK, bound_of
@@ -92,7 +93,7 @@ class Fastest(ScoredSearch):
             if result is not None:
                 return result
         name, strategy = min(candidates.strategies.items(), key=lambda one: score(one[1]))
-        statistics = first.certificate.statistics | {"found by": name, "proposals": 0}
+        statistics = {**first.certificate.statistics, "found by": name, "proposals": 0}
         statistics |= {f"seconds, {name}": score(strategy) for name, strategy in candidates.strategies.items()}
         statistics["seconds of work"] = round(budget.spent / 1e9, 3)
         certificate = Certificate(score(strategy), best.seconds, "seconds", best.how, budget.why, SPACE, statistics)

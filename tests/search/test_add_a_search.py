@@ -12,9 +12,10 @@ from girih.graph import Graph
 from girih.partition.search import ScoredSearch, Search
 from girih.partition.searches.exact import exact
 from girih.partition.space.problem import Candidates, Objective
-from girih.partition.strategy import Certificate, SearchError, SearchResult
+from girih.partition.strategy import SearchError, SearchResult
 from girih.plans.check import check
 from girih.published.divisions.classic import Single
+from girih.rewrite.certificate import Certificate
 
 
 @dataclass(frozen=True)

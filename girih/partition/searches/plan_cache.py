@@ -18,7 +18,7 @@ from girih.graph import Argument, Graph, Ref
 from girih.partition.searches.tiled import WANTED, Wanted, chosen
 from girih.partition.space.choice import Choice, Tiling, applied, value_order
 from girih.partition.space.problem import Objective
-from girih.partition.strategy import Certificate
+from girih.rewrite.certificate import Certificate
 
 UNPRICED = frozenset({"stream"})
 """Attributes that differ from call to call and change no cost: which random numbers are drawn."""

@@ -26,7 +26,8 @@ from girih.partition.search import Search
 from girih.partition.searches.exact import exact
 from girih.partition.space.options import NodeOptions, options_under, whole_options
 from girih.partition.space.problem import Objective
-from girih.partition.strategy import Certificate, SearchResult, Strategy
+from girih.partition.strategy import SearchResult, Strategy
+from girih.rewrite.certificate import Certificate
 
 PARTS = 100  # into which a whole is shared, at most
 

@@ -40,7 +40,8 @@ from girih.partition.solver.chains import Flat, Layers, Users, chain, makespan
 from girih.partition.space.layers import layers_of
 from girih.partition.space.options import SOAP, Rules
 from girih.partition.space.problem import Objective, PartitionProblem, build
-from girih.partition.strategy import Certificate, SearchError, SearchResult, Strategy
+from girih.partition.strategy import SearchError, SearchResult, Strategy
+from girih.rewrite.certificate import Certificate
 
 MOST = {"proposals": 10**9, "patience": 10**9, "sharpness": 1e9, "guided": 1, "seed": 2**32 - 1}
 """What options may be at most; all are at least 0."""

@@ -34,7 +34,8 @@ from girih.partition.search import Search
 from girih.partition.solver.elimination import Problem, cost_of
 from girih.partition.space.options import SECONDS, TOFU
 from girih.partition.space.problem import Objective, PartitionProblem, build
-from girih.partition.strategy import Certificate, FloatTable, SearchResult
+from girih.partition.strategy import FloatTable, SearchResult
+from girih.rewrite.certificate import Certificate
 
 SPACE = "Spartan's greedy tiling"
 

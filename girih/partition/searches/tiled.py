@@ -29,7 +29,8 @@ from girih.partition.space.choice import Choice, Tiling, applied, choice_of
 from girih.partition.space.copies import CopyProblem, Held, widened
 from girih.partition.space.options import SECONDS, TOFU, Rules
 from girih.partition.space.problem import Objective
-from girih.partition.strategy import Certificate, SearchError
+from girih.partition.strategy import SearchError
+from girih.rewrite.certificate import Certificate
 
 SPACE = "every assignment of mesh axes to index variables of every node, every value in one layout or two"
 ALONE = "every assignment of mesh axes to index variables of every node and to dimensions of every value"

@@ -38,7 +38,8 @@ from girih.partition.solver.held import Exchanged, HeldTables, Moment, moments_o
 from girih.partition.solver.in_order import InOrder
 from girih.partition.space.options import SECONDS, TOFU
 from girih.partition.space.problem import Objective, build
-from girih.partition.strategy import Certificate, SearchResult, Strategy
+from girih.partition.strategy import SearchResult, Strategy
+from girih.rewrite.certificate import Certificate
 
 SPACE = "strategies under a memory cap"
 TILTS = (0.4, -0.4)
