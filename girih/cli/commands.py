@@ -12,9 +12,9 @@ from rich.table import Table
 
 from girih.api import Plan, check_choices, load, plan_graph, rewritten_program
 from girih.cli import captured
+from girih.cli.arguments import did_you_mean
 from girih.cli.checkpoints import checkpoint
 from girih.cli.programs import batch_of, in_micro_batches, is_file, program
-from girih.cli.spelling import did_you_mean
 from girih.cli.terminal import BadInputError, FailedRunError, TerminalProgress, check_output, clear_errors, print_rows
 from girih.cli.terminal import show as show_table
 from girih.machine import Machine, MachineError, machine, presets
@@ -313,7 +313,7 @@ def simulate(options: argparse.Namespace) -> int:
 def report(options: argparse.Namespace) -> int:
     from girih.cli.predicting import measured_steps, predicted, store_path
     from girih.report.page import MissingLibraryError, write_page
-    from girih.report.page.library import scripts
+    from girih.report.page.assemble import scripts
     from girih.search.compare import simulated_alternatives
 
     check_output(options.output)

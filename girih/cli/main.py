@@ -16,6 +16,7 @@ from girih.cli.arguments import (
     alpha,
     count,
     device_number,
+    did_you_mean,
     hold,
     memory,
     name,
@@ -26,7 +27,6 @@ from girih.cli.arguments import (
     seed,
     steps_done,
 )
-from girih.cli.spelling import did_you_mean
 from girih.run.engines.engine import CALIBRATED, TRAINING
 from girih.search.table import BASELINES, SEARCHES
 

@@ -132,6 +132,7 @@ def _second(rule: Rule) -> Second:
 def rules(options: argparse.Namespace) -> int:
     """Generates rules, proves them, and prints how many are left after each stage, then each of them. 0 if there are
     any."""
+    from girih.rewrite.rules.rule import split_outside
     from girih.workshop.files import write_rules
     from girih.workshop.generate import Generation
     from girih.workshop.generate.vocabulary import TABLE
@@ -141,7 +142,7 @@ def rules(options: argparse.Namespace) -> int:
     if options.rules:
         raise BadInputError(f"girih rewrite rules generates rules; to judge those of {options.rules[0]}, say prove")
     check_output(options.output)
-    names = _names(options.operators) if options.operators else list(TABLE)
+    names = [name.strip() for name in split_outside(options.operators or "table", ",") if name.strip()]
     if not names:
         raise BadInputError(f"--operators {options.operators!r} names none: expected names such as 'mm, relu, cat'")
     names = [one for name in names for one in (TABLE if name == "table" else (name,))]
@@ -176,15 +177,3 @@ def rules(options: argparse.Namespace) -> int:
     if options.output:
         print(f"written to {options.output}")
     return int(not found.rules)
-
-
-def _names(text: str) -> list[str]:
-    """Split at commas outside of brackets."""
-    names, depth = [""], 0
-    for letter in text:
-        depth += (letter in "([") - (letter in ")]")
-        if letter == "," and depth == 0:
-            names.append("")
-        else:
-            names[-1] += letter
-    return [name.strip() for name in names if name.strip()]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from girih.api import Plan
-from girih.cli.batches import random_batch
 from girih.cli.predicting import measured_beside, store_path
+from girih.cli.programs import random_batch
 from girih.cli.terminal import BadInputError, check_output, clear_errors
 from girih.machine.units import format_bytes
 from girih.plans.predict import opened

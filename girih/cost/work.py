@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from girih.graph.graph import ITEM_BYTES
-from girih.graph.identity import Same
+from girih.graph.graph import ITEM_BYTES, Same
 from girih.ops import Description
 from girih.ops.derive.arithmetic import compared_of, operations_per_point
 from girih.ops.derive.kinds import COPY, LOOK_UP, VIEW, hit_of, kind_of, variables_of

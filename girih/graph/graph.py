@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, TypeAlias, get_args
+from typing import Generic, Literal, TypeAlias, TypeVar, get_args
 
 Role: TypeAlias = Literal["parameter", "buffer", "state", "batch", "scalar", "seed"]
 OutputRole: TypeAlias = Literal["loss", "update", "result"]
@@ -34,6 +34,9 @@ ITEM_BYTES = {
     "complex64": 8,
     "complex128": 16,
 }
+
+
+T = TypeVar("T")
 
 
 class GraphError(ValueError):
@@ -295,3 +298,21 @@ def _place(graph: Graph, index: int) -> str:
         mark = "→" if position == index else " "
         lines.append(f"{mark} {format_node(graph, graph.nodes[position])}")
     return "\n".join(lines)
+
+
+class Same(Generic[T]):
+    """Something large and immutable as a key of a memo, by identity: comparing it would take longer than what is kept.
+
+    It is kept alive, so that its identity stays its own.
+    """
+
+    __slots__ = ("item",)
+
+    def __init__(self, item: T) -> None:
+        self.item = item
+
+    def __hash__(self) -> int:
+        return id(self.item)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.item is self.item

@@ -56,12 +56,12 @@ def _remainder(quick: Callable[[Tensor, Tensor], Tensor], function: np.ufunc) ->
     return kernel
 
 
-def _power(self: Tensor, exponent: Tensor) -> Tensor:
+def _power(self: Tensor, exponent: Tensor) -> Tensor:  # by the names that PyTorch's has
     return _binary(np.power)(self, exponent)
 
 
 def whole_power(self: Tensor, exponent: Tensor) -> Tensor:
-    """Of whole numbers, as NumPy has it: PyTorch makes 0 where a power is none.
+    """Powers of whole numbers as NumPy has them: PyTorch makes 0 where a power is no whole number.
 
     Raises:
         ValueError: an exponent is negative.

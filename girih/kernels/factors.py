@@ -11,7 +11,7 @@ Tensor = Any  # torch is untyped for the type checker
 
 
 def panel_rows(tensors: Sequence[Tensor], below: int, rows: int) -> Tensor:
-    """Of panels [parts, rows, columns] side by side, down to the same row: `rows` of them above the last `below`."""
+    """The `rows` above the last `below` of panels [parts, rows, columns] side by side, which end at the same row."""
     return torch.cat([panel.narrow(1, panel.shape[1] - below - rows, rows) for panel in tensors], 2)
 
 

@@ -49,7 +49,7 @@ def grouped_gradient(x: Tensor, grad: Tensor, ends: Tensor, first: int = 0, lead
 
 
 def _groups(ends: Tensor, first: int, rows: int, leading: bool) -> Iterator[tuple[int, int, int]]:
-    """Of each group that has some of these rows: its number, the first of them, and one past the last."""
+    """For each group that has some of these rows: its number, the first of them, and one past the last."""
     bounds = [min(max(end - first, 0), rows) for end in ends.tolist()]
     if not leading:
         bounds.insert(0, min(max(-first, 0), rows))

@@ -23,17 +23,14 @@ def map_tiles(tensors: Sequence[Tensor], function: str, kind: str) -> Tensor:
     return _made(function, kind, shape, tiles, function_of(function)(*tiles))
 
 
-def fold(input: Tensor, function: str, axis: int, reducer: str, kind: str) -> Tensor:
+def fold(input: Tensor, function: str, axis: int, kind: str, reducer: str = "") -> Tensor:
+    """reducer: of what is folded of parts, for those who fold in parts; here is the whole."""
     return _folded(function, kind, _tile(input), axis)
 
 
 def fold_tiles(input: Tensor, function: str, axis: int, size: int, kind: str) -> Tensor:
     parts = [_folded(function, kind, _tile(part), axis) for part in input.split(size, axis)]
     return torch.stack(parts)
-
-
-def fold_whole(input: Tensor, function: str, axis: int, kind: str) -> Tensor:
-    return _folded(function, kind, _tile(input), axis)
 
 
 def _folded(function: str, kind: str, tile: Array, axis: int) -> Tensor:
@@ -48,7 +45,7 @@ def scan(input: Tensor, function: str, axis: int, kind: str, combine: str = "") 
 
 
 def carries(input: Tensor, function: str, axis: int) -> Tensor:
-    """Of each tile, the last elements of all tiles before it joined; its own for the first."""
+    """For each tile the last elements of all tiles before it, joined; the first tile has its own."""
     combine, lasts = function_of(function), input.unbind(axis)
     pair = [lasts[0], lasts[0]]
     for last in lasts[1:-1]:
@@ -167,7 +164,7 @@ def seen_of(rank: int) -> int:
 
 
 def _cut(tile: Array, axis: int, start: int, size: int) -> Array:
-    """A part along an axis; the whole for -1."""
+    """A part of a tensor along an axis; for -1 all of it."""
     return tile if axis < 0 else tile[(slice(None),) * axis + (slice(start, start + size),)]
 
 
@@ -275,7 +272,7 @@ TILE_KERNELS: dict[str, Callable[..., Tensor]] = {
     "girih.map": map_tiles,
     "girih.fold": fold,
     "girih.fold_tiles": fold_tiles,
-    "girih.fold_whole": fold_whole,
+    "girih.fold_whole": fold,
     "girih.scan": scan,
     "girih.carries": carries,
     "girih.carried": carried,

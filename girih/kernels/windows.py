@@ -10,40 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from girih.ops.derive.temporaries import is_channels_last, pooled_slices
 
 Tensor = Any  # torch is untyped for the type checker
 Sizes = Sequence[int]
-
-
-def _convolution_backward(
-    grad: Tensor,
-    input: Tensor,
-    weight: Tensor,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    output_padding: Sizes | None,
-    groups: int,
-    mask: list[bool],
-) -> Tensor:
-    rank = grad.dim() - 2
-    gradients = torch.ops.aten.convolution_backward(
-        grad,
-        input,
-        weight,
-        None,
-        list(stride),
-        list(padding),
-        list(dilation),
-        transposed,
-        list(output_padding or [0] * rank),
-        groups,
-        mask,
-    )
-    return gradients[0] if mask[0] else gradients[1]
 
 
 def convolution_input_gradient(
@@ -62,11 +34,10 @@ def convolution_input_gradient(
     It is the convolution in the other direction: the same kernel as ATen's backward, bit by bit, without the
     contiguous tensor of the input's shape that the backward wants but does not read.
     """
-    rank = grad.dim() - 2
+    rank, window = grad.dim() - 2, (list(stride), list(padding), list(dilation))
     convolution = torch.ops.aten.convolution.default
-    common = (grad, weight, None, list(stride), list(padding), list(dilation))
     if transposed:
-        return convolution(*common, False, [0] * rank, groups)
+        return convolution(grad, weight, None, *window, False, [0] * rank, groups)
     extra = [
         size - ((out - 1) * step - 2 * pad + spread * (kernel - 1) + 1)
         for size, out, step, pad, spread, kernel in zip(
@@ -74,12 +45,10 @@ def convolution_input_gradient(
         )
     ]
     if all(0 <= more < max(step, spread) for more, step, spread in zip(extra, stride, dilation, strict=True)):
-        return convolution(*common, True, extra, groups)
+        return convolution(grad, weight, None, *window, True, extra, groups)
     like = grad.new_empty(tuple(input_size))
-    mask = [True, False, False]
-    return _convolution_backward(
-        grad, like, weight, stride, padding, dilation, transposed, output_padding, groups, mask
-    )
+    form = (*window, False, list(output_padding or [0] * rank), groups)
+    return torch.ops.aten.convolution_backward(grad, like, weight, None, *form, [True, False, False])[0]
 
 
 def convolution_weight_gradient(
@@ -94,19 +63,9 @@ def convolution_weight_gradient(
     output_padding: Sizes | None = None,
 ) -> Tensor:
     """The gradient of aten.convolution by its weight, whose shape is `weight_size`."""
-    like = _unread(tuple(weight_size), grad, input)
-    return _convolution_backward(
-        grad,
-        input,
-        like,
-        stride,
-        padding,
-        dilation,
-        transposed,
-        output_padding,
-        groups,
-        [False, True, False],
-    )
+    like, added = _unread(tuple(weight_size), grad, input), list(output_padding or [0] * (grad.dim() - 2))
+    form = (list(stride), list(padding), list(dilation), transposed, added, groups)
+    return torch.ops.aten.convolution_backward(grad, input, like, None, *form, [False, True, False])[1]
 
 
 def _unread(size: tuple[int, ...], *others: Tensor) -> Tensor:
@@ -118,20 +77,11 @@ def _unread(size: tuple[int, ...], *others: Tensor) -> Tensor:
     return others[0].new_empty(size)
 
 
-_POOLS = {
-    1: torch.nn.functional.max_pool1d,
-    2: torch.nn.functional.max_pool2d,
-    3: torch.nn.functional.max_pool3d,
-}
+_POOLS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 
 
 def max_pool(
-    input: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    ceil_mode: bool = False,
+    input: Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool = False
 ) -> Tensor:
     """The greatest value of each window; over as many trailing dimensions as `kernel_size` has."""
     window = (tuple(kernel_size), tuple(stride), tuple(padding), tuple(dilation), ceil_mode)
@@ -168,20 +118,10 @@ def max_pool_gradient(
     rank = len(kernel_size)
     aten = torch.ops.aten
     if rank == 1:  # ATen has no backward of its own: a plane of height one
-        wide = max_pool_gradient(
-            grad.unsqueeze(-2),
-            input.unsqueeze(-2),
-            (1, *kernel_size),
-            (1, *stride),
-            (0, *padding),
-            (1, *dilation),
-            ceil_mode,
-        )
-        return wide.squeeze(-2)
-    forward = aten.max_pool2d_with_indices.default if rank == 2 else aten.max_pool3d_with_indices.default
-    backward = (
-        aten.max_pool2d_with_indices_backward.default if rank == 2 else aten.max_pool3d_with_indices_backward.default
-    )
+        plane = ((1, *kernel_size), (1, *stride), (0, *padding), (1, *dilation), ceil_mode)
+        return max_pool_gradient(grad.unsqueeze(-2), input.unsqueeze(-2), *plane).squeeze(-2)
+    forward = getattr(aten, f"max_pool{rank}d_with_indices").default
+    backward = getattr(aten, f"max_pool{rank}d_with_indices_backward").default
     window = (list(kernel_size), list(stride), list(padding), list(dilation), ceil_mode)
     cut, extent = pooled_slices(input.shape, rank)
     if extent >= input.shape[cut]:

@@ -337,7 +337,7 @@ class ParallelLoop:
 
 
 def role_of(item: Any) -> Role:
-    """What a value is to the analysis."""
+    """The role in which the analysis sees a value: array, buffer, accumulator, or inherited."""
     if isinstance(item, Array):
         return roles_of.ArrayRole(item.shape, str(item.dtype))
     if isinstance(item, Buffer):

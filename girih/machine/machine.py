@@ -62,11 +62,11 @@ class Tier:
     computing_share: float = 0.0
 
     def own_seconds(self, size: float, out: bool) -> float:
-        """Of the device's own time, what one copy takes that runs beside computation."""
+        """How much of the device's computing time one copy takes that runs beside computation."""
         return self.computing_share * self.copy_seconds(size, out)
 
     def copy_seconds(self, size: float, out: bool) -> float:
-        """Of one copy."""
+        """How long one copy takes."""
         rate = self.out_bytes_per_second if out else self.in_bytes_per_second
         if self.both_bytes_per_second:
             rate = min(rate, self.both_bytes_per_second / 2)
@@ -104,8 +104,10 @@ class Level:
         return prod(self.axes)
 
     def message_seconds(self, size: float, meeting: bool = False) -> float:
-        """Of one message of `size` bytes: by the measured points, else by latency and bandwidth. meeting: its receiver
-        gets others at the same time."""
+        """How long one message of `size` bytes takes, by the measured points, else by latency and bandwidth.
+
+        meeting: its receiver gets others at the same time.
+        """
         if points := (self.meeting_points if meeting else ()) or self.points:
             return SizeTable.of(points).seconds(size)
         return self.latency_seconds + size / self.bytes_per_second
@@ -176,7 +178,7 @@ class Machine:
 
     @property
     def fastest(self) -> Device:
-        """What each device has at most."""
+        """The most that any device has, of every figure."""
         kinds = self.kinds
         return kinds[0] if len(kinds) == 1 else _extreme(kinds, max, min)
 

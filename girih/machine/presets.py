@@ -55,11 +55,17 @@ _NVLINK = 300e9
 _NETWORK = 400 * GBIT  # for each device, as in rail-optimised clusters
 
 
+def _preset(
+    name: str, device: Device, levels: tuple[Level, ...], source: str, host: Tier | None = None, growing: bool = False
+) -> Preset:
+    return Preset(Machine(name, device, levels, source, host=host), growing)
+
+
 def _ethernet(rate: str, gigabits: int) -> Preset:
     level = Level(f"{rate} Ethernet", (2, 2), TCP * gigabits * GBIT, 100e-6, shared=True)
     wire = f"{gigabits} Gbit/s Ethernet, TCP at {TCP:.0%} of it by our measurement"
     source = f"{EPYC_SOURCE}; one process on each host; {wire}"
-    return Preset(Machine(f"cpu-{gigabits}g", EPYC, (level,), source), growing=True)
+    return _preset(f"cpu-{gigabits}g", EPYC, (level,), source, growing=True)
 
 
 def _cards(name: str, card: Device, year: str) -> Preset:
@@ -67,135 +73,111 @@ def _cards(name: str, card: Device, year: str) -> Preset:
         f"{CARD_SOURCE} ({year}); PCIe 4.0 ×16 at 31.5 GB/s; GeForce cards have no peer-to-peer access, so that each "
         "byte goes through the host's memory: half"
     )
-    return Preset(Machine(name, card, (Level("PCIe", (2, 2), 15.75e9, 20e-6),), source))
+    return _preset(name, card, (Level("PCIe", (2, 2), 15.75e9, 20e-6),), source)
 
 
 @cache
 def all_presets() -> dict[str, Preset]:
     """By name: the papers' machines, then today's."""
     presets = (
-        Preset(
-            Machine(
-                "p2.8xlarge",
-                K80,
-                (Level("PCIe", (2, 4), 21e9, 20e-6),),
-                f"Tofu §7.1: 8 K80 of 12 GB, 21 GB/s peer to peer; {K80_SOURCE}",
-            )
+        _preset(
+            "p2.8xlarge",
+            K80,
+            (Level("PCIe", (2, 4), 21e9, 20e-6),),
+            f"Tofu §7.1: 8 K80 of 12 GB, 21 GB/s peer to peer; {K80_SOURCE}",
         ),
-        Preset(
-            Machine(
-                "p100-cluster",
-                P100,
-                (
-                    Level("Infiniband EDR", (4,), 100 * GBIT, 20e-6, shared=True),
-                    Level("NVLink", (2, 2), 60e9, 10e-6),
-                ),
-                "FlexFlow Fig. 3.5: 4 nodes of 4 P100, NVLink inside, 100 Gbit/s EDR Infiniband shared by the node; "
-                f"{P100_SOURCE}; NVLink 1: 20 GB/s one way on a link (data sheet), one link to each of three peers",
+        _preset(
+            "p100-cluster",
+            P100,
+            (
+                Level("Infiniband EDR", (4,), 100 * GBIT, 20e-6, shared=True),
+                Level("NVLink", (2, 2), 60e9, 10e-6),
             ),
+            "FlexFlow Fig. 3.5: 4 nodes of 4 P100, NVLink inside, 100 Gbit/s EDR Infiniband shared by the node; "
+            f"{P100_SOURCE}; NVLink 1: 20 GB/s one way on a link (data sheet), one link to each of three peers",
             growing=True,
         ),
-        Preset(
-            Machine(
-                "k80-cluster",
-                K80,
-                (
-                    Level("Infiniband", (16,), 56 * GBIT, 20e-6, shared=True),
-                    Level("shared PCIe switch", (2,), 12e9, 20e-6, shared=True),
-                    Level("PCIe switch of a pair", (2,), 12e9, 20e-6),
-                ),
-                "FlexFlow Fig. 3.5: 16 nodes of 4 K80, adjacent pairs on a separate PCIe switch, all through a shared "
-                f"PCIe switch, 56 Gbit/s Infiniband; {K80_SOURCE}; PCIe 3.0 ×16: 15.75 GB/s by the standard, about 12 "
-                "in use",
+        _preset(
+            "k80-cluster",
+            K80,
+            (
+                Level("Infiniband", (16,), 56 * GBIT, 20e-6, shared=True),
+                Level("shared PCIe switch", (2,), 12e9, 20e-6, shared=True),
+                Level("PCIe switch of a pair", (2,), 12e9, 20e-6),
             ),
+            "FlexFlow Fig. 3.5: 16 nodes of 4 K80, adjacent pairs on a separate PCIe switch, all through a shared "
+            f"PCIe switch, 56 Gbit/s Infiniband; {K80_SOURCE}; PCIe 3.0 ×16: 15.75 GB/s by the standard, about 12 "
+            "in use",
             growing=True,
         ),
-        Preset(
-            Machine(
-                "summit",
-                V100,
-                (
-                    Level("Infiniband EDR", (4,), 100 * GBIT, 20e-6, shared=True),
-                    Level("X-bus", (2,), 32e9, 15e-6, shared=True),
-                    Level("NVLink", (3,), 100e9, 10e-6),
-                ),
-                "ROC's evaluation: Summit nodes of 6 V100 with NVLink, 100 Gbit/s EDR Infiniband; inside a node, by "
-                "the Summit user guide: three GPUs at each of two CPUs, NVLink 2 at 50 GB/s one way to each of two "
-                f"neighbours, X-bus between the CPUs at 64 GB/s both ways; {V100_SOURCE}",
+        _preset(
+            "summit",
+            V100,
+            (
+                Level("Infiniband EDR", (4,), 100 * GBIT, 20e-6, shared=True),
+                Level("X-bus", (2,), 32e9, 15e-6, shared=True),
+                Level("NVLink", (3,), 100e9, 10e-6),
             ),
+            "ROC's evaluation: Summit nodes of 6 V100 with NVLink, 100 Gbit/s EDR Infiniband; inside a node, by "
+            "the Summit user guide: three GPUs at each of two CPUs, NVLink 2 at 50 GB/s one way to each of two "
+            f"neighbours, X-bus between the CPUs at 64 GB/s both ways; {V100_SOURCE}",
             growing=True,
         ),
-        Preset(
-            Machine(
-                "p3.2xlarge",
-                V100,
-                (),
-                f"SwapAdvisor's and TASO's evaluations: Amazon p3.2xlarge, one V100; {V100_SOURCE}; host memory as "
-                "SwapAdvisor §5.1 says: 61 GB, PCIe at 12 GB/s one way and 20 GB/s both ways",
-                host=P3_HOST,
-            )
+        _preset(
+            "p3.2xlarge",
+            V100,
+            (),
+            f"SwapAdvisor's and TASO's evaluations: Amazon p3.2xlarge, one V100; {V100_SOURCE}; host memory as "
+            "SwapAdvisor §5.1 says: 61 GB, PCIe at 12 GB/s one way and 20 GB/s both ways",
+            host=P3_HOST,
         ),
-        Preset(
-            Machine(
-                "p3.8xlarge",
-                V100,
-                (),
-                "SwapAdvisor's evaluation of what needs more than 61 GB of host memory: Amazon p3.8xlarge, one of its "
-                f"V100 and all of its 244 GB; {V100_SOURCE}; PCIe as of p3.2xlarge",
-                host=replace(P3_HOST, memory_bytes=244 * GB),
-            )
+        _preset(
+            "p3.8xlarge",
+            V100,
+            (),
+            "SwapAdvisor's evaluation of what needs more than 61 GB of host memory: Amazon p3.8xlarge, one of its "
+            f"V100 and all of its 244 GB; {V100_SOURCE}; PCIe as of p3.2xlarge",
+            host=replace(P3_HOST, memory_bytes=244 * GB),
         ),
-        Preset(
-            Machine(
-                "titanx-cluster",
-                TITAN_X,
-                (Level("10 Gbit Ethernet", (2, 2), TCP * 10 * GBIT, 100e-6, shared=True),),
-                "nodes of one GeForce GTX TITAN X (Maxwell): NVIDIA's data sheet, 12 GB, 336.5 GB/s, 6.1 TFLOP/s at "
-                f"base clock; 10 Gbit/s Ethernet between them is an assumption, TCP at {TCP:.0%} of it; host memory of "
-                "64 GB as TensorFlowMem §6.4 says, PCIe 3.0 ×16 at about 12 GB/s",
-                host=TITAN_X_HOST,
-            ),
+        _preset(
+            "titanx-cluster",
+            TITAN_X,
+            (Level("10 Gbit Ethernet", (2, 2), TCP * 10 * GBIT, 100e-6, shared=True),),
+            "nodes of one GeForce GTX TITAN X (Maxwell): NVIDIA's data sheet, 12 GB, 336.5 GB/s, 6.1 TFLOP/s at "
+            f"base clock; 10 Gbit/s Ethernet between them is an assumption, TCP at {TCP:.0%} of it; host memory of "
+            "64 GB as TensorFlowMem §6.4 says, PCIe 3.0 ×16 at about 12 GB/s",
+            host=TITAN_X_HOST,
             growing=True,
         ),
-        Preset(
-            Machine(
-                "titanx-40g",
-                TITAN_X,
-                (Level("40 Gbit Ethernet", (2, 2), TCP * 40 * GBIT, 100e-6, shared=True),),
-                "TensorFlowMem §6.4: nodes of one Titan X with 12 GB and 64 GB of host memory, 40 Gbit/s Ethernet; TCP "
-                f"at {TCP:.0%} of it; device and PCIe as of titanx-cluster",
-                host=TITAN_X_HOST,
-            ),
+        _preset(
+            "titanx-40g",
+            TITAN_X,
+            (Level("40 Gbit Ethernet", (2, 2), TCP * 40 * GBIT, 100e-6, shared=True),),
+            "TensorFlowMem §6.4: nodes of one Titan X with 12 GB and 64 GB of host memory, 40 Gbit/s Ethernet; TCP "
+            f"at {TCP:.0%} of it; device and PCIe as of titanx-cluster",
+            host=TITAN_X_HOST,
             growing=True,
         ),
-        Preset(
-            Machine(
-                "dgx-v100",
-                V100,
-                (Level("NVLink", (2, 4), 150e9, 10e-6),),
-                f"{V100_SOURCE}; NVLink 2 at 300 GB/s both ways",
-            )
+        _preset(
+            "dgx-v100",
+            V100,
+            (Level("NVLink", (2, 4), 150e9, 10e-6),),
+            f"{V100_SOURCE}; NVLink 2 at 300 GB/s both ways",
         ),
-        Preset(
-            Machine(
-                "dgx-h100", H100, (Level("NVLink", (2, 4), _NVLINK, 10e-6),), f"NVIDIA's data sheets: H100 {HGX_SOURCE}"
-            )
+        _preset(
+            "dgx-h100", H100, (Level("NVLink", (2, 4), _NVLINK, 10e-6),), f"NVIDIA's data sheets: H100 {HGX_SOURCE}"
         ),
-        Preset(
-            Machine(
-                "dgx-h200",
-                H200,
-                (Level("NVLink", (2, 4), _NVLINK, 10e-6),),
-                f"NVIDIA's data sheets: H200 with 141 GB at 4.8 TB/s, else as H100 {HGX_SOURCE}",
-            )
+        _preset(
+            "dgx-h200",
+            H200,
+            (Level("NVLink", (2, 4), _NVLINK, 10e-6),),
+            f"NVIDIA's data sheets: H200 with 141 GB at 4.8 TB/s, else as H100 {HGX_SOURCE}",
         ),
-        Preset(
-            Machine(
-                "h100-cluster",
-                H100,
-                (Level("Infiniband NDR", (4,), _NETWORK, 20e-6), Level("NVLink", (2, 4), _NVLINK, 10e-6)),
-                f"NVIDIA's data sheets: DGX H100, H100 {HGX_SOURCE}; one 400 Gbit/s NDR port for each GPU",
-            ),
+        _preset(
+            "h100-cluster",
+            H100,
+            (Level("Infiniband NDR", (4,), _NETWORK, 20e-6), Level("NVLink", (2, 4), _NVLINK, 10e-6)),
+            f"NVIDIA's data sheets: DGX H100, H100 {HGX_SOURCE}; one 400 Gbit/s NDR port for each GPU",
             growing=True,
         ),
         _cards("rtx-3090", RTX_3090, "Ampere, 2020"),

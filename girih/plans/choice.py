@@ -7,7 +7,7 @@ after the other: lower, schedule, cut into pieces or overlap or cut into blocks,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from textwrap import wrap
 
@@ -25,7 +25,7 @@ from girih.memory.pieces import InPieces, in_pieces
 from girih.memory.residency import Residency
 from girih.partition import Strategy
 from girih.plans.rewritten import Rewrite
-from girih.plans.scratch import followed, notes_of
+from girih.plans.scratch import Notes, followed, notes_of
 
 SHOWN = 4
 """Entries of a list that the page shows; it counts the others."""
@@ -65,11 +65,11 @@ class Choice:
             "strategy": _strategy(self.strategy),
             "routes": _routes(self),
             "schedule": "" if self.schedule == "graph" else SCHEDULES.get(self.schedule, self.schedule),
-            "pieces": "\n".join(map(_loop, _first(self.pieces, "loops"))),
+            "pieces": _first([_loop(loop) for loop in self.pieces], "loops"),
             "overlap": _overlap(self.overlap),
             "blocks": "" if self.blocks is None else _blocks(self.blocks),
             "sequence": "" if self.sequence is None else _sequence(self.sequence),
-            "residency": "\n".join(_residencies(self.residency)),
+            "residency": _residencies(self.residency),
             "room": "" if self.room is None else f"at most {format_bytes(self.room)} at once on a device",
         }
         lines = [_entry(name, words) for name, words in parts.items() if words]
@@ -119,13 +119,12 @@ def moving_lifetimes(program: Program, machine: Machine, scratch: Scratch | None
     """The lifetimes for which residencies are made: one where all devices do the same, else one for each class."""
     if program.orders:
         return class_lifetimes(program, machine, scratch)
-    return (widest_lifetimes(program, machine, scratch),)
+    return (widest_lifetimes(program, machine, notes_of(program, machine, scratch)),)
 
 
-def widest_lifetimes(program: Program, machine: Machine, scratch: Scratch | None) -> Lifetimes:
+def widest_lifetimes(program: Program, machine: Machine, notes: Notes) -> Lifetimes:
     """Of a program without movements, with the largest part of each storage that a device has; of a large machine on
-    the first and the last device."""
-    notes = notes_of(program, machine, scratch)
+    the first and the last device. notes: by what the scratch memory of kernels is told."""
     devices = unlike(program, followed(machine))
     return widest([lifetimes(program, device, notes.threads, notes) for device in devices])
 
@@ -147,16 +146,15 @@ def _entry(name: str, words: str) -> str:
     return "\n".join(f"{name if number == 0 else '':{INDENT}}{line}" for number, line in enumerate(lines))
 
 
-def _first(items: Sequence[object], what: str) -> Iterator[object]:
-    """The first items, and how many others there are."""
-    yield from items[:SHOWN]
-    if len(items) > SHOWN:
-        yield f"and {len(items) - SHOWN} more {what}"
+def _first(lines: Sequence[str], what: str) -> str:
+    """The first lines, and how many others there are."""
+    others = [f"and {len(lines) - SHOWN} more {what}"] if len(lines) > SHOWN else []
+    return "\n".join([*lines[:SHOWN], *others])
 
 
-def _numbers(numbers: Collection[int]) -> str:
+def _numbers(numbers: Sequence[int]) -> str:
     """`4, 5, 6, 9 … (31 in all)`."""
-    shown = ", ".join(str(number) for number, _ in zip(numbers, range(SHOWN), strict=False))
+    shown = ", ".join(map(str, numbers[:SHOWN]))
     return shown if len(numbers) <= SHOWN else f"{shown} … ({len(numbers)} in all)"
 
 
@@ -172,7 +170,7 @@ def _counted(items: Iterable[object]) -> str:
 
 def _rewrites(rewrites: Sequence[Rewrite]) -> str:
     places = Counter(item.rule for item in rewrites)
-    return "\n".join(map(str, _first([f"{count} × {rule}" for rule, count in places.items()], "rules")))
+    return _first([f"{count} × {rule}" for rule, count in places.items()], "rules")
 
 
 def _strategy(strategy: Strategy) -> str:
@@ -195,9 +193,7 @@ def _routes(choice: Choice) -> str:
     return f"a value goes from one layout to another in the fewest {choice.routes}"
 
 
-def _loop(loop: object) -> str:
-    if not isinstance(loop, InPieces):
-        return str(loop)
+def _loop(loop: InPieces) -> str:
     return f"steps {_numbers([step for step, _ in loop.steps])} together, {loop.rows} rows at a time"
 
 
@@ -234,16 +230,18 @@ def _sequence(sequence: Sequence[int]) -> str:
     return f"{words}\ncomputed again: {_numbers(again)}" if again else words
 
 
-def _residencies(residencies: Sequence[Residency]) -> Iterator[str]:
-    for number, residency in enumerate(residencies[:SHOWN]):
-        whose = f"class {number + 1} of {len(residencies)} of devices: " if len(residencies) > 1 else ""
-        storages = {stay.storage for stay in residency.stays}
-        out = sum(stay.copied for stay in residency.stays)
-        back = sum(not stay.fresh for stay in residency.stays)
-        if not out + back:
-            yield f"{whose}nothing moves"
-            continue
-        home = f"; {len(residency.home)} storages of state lie there between steps" if residency.home else ""
-        yield (f"{whose}of {len(storages)} storages, {out} copies go out to the large memory and {back} come in{home}")
-    if len(residencies) > SHOWN:
-        yield f"and {len(residencies) - SHOWN} more classes of devices"
+def _residencies(residencies: Sequence[Residency]) -> str:
+    lines = [_moves(residency) for residency in residencies]
+    if len(lines) > 1:
+        lines = [f"class {number} of {len(lines)} of devices: {line}" for number, line in enumerate(lines, 1)]
+    return _first(lines, "classes of devices")
+
+
+def _moves(residency: Residency) -> str:
+    out = sum(stay.copied for stay in residency.stays)
+    back = sum(not stay.fresh for stay in residency.stays)
+    if not out + back:
+        return "nothing moves"
+    storages = len({stay.storage for stay in residency.stays})
+    home = f"; {len(residency.home)} storages of state lie there between steps" if residency.home else ""
+    return f"of {storages} storages, {out} copies go out to the large memory and {back} come in{home}"

@@ -11,10 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from girih.graph import repeats
-from girih.layout import Replicated, Split, part_shape
+from girih.layout import part_shape
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
 from girih.memory.accounts import host_bytes
 from girih.ops import first_description
+from girih.report.tiles import axis_divisions, division_words
 
 if TYPE_CHECKING:
     from girih.plans.plan import Costs, Plan
@@ -148,7 +149,7 @@ def _cost(plan: Plan, cost: float) -> str:
 
 
 def undivided(plan: Plan) -> set[str]:
-    """Operators that run whole on every device because nobody has described them."""
+    """Operators that run whole on every device because they have no description."""
     return {node.operator for node in plan.graph.nodes if first_description(plan.graph, node) is None}
 
 
@@ -225,7 +226,7 @@ def _ratio(part: float, whole: float) -> str:
 
 
 def tensors_table(plan: Plan, most: int | None = None) -> Table:
-    """How each tensor lies."""
+    """A row for each tensor: its size, its layout over the mesh, and each device's part."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("tensor", "shape", "dtype", "bytes", f"layout on {plan.machine.mesh}", "each device"):
         table.add_column(name)
@@ -247,24 +248,12 @@ def tensors_table(plan: Plan, most: int | None = None) -> Table:
 
 
 def operators_table(plan: Plan, most: int | None = None) -> Table:
-    """How each node is divided."""
+    """A row for each node: its operator, and its division by each axis of the mesh."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("node", "operator", "phase", "division by mesh axis", "source"):
         table.add_column(name)
     for number, node in list(enumerate(plan.graph.nodes))[:most]:
-        table.add_row(node.name, node.operator, node.phase, division_text(plan, number), node.source)
+        divided = axis_divisions(plan.graph, plan.strategy, number, frozenset())
+        words = division_words(divided, plan.strategy.mesh)
+        table.add_row(node.name, node.operator, node.phase, words, node.source)
     return table
-
-
-def division_text(plan: Plan, number: int) -> str:
-    """The index variable that each mesh axis divides; `Σ` before a reduction."""
-    description = first_description(plan.graph, plan.graph.nodes[number])
-    words = []
-    for axis in plan.strategy.divisions[number].axes:
-        if isinstance(axis, Split) and description is not None:
-            shares = "" if axis.shares is None else f"[{':'.join(map(str, axis.shares))}]"
-            name = description.names[axis.dimension]
-            words.append(("Σ" if axis.dimension >= description.outputs else "") + name + shares)
-        else:
-            words.append("repeated" if isinstance(axis, Replicated) else "passed")
-    return " · ".join(words) or "whole"

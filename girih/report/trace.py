@@ -16,9 +16,9 @@ from girih.lower import ComputeStep, MoveStep, StartStep, Step, TransferStep
 from girih.plans.file import check_folder
 from girih.report.kinds import kind_of
 from girih.report.overlap import overlap_words
+from girih.report.page.spans import followed
 from girih.report.page.transfers import axis_names
 from girih.report.tiles import axis_divisions, division_words, parameter_values
-from girih.report.timelines import followed
 from girih.simulate.timeline import COMPUTE, Timeline
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from girih.cli import terminal
+from girih.cli.arguments import did_you_mean
 from girih.cli.main import main
-from girih.cli.spelling import did_you_mean
 
 OWN = '''"""Programs that go wrong in different ways."""
 import girih

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from girih.graph.identity import Same
+from girih.graph.graph import Same
 
 
 def test_one_thing_is_one_key_and_an_equal_one_is_another() -> None:

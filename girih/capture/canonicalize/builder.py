@@ -273,6 +273,11 @@ class Builder:
         return CaptureError(f"{self.note.source or find_asker() or 'somewhere'}: {what}")
 
 
+def alike(rule: Any, names: str) -> dict[str, Any]:
+    """The same rule for several of ATen's operators, named without `aten.` and parted by blanks."""
+    return {f"aten.{name}": rule for name in names.split()}
+
+
 def argument_of(item: Any) -> Argument:
     if isinstance(item, Value):
         return Ref(item.name)
@@ -293,19 +298,8 @@ def _equal(item: Any, default: Any) -> bool:
         return len(item) == len(default) and all(map(_equal, item, default))
     if isinstance(item, Value):
         return False
-    return item is default or (type(item) is type(default) and bool(item == default)) or _same(item, default)
-
-
-def _same(item: Any, default: Any) -> bool:
-    """Numbers of different kinds (alpha=1.0 against 1)."""
-    numbers = (int, float)
-    return (
-        isinstance(item, numbers)
-        and isinstance(default, numbers)
-        and not isinstance(item, bool)
-        and not isinstance(default, bool)
-        and item == default
-    )
+    alike = type(item) is type(default) or {type(item), type(default)} == {int, float}  # alpha=1.0 against 1
+    return item is default or (alike and bool(item == default))
 
 
 def dims_of(dims: Any, x: Value) -> tuple[int, ...]:

@@ -2,14 +2,14 @@
 
 What the rules of each file do, before → after:
 
-    views.py      view, t, split, select, stack …     → reshape, permute, expand, slice, cat, constant_pad_nd
-    products.py   addmm, convolution with bias        → the product, then the sum
-    norms.py      batch, layer, group norm, softmax   → reductions, and element-wise operators of their results
-    tables.py     nll_loss, embedding, index_put      → pick, place, embedding, index_add, where
-    bags.py       embedding_bag                       → embedding, weights, sums of rows
-    orders.py     sort, topk, max.dim             → positions, and what is gathered there
-    makers.py     zeros_like, dropout, randn          → full, random numbers that a seed and a place determine
-    pointwise.py  add.Scalar, mean, max without index → one spelling
+    views          view, t, split, select, stack …     → reshape, permute, expand, slice, cat, constant_pad_nd
+    products       addmm, convolution with bias        → the product, then the sum
+    norms          batch, layer, group norm, softmax   → reductions, and element-wise operators of their results
+    lookup         nll_loss, embedding, index_put      → pick, place, embedding, index_add, where
+    embedding_bag  embedding_bag                       → embedding, weights, sums of rows
+    sorting        sort, topk, max.dim                 → positions, and what is gathered there
+    creation       zeros_like, dropout, randn          → full, random numbers that a seed and a place determine
+    pointwise      add.Scalar, mean, max without index → one spelling
 
 An operator without a rule stays as it is. Order is kept as recorded. Cost: linear in the number of calls.
 """
@@ -23,24 +23,7 @@ from typing import Any
 
 import torch
 
-from girih.capture.canonicalize import (
-    creation as makers,
-)
-from girih.capture.canonicalize import (
-    embedding_bag as bags,
-)
-from girih.capture.canonicalize import (
-    lookup as tables,
-)
-from girih.capture.canonicalize import (
-    norms,
-    pointwise,
-    products,
-    views,
-)
-from girih.capture.canonicalize import (
-    sorting as orders,
-)
+from girih.capture.canonicalize import creation, embedding_bag, lookup, norms, pointwise, products, sorting, views
 from girih.capture.canonicalize.builder import Absent, Builder, NodeCall, Tensor
 from girih.capture.errors import CaptureError
 from girih.capture.torch.record import Note, Record, Recorder, Slot
@@ -54,10 +37,10 @@ RULES: dict[str, Rule] = {
     **views.RULES,
     **products.RULES,
     **norms.RULES,
-    **tables.RULES,
-    **bags.RULES,
-    **orders.RULES,
-    **makers.RULES,
+    **lookup.RULES,
+    **embedding_bag.RULES,
+    **sorting.RULES,
+    **creation.RULES,
 }
 
 CONSTANT_ELEMENTS = 4096

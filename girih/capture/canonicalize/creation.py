@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from girih.capture.canonicalize.builder import Builder, NodeCall
+from girih.capture.canonicalize.builder import Builder, NodeCall, alike
 from girih.graph import Value
 
 
@@ -39,8 +39,7 @@ def fill(b: Builder, c: NodeCall) -> Value:
 
 def arange(b: Builder, c: NodeCall) -> Value:
     start, step = c.arguments.get("start", 0), c.arguments.get("step", 1)
-    kept = (("start", start), ("end", c["end"]), ("step", step), ("dtype", c.out.dtype))
-    options = dict(kept)
+    options = {"start": start, "end": c["end"], "step": step, "dtype": c.out.dtype}
     return b.emit("aten.arange.start_step", c.out.shape, c.out.dtype, **options)
 
 
@@ -165,44 +164,24 @@ def multinomial(b: Builder, c: NodeCall) -> Value:
     return b.emit("girih.topk_indices", c.out.shape, "int64", input=keys, **options)
 
 
+_FILLED = "zeros zeros_like new_zeros zero empty.memory_format empty_like empty_strided empty_permuted new_empty"
+_NORMAL = "randn randn_like normal_functional normal.float_float normal.Tensor_float normal.float_Tensor"
+
 RULES: dict[str, Any] = {
-    **dict.fromkeys(("aten.full", "aten.full_like", "aten.new_full"), full),
-    **dict.fromkeys(
-        (
-            "aten.zeros",
-            "aten.zeros_like",
-            "aten.new_zeros",
-            "aten.zero",
-            "aten.empty.memory_format",
-            "aten.empty_like",
-            "aten.empty_strided",
-            "aten.empty_permuted",
-            "aten.new_empty",
-            "aten.new_empty_strided",
-        ),
-        filler(0),
-    ),
-    **dict.fromkeys(("aten.ones", "aten.ones_like", "aten.new_ones"), filler(1)),
-    **dict.fromkeys(("aten.fill.Scalar", "aten.fill.Tensor"), fill),
+    **alike(full, "full full_like new_full"),
+    **alike(filler(0), f"{_FILLED} new_empty_strided"),
+    **alike(filler(1), "ones ones_like new_ones"),
+    **alike(fill, "fill.Scalar fill.Tensor"),
+    **alike(arange, "arange arange.start arange.start_step"),
+    **alike(typed, "eye eye.m linspace"),
+    **alike(bernoulli, "bernoulli bernoulli.p bernoulli.Tensor"),
+    **alike(uniform, "rand rand_like uniform"),
+    **alike(normal, f"{_NORMAL} normal.Tensor_Tensor"),
+    **alike(integers, "randint randint.low randint_like randint_like.low_dtype"),
     "aten.scalar_tensor": scalar_tensor,
-    **dict.fromkeys(("aten.arange", "aten.arange.start", "aten.arange.start_step"), arange),
-    **dict.fromkeys(("aten.eye", "aten.eye.m", "aten.linspace"), typed),
     "aten.native_dropout": dropout,
     "aten.native_dropout_backward": dropout_backward,
-    **dict.fromkeys(("aten.bernoulli", "aten.bernoulli.p", "aten.bernoulli.Tensor"), bernoulli),
-    **dict.fromkeys(("aten.rand", "aten.rand_like", "aten.uniform"), uniform),
-    **dict.fromkeys(("aten.randn", "aten.randn_like", "aten.normal_functional"), normal),
-    **dict.fromkeys(
-        (
-            "aten.normal.float_float",
-            "aten.normal.Tensor_float",
-            "aten.normal.float_Tensor",
-            "aten.normal.Tensor_Tensor",
-        ),
-        normal,
-    ),
     "aten.randperm": permutation,
     "aten.multinomial": multinomial,
     "aten.exponential": exponential,
-    **dict.fromkeys(("aten.randint", "aten.randint.low", "aten.randint_like", "aten.randint_like.low_dtype"), integers),
 }

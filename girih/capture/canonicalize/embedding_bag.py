@@ -126,7 +126,7 @@ def embedding_bag_backward(b: Builder, c: NodeCall) -> tuple[Value, ...] | Value
 
 
 def weights_backward(b: Builder, c: NodeCall) -> Value:
-    """Of the rows' weights: what a row and its bag's gradient have in common."""
+    """The gradient by the rows' weights: the product of each row with its bag's gradient."""
     rows = b.product_sum(_looked_up(b, c, c["weight"]), _handed(b, c, c["grad"]), (1,))
     rows = b.reshape(rows, c.out.shape)
     counts = _counts(b, c, rows.dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from girih.capture.canonicalize.builder import Builder, NodeCall, broadcast
+from girih.capture.canonicalize.builder import Builder, NodeCall, alike, broadcast
 from girih.graph import Value
 
 NONE, MEAN, SUM = 0, 1, 2  # torch.nn._reduction
@@ -24,15 +24,8 @@ def embedding_backward(b: Builder, c: NodeCall) -> Value:
     if c["scale_grad_by_freq"]:
         raise b.refuse("nn.Embedding(scale_grad_by_freq=True) is not supported: set it to False")
     padding = None if c["padding_idx"] < 0 else c["padding_idx"]
-    return b.emit(
-        "girih.embedding_gradient",
-        c.out.shape,
-        c.out.dtype,
-        grad=c["grad_output"],
-        indices=c["indices"],
-        rows=c.out.shape[0],
-        padding=padding,
-    )
+    options = {"grad": c["grad_output"], "indices": c["indices"], "rows": c.out.shape[0], "padding": padding}
+    return b.emit("girih.embedding_gradient", c.out.shape, c.out.dtype, **options)
 
 
 def sparse_rows(b: Builder, c: NodeCall) -> Value:
@@ -157,16 +150,12 @@ def _is_masked(x: Value, indices: list[tuple[int, Value]], c: NodeCall) -> bool:
 
 
 RULES: dict[str, Any] = {
-    "aten.index.Tensor": index,
-    "aten.index_put": index_put,
-    "aten._unsafe_index.Tensor": index,
-    "aten._unsafe_index_put": index_put,
+    **alike(index, "index.Tensor _unsafe_index.Tensor"),
+    **alike(index_put, "index_put _unsafe_index_put"),
     "aten.embedding": embedding,
     "aten.embedding_dense_backward": embedding_backward,
     "aten._sparse_coo_tensor_with_dims_and_tensors": sparse_rows,
     "aten._to_dense": dense,
-    "aten.nll_loss_forward": nll_loss,
-    "aten.nll_loss2d_forward": nll_loss,
-    "aten.nll_loss_backward": nll_loss_backward,
-    "aten.nll_loss2d_backward": nll_loss_backward,
+    **alike(nll_loss, "nll_loss_forward nll_loss2d_forward"),
+    **alike(nll_loss_backward, "nll_loss_backward nll_loss2d_backward"),
 }

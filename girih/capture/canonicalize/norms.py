@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from girih.capture.canonicalize.builder import HALVES, Builder, NodeCall, Tensor, broadcast, promote, reduced
+from girih.capture.canonicalize.builder import HALVES, Builder, NodeCall, Tensor, alike, broadcast, promote, reduced
 from girih.graph import Value
 
 Maybe = Value | None
@@ -24,15 +24,8 @@ def _exact(b: Builder, x: Value) -> Value:
 
 
 def _centered_square_mean(b: Builder, x: Value, mean: Value, dims: Sequence[int], count: int) -> Value:
-    return b.emit(
-        "girih.centered_square_mean",
-        reduced(x.shape, dims, True),
-        x.dtype,
-        input=x,
-        mean=mean,
-        dims=tuple(dims),
-        count=count,
-    )
+    options = {"input": x, "mean": mean, "dims": tuple(dims), "count": count}
+    return b.emit("girih.centered_square_mean", reduced(x.shape, dims, True), x.dtype, **options)
 
 
 def _scale(b: Builder, variance: Value, eps: float) -> Value:
@@ -108,11 +101,9 @@ def _backward(
 # Batch norm
 
 
-def _wide(b: Builder, x: Value, channels: Maybe) -> Maybe:
-    """[C] as [1, C, 1, …]."""
-    if channels is None:
-        return None
-    return b.reshape(channels, (1, x.shape[1], *(1,) * (len(x.shape) - 2)))
+def _wide(b: Builder, x: Value, channels: Any) -> Any:
+    """[C] as [1, C, 1, …]; None stays None."""
+    return None if channels is None else b.reshape(channels, (1, x.shape[1], *(1,) * (len(x.shape) - 2)))
 
 
 def _flat(b: Builder, wide: Maybe, out: Tensor | None) -> Maybe:
@@ -124,12 +115,8 @@ def batch_norm(b: Builder, c: NodeCall) -> tuple[Maybe, ...]:
     weight, bias = _wide(b, x, c["weight"]), _wide(b, x, c["bias"])
     old_mean, old_variance = c.arguments.get("running_mean"), c.arguments.get("running_var")
     if not c.arguments.get("training", False):
-        assert old_mean is not None
         assert old_variance is not None
-        mean = _wide(b, x, old_mean)
-        scale = _wide(b, x, _scale(b, old_variance, c["eps"]))
-        assert mean is not None
-        assert scale is not None
+        mean, scale = _wide(b, x, old_mean), _wide(b, x, _scale(b, old_variance, c["eps"]))
         return (_normalise(b, x, mean, scale, weight, bias), *(None for _ in c.outputs[1:]))
     dims = (0, *range(2, len(x.shape)))
     count = _count(x, dims)
@@ -155,14 +142,9 @@ def batch_norm_backward(b: Builder, c: NodeCall) -> tuple[Maybe, ...]:
     used = [a and m for a, m in zip(c.used, c["output_mask"], strict=True)]
     if c["train"]:
         mean, scale = _wide(b, x, c["save_mean"]), _wide(b, x, c["save_invstd"])
-        assert mean is not None
-        assert scale is not None
         by_input, by_weight, by_bias = _backward(b, grad, x, mean, scale, weight, dims, dims, used)
     else:
-        mean = _wide(b, x, c["running_mean"])
-        scale = _wide(b, x, _scale(b, c["running_var"], c["eps"]))
-        assert mean is not None
-        assert scale is not None
+        mean, scale = _wide(b, x, c["running_mean"]), _wide(b, x, _scale(b, c["running_var"], c["eps"]))
         factor = scale if weight is None else b.binary("mul", scale, weight)
         by_input = b.binary("mul", grad, factor) if used[0] else None
         by_weight = _dot(b, grad, x, mean, scale, None, dims) if used[1] else None
@@ -301,16 +283,8 @@ def log_softmax_backward(b: Builder, c: NodeCall) -> Value:
 
 
 RULES: dict[str, Any] = {
-    **dict.fromkeys(
-        (
-            "aten.native_batch_norm",
-            "aten.cudnn_batch_norm",
-            "aten._native_batch_norm_legit_functional",
-            "aten._native_batch_norm_legit.no_stats",
-            "aten._native_batch_norm_legit_no_training",
-        ),
-        batch_norm,
-    ),
+    **alike(batch_norm, "native_batch_norm cudnn_batch_norm _native_batch_norm_legit_functional"),
+    **alike(batch_norm, "_native_batch_norm_legit.no_stats _native_batch_norm_legit_no_training"),
     "aten.native_batch_norm_backward": batch_norm_backward,
     "aten.native_layer_norm": layer_norm,
     "aten.native_layer_norm_backward": layer_norm_backward,

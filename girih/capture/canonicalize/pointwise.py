@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from girih.capture.canonicalize.builder import FLOATS, Builder, NodeCall, Tensor, dims_of
+from girih.capture.canonicalize.builder import FLOATS, Builder, NodeCall, Tensor, alike, dims_of
 from girih.graph import Value
 
 
@@ -41,7 +41,7 @@ def conjugate(b: Builder, c: NodeCall) -> Value:
 
 def _typed(b: Builder, c: NodeCall) -> Value:
     x: Value = c["self"]
-    if c.arguments.get("dtype") is not None or x.dtype not in ("float64", "float32", "bfloat16", "float16"):
+    if c.arguments.get("dtype") is not None or x.dtype not in FLOATS:
         return b.cast(x, c.out.dtype)
     return x
 
@@ -89,17 +89,12 @@ def vector_norm(b: Builder, c: NodeCall) -> Value | tuple[Value, ...]:
 
 
 RULES: dict[str, Any] = {
-    **dict.fromkeys(("aten.add.Scalar", "aten.sub.Scalar", "aten.mul.Scalar", "aten.div.Scalar"), with_number),
-    "aten.sum": sum_,
-    "aten.sum.dim_IntList": sum_,
-    "aten.mean": mean,
-    "aten.mean.dim": mean,
-    **dict.fromkeys(
-        ("aten.amax", "aten.amin", "aten.max", "aten.min", "aten.logsumexp", "aten.any.dims", "aten.all.dims"),
-        reduction,
-    ),
+    **alike(with_number, "add.Scalar sub.Scalar mul.Scalar div.Scalar"),
+    **alike(sum_, "sum sum.dim_IntList"),
+    **alike(mean, "mean mean.dim"),
+    **alike(reduction, "amax amin max min logsumexp any.dims all.dims"),
+    **alike(conjugate, "_conj _conj_physical conj_physical"),
+    **alike(grid_sample_backward, "grid_sampler_2d_backward grid_sampler_3d_backward"),
     "aten.linalg_vector_norm": vector_norm,
     "aten.nan_to_num": nan_to_num,
-    **dict.fromkeys(("aten._conj", "aten._conj_physical", "aten.conj_physical"), conjugate),
-    **dict.fromkeys(("aten.grid_sampler_2d_backward", "aten.grid_sampler_3d_backward"), grid_sample_backward),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from girih.capture.canonicalize import pointwise
-from girih.capture.canonicalize.builder import Builder, NodeCall
+from girih.capture.canonicalize.builder import Builder, NodeCall, alike
 from girih.graph import Value
 
 
@@ -85,25 +85,11 @@ def convolution_backward(b: Builder, c: NodeCall) -> tuple[Value | None, ...]:
         options |= {"transposed": True, "output_padding": c["output_padding"]}
     by_input = by_weight = by_bias = None
     if c["output_mask"][0] and c.used[0]:
-        by_input = b.emit(
-            "girih.convolution_input_gradient",
-            x.shape,
-            grad.dtype,
-            grad=grad,
-            weight=weight,
-            input_size=x.shape,
-            **options,
-        )
+        factors = {"grad": grad, "weight": weight, "input_size": x.shape}
+        by_input = b.emit("girih.convolution_input_gradient", x.shape, grad.dtype, **factors, **options)
     if c["output_mask"][1] and c.used[1]:
-        by_weight = b.emit(
-            "girih.convolution_weight_gradient",
-            weight.shape,
-            grad.dtype,
-            grad=grad,
-            input=x,
-            weight_size=weight.shape,
-            **options,
-        )
+        factors = {"grad": grad, "input": x, "weight_size": weight.shape}
+        by_weight = b.emit("girih.convolution_weight_gradient", weight.shape, grad.dtype, **factors, **options)
     if c["output_mask"][2] and c.used[2]:
         by_bias = b.sum(grad, (0, *range(2, len(grad.shape))), keepdim=False)
     return by_input, by_weight, by_bias
@@ -189,22 +175,9 @@ def adaptive_pool_backward(b: Builder, c: NodeCall) -> Value:
         return b.expand(b.binary("div", grad, float(window[0] * window[1])), out.shape)
     if window is None:
         return b.emit(c.operator, out.shape, out.dtype, **c.arguments)
-    options = {
-        "padding": (0, 0),
-        "ceil_mode": False,
-        "count_include_pad": True,
-        "divisor_override": None,
-    }
-    return b.emit(
-        "aten.avg_pool2d_backward",
-        out.shape,
-        out.dtype,
-        grad_output=grad,
-        self=c["self"],
-        kernel_size=window,
-        stride=window,
-        **options,
-    )
+    size = {"kernel_size": window, "stride": window, "padding": (0, 0)}
+    options = {**size, "ceil_mode": False, "count_include_pad": True, "divisor_override": None}
+    return b.emit("aten.avg_pool2d_backward", out.shape, out.dtype, grad_output=grad, self=c["self"], **options)
 
 
 def linear(b: Builder, c: NodeCall) -> Value:
@@ -219,19 +192,14 @@ RULES: dict[str, Any] = {
     "aten.baddbmm": baddbmm,
     "aten.mv": mv,
     "aten.addmv": addmv,
-    "aten.dot": dot,
-    "aten.vdot": dot,
+    **alike(dot, "dot vdot"),
     "aten.linear": linear,
     "aten.convolution": convolution,
     "aten.convolution_backward": convolution_backward,
-    "aten.max_pool2d_with_indices": max_pool,
-    "aten.max_pool3d_with_indices": max_pool,
-    "aten.max_pool2d_with_indices_backward": max_pool_backward,
-    "aten.max_pool3d_with_indices_backward": max_pool_backward,
-    "aten.adaptive_max_pool2d": adaptive_max_pool,
-    "aten.adaptive_max_pool3d": adaptive_max_pool,
-    "aten.adaptive_max_pool2d_backward": adaptive_max_pool_backward,
-    "aten.adaptive_max_pool3d_backward": adaptive_max_pool_backward,
+    **alike(max_pool, "max_pool2d_with_indices max_pool3d_with_indices"),
+    **alike(max_pool_backward, "max_pool2d_with_indices_backward max_pool3d_with_indices_backward"),
+    **alike(adaptive_max_pool, "adaptive_max_pool2d adaptive_max_pool3d"),
+    **alike(adaptive_max_pool_backward, "adaptive_max_pool2d_backward adaptive_max_pool3d_backward"),
     "aten._adaptive_avg_pool2d": adaptive_pool,
     "aten._adaptive_avg_pool2d_backward": adaptive_pool_backward,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from girih.capture.canonicalize.builder import FLOATS, Builder, NodeCall
+from girih.capture.canonicalize.builder import FLOATS, Builder, NodeCall, alike
 from girih.graph import Value
 
 
@@ -182,53 +182,18 @@ def diagonal(b: Builder, c: NodeCall) -> Value:
 
 
 RULES: dict[str, Any] = {
-    **dict.fromkeys(
-        (
-            "aten.alias",
-            "aten.clone",
-            "aten.contiguous",
-            "aten.detach",
-            "aten.lift",
-            "aten.lift_fresh",
-            "aten.lift_fresh_copy",
-            "aten.resolve_conj",
-            "aten.resolve_neg",
-        ),
-        same,
-    ),
+    **alike(same, "alias clone contiguous detach lift lift_fresh lift_fresh_copy resolve_conj resolve_neg"),
+    **alike(reshape, "reshape _reshape_alias _unsafe_view view flatten.using_ints"),
+    **alike(reshape, "unsqueeze squeeze squeeze.dim squeeze.dims"),
+    **alike(transpose, "t transpose.int"),
+    **alike(pieces, "split.Tensor split_with_sizes unsafe_split.Tensor unsafe_split_with_sizes chunk unbind.int"),
     "aten._to_copy": cast,
     "aten.copy": copy,
-    **dict.fromkeys(
-        (
-            "aten.reshape",
-            "aten._reshape_alias",
-            "aten._unsafe_view",
-            "aten.view",
-            "aten.unsqueeze",
-            "aten.squeeze",
-            "aten.squeeze.dim",
-            "aten.squeeze.dims",
-            "aten.flatten.using_ints",
-        ),
-        reshape,
-    ),
-    **dict.fromkeys(("aten.t", "aten.transpose.int"), transpose),
     "aten.permute": permute,
     "aten.expand": expand,
     "aten.repeat": repeat,
     "aten.slice.Tensor": slice_,
     "aten.select.int": select,
-    **dict.fromkeys(
-        (
-            "aten.split.Tensor",
-            "aten.split_with_sizes",
-            "aten.unsafe_split.Tensor",
-            "aten.unsafe_split_with_sizes",
-            "aten.chunk",
-            "aten.unbind.int",
-        ),
-        pieces,
-    ),
     "aten.cat": cat,
     "aten.stack": stack,
     "aten.slice_backward": slice_backward,

@@ -88,7 +88,7 @@ class Expression:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Of its operands. Those that nobody else holds end here, one after another: a long chain nests no calls."""
+        """Let go of its operands. Those that nothing else holds end one after another: a long chain nests no calls."""
         for operand in self.inputs:
             operand.users -= 1
         _ending.held.append((self.arguments, self.inputs))
@@ -244,7 +244,7 @@ class Needed:
 
     @cached_property
     def names(self) -> dict[Expression, str]:
-        """Of inputs and nodes: by position, so that equal programs have equal graphs."""
+        """Names of inputs and nodes, by their position, so that equal programs have equal graphs."""
         known = {item: f"x{position}" for position, item in enumerate(self.inputs)}
         for position, item in enumerate(self.nodes):
             if item.operator == RESULT:

@@ -19,7 +19,7 @@ import numpy as np
 from girih.capture.lazy.sources import Source, SourceError
 
 Stamp = tuple[int, int]
-"""Of a file: when it was modified (nanoseconds), its bytes."""
+"""When a file was modified (nanoseconds), and its bytes."""
 
 _LOCAL_HEADER = 30
 _SKIPPED_AT_ONCE = 1 << 20

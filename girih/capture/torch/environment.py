@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,39 +21,31 @@ Tensor = Any
 @contextmanager
 def surroundings() -> Iterator[None]:
     """Library calls come apart into ATen operators, random draws are numbered, and no one looks at values."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    distribution = torch.distributions.Distribution
     with ExitStack() as stack:
         stack.enter_context(_numbered_draws())
-        stack.enter_context(_without_onednn())
+        # nn.LSTM and others as ATen operators. (torch.backends.mkldnn.flags does more, and warns.)
+        stack.enter_context(_setting(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled(), False))
         stack.enter_context(_recurrent_dropout())
         stack.enter_context(corrected_losses())
-        stack.enter_context(_unchecked_distributions())
-        stack.enter_context(_quiet())
+        # torch.distributions does not look whether its parameters and samples are admissible, unless told to.
+        stack.enter_context(_setting(distribution.set_default_validate_args, distribution._validate_args, False))
+        # PyTorch does not log the stack of a call that fails: capture raises an error that names it.
+        stack.enter_context(_setting(log.setLevel, log.level, logging.CRITICAL))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         stack.enter_context(enable_python_dispatcher())
         yield
 
 
 @contextmanager
-def _without_onednn() -> Iterator[None]:
-    """nn.LSTM and others as ATen operators. (torch.backends.mkldnn.flags does more, and warns.)"""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
+def _setting(write: Callable[[Any], Any], before: Any, inside: Any) -> Iterator[None]:
+    """While open, a setting of PyTorch's is `inside`; then again what it was before."""
+    write(inside)
     try:
         yield
     finally:
-        torch._C._set_mkldnn_enabled(before)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """PyTorch does not log the stack of a call that fails: capture raises an error that names it."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    before = log.level
-    log.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        log.setLevel(before)
+        write(before)
 
 
 @contextmanager
@@ -82,11 +75,8 @@ def _recurrent_dropout() -> Iterator[None]:
     PyTorch's decomposition forgets it (torch 2.13: `_rnn_helper` keeps the rate only `if num_layers < i - 1`).
     """
     plain = torch_decompositions._rnn_helper
-    torch_decompositions._rnn_helper = _layer_by_layer(plain)
-    try:
+    with _setting(partial(setattr, torch_decompositions, "_rnn_helper"), plain, _layer_by_layer(plain)):
         yield
-    finally:
-        torch_decompositions._rnn_helper = plain
 
 
 def _layer_by_layer(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,15 +107,3 @@ def _layer_by_layer(plain: Callable[..., Any]) -> Callable[..., Any]:
         return input, last
 
     return run
-
-
-@contextmanager
-def _unchecked_distributions() -> Iterator[None]:
-    """torch.distributions does not look whether its parameters and samples are admissible, unless told to."""
-    distribution = torch.distributions.Distribution
-    before = distribution._validate_args
-    distribution.set_default_validate_args(False)
-    try:
-        yield
-    finally:
-        distribution.set_default_validate_args(before)

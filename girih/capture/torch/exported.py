@@ -18,7 +18,6 @@ from torch.export import ExportedProgram
 
 from girih.capture.errors import CaptureError
 
-SUFFIX = ".pt2"
 _UNKNOWN = re.compile(r"We failed to resolve (?:torch\.ops\.)?(\S+) to an operator")
 
 

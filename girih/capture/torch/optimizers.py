@@ -106,6 +106,12 @@ def _sgd(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
     return torch.addcmul(parameter, grad, group.rate, value=-1.0)
 
 
+def _decay(options: dict[str, Any], rate: Tensor) -> dict[str, Tensor]:
+    """What decoupled weight decay multiplies a parameter by; nothing without it."""
+    decays = options["decoupled_weight_decay"] and options["weight_decay"]
+    return {"decay": 1.0 - rate * options["weight_decay"]} if decays else {}
+
+
 def _begin_adam(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
     first, second = options["betas"]
     step = _scalar(_step(store), rate)
@@ -114,9 +120,7 @@ def _begin_adam(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str
         "correction": torch.sqrt(1.0 - torch.pow(second, step)),
         "eps": torch.full_like(rate, options["eps"]),
     }
-    if options["decoupled_weight_decay"] and options["weight_decay"]:
-        shared["decay"] = 1.0 - rate * options["weight_decay"]
-    return shared
+    return shared | _decay(options, rate)
 
 
 def _adam(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
@@ -148,9 +152,7 @@ def _begin_radam(options: dict[str, Any], rate: Tensor, store: Store) -> dict[st
         "adaptive": factor,
         "plain": torch.where(rectified, torch.zeros_like(rate), torch.ones_like(rate)),
     }
-    if options["decoupled_weight_decay"] and options["weight_decay"]:
-        shared["decay"] = 1.0 - rate * options["weight_decay"]
-    return shared
+    return shared | _decay(options, rate)
 
 
 def _radam(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
@@ -175,10 +177,6 @@ def _adamax(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tens
     store.write("mean", mean)
     store.write("greatest", greatest)
     return torch.addcdiv(parameter, mean * group.shared["size"], greatest, value=-1.0)
-
-
-def _begin_nothing(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
-    return {}
 
 
 def _rmsprop(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
@@ -240,9 +238,7 @@ def _begin_nadam(options: dict[str, Any], rate: Tensor, store: Store) -> dict[st
         "correction": torch.sqrt(1.0 - torch.pow(second, step)),
         "eps": torch.full_like(rate, options["eps"]),
     }
-    if options["decoupled_weight_decay"] and options["weight_decay"]:
-        shared["decay"] = 1.0 - rate * options["weight_decay"]
-    return shared
+    return shared | _decay(options, rate)
 
 
 def _nadam(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
@@ -298,6 +294,7 @@ def _rprop(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tenso
     return torch.addcmul(parameter, torch.sign(grad), size, value=-1.0)
 
 
+_without_shared: Begin = lambda options, rate, store: {}  # noqa: E731
 _ADAM = Rule(_begin_adam, _adam, {"mean": "exp_avg", "square": "exp_avg_sq", "greatest": "max_exp_avg_sq"})
 
 OPTIMIZERS: dict[type, Rule] = {
@@ -306,9 +303,9 @@ OPTIMIZERS: dict[type, Rule] = {
     torch.optim.AdamW: _ADAM,
     torch.optim.Adagrad: Rule(_begin_adagrad, _adagrad, {"sum": "sum"}),
     torch.optim.RMSprop: Rule(
-        _begin_nothing, _rmsprop, {"square": "square_avg", "mean": "grad_avg", "momentum": "momentum_buffer"}
+        _without_shared, _rmsprop, {"square": "square_avg", "mean": "grad_avg", "momentum": "momentum_buffer"}
     ),
-    torch.optim.Adadelta: Rule(_begin_nothing, _adadelta, {"square": "square_avg", "moves": "acc_delta"}),
+    torch.optim.Adadelta: Rule(_without_shared, _adadelta, {"square": "square_avg", "moves": "acc_delta"}),
     torch.optim.Adamax: Rule(_begin_adamax, _adamax, {"mean": "exp_avg", "greatest": "exp_inf"}),
     torch.optim.RAdam: Rule(_begin_radam, _radam, {"mean": "exp_avg", "square": "exp_avg_sq"}),
     torch.optim.NAdam: Rule(

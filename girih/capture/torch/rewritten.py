@@ -1,9 +1,14 @@
-"""Decompositions of our own, of operators for which PyTorch has none that is functional, or a wrong one."""
+"""Operators that can be written in simpler ones: they are recorded as those, mostly as PyTorch itself takes them apart.
+
+They are those of `_NAMES`, which girih does not describe (they would run undivided), what PyTorch has only as others,
+and those of `OWN`, for which PyTorch has no decomposition that is functional, or a wrong one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from string import ascii_lowercase
 from typing import Any
 
@@ -11,6 +16,16 @@ import torch
 
 Tensor = Any
 aten = torch.ops.aten
+
+_NAMES = """
+    _euclidean_dist _fused_rms_norm _fused_rms_norm_backward _prelu_kernel _prelu_kernel_backward _safe_softmax
+    _weight_norm_interface _weight_norm_interface_backward addr affine_grid_generator aminmax binary_cross_entropy
+    binary_cross_entropy_backward binary_cross_entropy_with_logits block_diag bucketize celu channel_shuffle cross glu
+    glu_backward huber_loss huber_loss_backward linalg_cross log_sigmoid_backward log_sigmoid_forward logit
+    logit_backward mish_backward mse_loss mse_loss_backward nansum norm pixel_shuffle pixel_unshuffle renorm rot90
+    smooth_l1_loss smooth_l1_loss_backward soft_margin_loss soft_margin_loss_backward special_entr special_log_ndtr
+    trace tril_indices triu_indices upsample_trilinear3d
+"""
 
 
 def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
@@ -171,6 +186,49 @@ OWN: dict[Any, Callable[..., Any]] = {
     aten._trilinear.default: trilinear,
     aten._grouped_mm.default: grouped_product,
 }
+
+
+def decomposition_of(function: Any) -> Callable[..., Any] | None:
+    """What to run in place of an operator, if anything."""
+    rule = _named().get(function) or _each(function)
+    if rule is None and _is_composite(function):
+        rule = function.decompose
+    return rule
+
+
+@cache
+def _each(function: Any) -> Callable[..., Any] | None:
+    """For an operator of lists of tensors (`_foreach_lerp_`), that of one tensor, called for each."""
+    prefix, foreach, name = function.name().partition("::_foreach_")
+    name = name.partition(".")[0]
+    single = getattr(torch.ops.aten, {"norm": "linalg_vector_norm"}.get(name, name), None)
+    if prefix != "aten" or not foreach or single is None:
+        return None
+
+    def run(first: Any, *others: Any, **options: Any) -> list[Any] | None:
+        results = []
+        for number in range(len(first)):
+            arguments = [item[number] if isinstance(item, (list, tuple)) else item for item in (first, *others)]
+            results.append(single(*arguments, **options))
+        return None if name.endswith("_") else results
+
+    return run
+
+
+@cache
+def _is_composite(function: Any) -> bool:
+    """Whether PyTorch has it only as other operators. Autograd takes most of these apart before we see them."""
+    if function.namespace != "aten":
+        return False
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), "CPU")
+    return not has_kernel and bool(function._can_decompose())
+
+
+@cache
+def _named() -> dict[Any, Callable[..., Any]]:
+    """By OpOverload, what to run in its place."""
+    packets = [getattr(torch.ops.aten, name) for name in _NAMES.split() if hasattr(torch.ops.aten, name)]
+    return {**torch._decomp.get_decompositions(packets), **OWN}
 
 
 def ctc_loss_of_numbers(log_probs: Tensor, targets: Tensor, inputs: Any, lengths: Any, *options: Any) -> Tensor:

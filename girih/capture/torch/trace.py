@@ -21,13 +21,13 @@ from torch.utils._pytree import tree_flatten, tree_flatten_with_path, tree_unfla
 from girih.capture.canonicalize.canonical import Entry, Exit, canonicalise
 from girih.capture.errors import CaptureError
 from girih.capture.torch.attributes import attributes_of, check_next_step
-from girih.capture.torch.decompose import decomposition_of
 from girih.capture.torch.environment import surroundings
 from girih.capture.torch.initial import Initial, initial_of, is_real
 from girih.capture.torch.memory import check_shared, check_writes
 from girih.capture.torch.optimizers import Group, rule_of
 from girih.capture.torch.record import Recorder, functionalise, is_functional, module_scopes
 from girih.capture.torch.refusals import refusal
+from girih.capture.torch.rewritten import decomposition_of
 from girih.capture.torch.state import shared_path
 from girih.capture.torch.training import Inference, TrainingStep, check_batch, check_step
 from girih.graph import Graph, Input, format_graph
@@ -119,7 +119,7 @@ class _Capture:
         self.constants: dict[int, Any] = {}
         self.initial: dict[str, Initial] = {}
         self.names: dict[tuple[str, str], str] = {}
-        """Of what has entered, by role and path."""
+        """Names of what has entered, by role and path."""
         self.taken: set[str] = set()
         self.fakes: dict[str, Tensor] = {}
         self.groups = step.groups() if isinstance(step, TrainingStep) else []

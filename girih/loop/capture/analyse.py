@@ -223,7 +223,7 @@ class _Run:
         scope.variables = dict(before)
         second = self.run(node.orelse, scope)
         if first and second:
-            scope.variables = _joined(then, scope.variables)
+            scope.variables = _either(then, scope.variables)
         elif first or not second:
             scope.variables = then
         return first or second
@@ -242,7 +242,7 @@ class _Run:
             reached = self.run(node.body, scope)
             after = entering
             for ending in (*([scope.variables] if reached else []), *scope.exits):
-                after = _joined(after, ending)
+                after = _either(after, ending)
             if after == entering:
                 break
             if count >= MOST_ROUNDS // 2:  # counters and the like: they would grow for ever
@@ -252,7 +252,7 @@ class _Run:
             raise self.refused(scope, node, "its variables change in too many ways", "write it simpler")
         scope.loops -= 1
         scope.exits = outer
-        scope.variables = _joined(before, after)
+        scope.variables = _either(before, after)
         if isinstance(node, ast.While):
             self.value(node.test, scope)
         self.run(node.orelse, scope)
@@ -290,10 +290,7 @@ class _Run:
         if isinstance(value, Views):
             raise self.refused(scope, node, "it may be one of several arrays", "write one loop for each")
         if isinstance(value, Tuple):
-            found = value.items[0] if value.items else UNKNOWN
-            for item in value.items[1:]:
-                found = join(found, item)
-            return found
+            return joined(value.items) if value.items else UNKNOWN
         if isinstance(value, Outside):
             return self.contained(value)
         return Scalar(value.dtype) if isinstance(value, Vector) else UNKNOWN
@@ -390,7 +387,7 @@ class _Run:
             if isinstance(role, ArrayRole | BufferRole):
                 raise self.refused(scope, target, "it changes the whole array", f"write `{target.id}[…] += …`")
             unset = target.id not in scope.variables and target.id not in self.source.parameters
-            if scope.top and unset and not isinstance(role, ArrayRole | BufferRole):
+            if scope.top and unset:
                 raise self.refused(
                     scope, node, f"{target.id} is inherited, and would be another in each worker",
                     f"make it `{target.id} = gl.accumulator(0.0)`, or set it before",
@@ -630,10 +627,7 @@ class _Run:
         if isinstance(base, View):
             return self.subscripted(node, base, parts, scope, writes=False)
         if isinstance(base, Views):
-            found = [self.subscripted(node, view, parts, scope, writes=False) for view in views_of(base)]
-            value = found[0]
-            for item in found[1:]:
-                value = join(value, item)
+            value = joined([self.subscripted(node, view, parts, scope, writes=False) for view in views_of(base)])
             return Views(frozenset(views_of(value)), outside=True) if base.outside and views_of(value) else value
         if isinstance(base, Vector) and len(parts) == 1 and not isinstance(parts[0], Cut | Vector | Unknown):
             return Scalar(base.dtype)
@@ -1067,10 +1061,7 @@ class _Run:
             inner.returns.append(UNKNOWN)
         self.notes.checks = checks  # functions check all of their subscripts
         self.calls.pop()
-        result = inner.returns[0]
-        for other in inner.returns[1:]:
-            result = join(result, other)
-        return result
+        return joined(inner.returns)
 
     def refused(self, scope: _Scope, node: ast.AST, what: str, instead: str) -> LoopError:
         return refusal(scope.file, node, what, instead)
@@ -1098,7 +1089,8 @@ def _hashable(target: Any) -> bool:
     return True
 
 
-def _joined(first: Mapping[str, Value | None], second: Mapping[str, Value | None]) -> dict[str, Value | None]:
+def _either(first: Mapping[str, Value | None], second: Mapping[str, Value | None]) -> dict[str, Value | None]:
+    """The variables after one of two ways through the code."""
     found: dict[str, Value | None] = {}
     for name in (*first, *(item for item in second if item not in first)):
         a, b = first.get(name), second.get(name)
@@ -1107,6 +1099,7 @@ def _joined(first: Mapping[str, Value | None], second: Mapping[str, Value | None
 
 
 def _given_up(before: Value | None, after: Value | None) -> Value | None:
+    """A variable that still changes in a loop: any number, or unknown."""
     if before == after or after is None or views_of(after) or holds_outside(after):
         return after
     return Scalar(WEAK_INT) if isinstance(after, Interval | Index) else UNKNOWN

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import FunctionType, ModuleType
@@ -51,7 +51,7 @@ from girih.loop.code.arithmetic import (
     summed,
     summed_product,
 )
-from girih.loop.code.streams import begin_stream
+from girih.loop.code.streams import begin_random, begin_stream, next_random, stream_of
 from girih.loop.code.vectors import (
     NARROW,
     OWN,
@@ -851,7 +851,34 @@ def by_value(function: FunctionType) -> FunctionType:
     return copy
 
 
-def inherited(value: Any, single: bool) -> Any:
+def arguments_of(
+    kinds: Sequence[tuple[str, str]], single: bool, *, buffers: Mapping[str, Any], others: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray] = {}, cells: Mapping[str, np.ndarray] = {}, keys: Mapping[str, np.ndarray] = {},
+    seed: int | np.uint64 = 0,
+) -> list[Any]:  # fmt: skip
+    """What a worker gives to compiled code after the range, keys and values: of `Kernel.arguments`, in their order.
+
+    buffers: the worker's own; cells: of its accumulators; keys: of the streams of Generators; others: inherited values.
+    """
+    streams = {name: stream_of(key) for name, key in keys.items()}
+    found: list[Any] = []
+    for kind, name in kinds:
+        if kind == "array":
+            found.append(arrays[name])
+        elif kind in ("buffer", "flags", "touched"):
+            found.append(getattr(buffers[name], "values" if kind == "buffer" else kind))
+        elif kind == "accumulator":
+            found.append(cells[name])
+        elif kind == "random":
+            found.append(np.array([seed, 0], np.uint64))
+        elif kind in STREAM:
+            found.append(getattr(streams[name], kind))
+        else:
+            found.append(_inherited(others[name], single))
+    return found
+
+
+def _inherited(value: Any, single: bool) -> Any:
     """An inherited value as the code is given it: floats as float32 in a loop of float32, arrays to be read only."""
     if isinstance(value, np.ndarray):
         return read_only(value)
@@ -888,27 +915,6 @@ def perhaps(at, size):  # type: ignore[no-untyped-def]
     if at < -size or at >= size:
         return -1
     return at + size if at < 0 else at
-
-
-@numba.njit(nogil=True, inline="always")
-def _mixed(x):  # type: ignore[no-untyped-def]
-    """SplitMix64's finaliser (Steele, Lea, Flood 2014)."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-@numba.njit(nogil=True)
-def begin_random(state, number):  # type: ignore[no-untyped-def]
-    """state: [seed, where the stream is]. The stream of an iteration depends on the seed and its number alone."""
-    state[1] = _mixed(state[0] + np.uint64(number) * np.uint64(0x9E3779B97F4A7C15))
-
-
-@numba.njit(nogil=True)
-def next_random(state):  # type: ignore[no-untyped-def]
-    """Uniform in [0, 1), in steps of 2⁻²⁴: finer ones would be rounded up to 1 in float32."""
-    state[1] += np.uint64(0x9E3779B97F4A7C15)
-    return np.float64(_mixed(state[1]) >> np.uint64(40)) * 2.0**-24
 
 
 def _set_lines(node: ast.AST, line: int) -> None:

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from girih.loop.code.kernel import STREAM, built, inherited, read_only
-from girih.loop.code.streams import stream_of
+from girih.loop.code.kernel import arguments_of, built, read_only
 from girih.loop.run.buffers import OPERATIONS, WorkerBuffer, add, applier, empty, flat
 from girih.loop.schedules.schedule import Schedule, Task
 from girih.ops.functions import pickled
@@ -44,7 +43,7 @@ class Travelling:
 
 @dataclass(frozen=True)
 class LoopShare:
-    """What a worker is told once.
+    """What a worker is told before it runs its share of a loop for the first time.
 
     recipe: the pickled code. columns: its entries' keys and values. ranges: of each task, what the code is to run; with
     buffers, of each piece. senders, receivers: of each task, the worker that the time part comes from and goes to, or
@@ -69,7 +68,7 @@ class LoopShare:
 
 @dataclass(frozen=True)
 class ShareCall:
-    """One execution.
+    """What a worker is told to run its share of a loop once.
 
     number: of the share; live: of all that may still be asked for. given: parts of arrays by name, each with where it
     belongs; those in zeroed begin with zeros. reported: where what the driver gets back lies. inherited: other values
@@ -86,7 +85,7 @@ class ShareCall:
     seed: int
 
     def shares(self) -> LoopWorker:
-        """What runs such calls on a worker."""
+        """A new object that runs such calls on a worker."""
         return LoopWorker()
 
 
@@ -113,7 +112,7 @@ def framed(reply: Reply) -> list[bytes | np.ndarray]:
 
 
 def opened(frames: Sequence[Any]) -> Reply:
-    """What `framed` was given."""
+    """The reply that `framed` wrote."""
     text, *arrays = frames
     told, accumulated, spans = json.loads(bytes(text))
     left = iter(arrays)
@@ -161,7 +160,16 @@ class LoopWorker:
         for name in call.zeroed:
             ready.arrays[name][...] = 0
         sums = {name: np.array([neutral]) for name, (_, neutral) in ready.share.accumulators.items()}
-        arguments = _arguments(ready, call, sums)
+        arguments = arguments_of(
+            ready.share.arguments,
+            ready.share.single,
+            arrays=ready.arrays,
+            buffers=ready.buffers,
+            cells=sums,
+            keys={name: call.inherited[name] for kind, name in ready.share.arguments if kind == "generator"},
+            seed=call.seed,
+            others=call.inherited,
+        )
         spans: list[tuple[float, float]] = []
         progress.begin(cells)
         if ready.share.buffers:
@@ -174,26 +182,6 @@ class LoopWorker:
             for name, places in call.reported.items()
         }
         return Reply(results, accumulated, tuple(spans))
-
-
-def _arguments(ready: _PreparedShare, call: ShareCall, cells: Mapping[str, np.ndarray]) -> list[Any]:
-    found: list[Any] = []
-    streams = {name: stream_of(call.inherited[name]) for kind, name in ready.share.arguments if kind == "generator"}
-    for kind, name in ready.share.arguments:
-        if kind == "array":
-            found.append(ready.arrays[name])
-        elif kind in ("buffer", "flags", "touched"):
-            own = ready.buffers[name]
-            found.append({"buffer": own.values, "flags": own.flags, "touched": own.touched}[kind])
-        elif kind == "accumulator":
-            found.append(cells[name])
-        elif kind == "random":
-            found.append(np.array([call.seed, 0], np.uint64))
-        elif kind in STREAM:
-            found.append(getattr(streams[name], kind))
-        else:
-            found.append(inherited(call.inherited[name], ready.share.single))
-    return found
 
 
 def _tasks(

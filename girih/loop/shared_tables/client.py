@@ -251,8 +251,11 @@ class Client:
             self._send(server, Header(m.HELLO))
 
     def leave(self) -> None:
-        """Send everything, also what rounding left, and hold nobody any more. Messages are received until all servers
-        have said farewell, see `dismissed`: a line that is closed with something unread may lose what was sent last."""
+        """Send everything, also what rounding left, and that no other worker has to wait for this one any more.
+
+        Messages are received until all servers have said farewell, see `dismissed`: a line that is closed with
+        something unread may lose what was sent last.
+        """
         for number in range(len(self.tables)):
             self.flush(number, whole=True)
         for server in range(self.options.servers):

@@ -25,7 +25,7 @@ from girih.loop.shared_tables.rows.store import Partition, Update
 from girih.loop.shared_tables.snapshots import Snapshot
 
 GONE = (1 << 31) - 1
-"""The clock of a worker that has left: it holds nobody."""
+"""The clock of a worker that has left: no other one waits for it."""
 LARGEST_HALF = 65504.0
 LARGEST = 1 << 20
 """Bytes of one message of rows."""

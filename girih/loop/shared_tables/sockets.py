@@ -37,7 +37,7 @@ def worker_name(rank: int, epoch: int) -> bytes:
 
 
 def keys_of(secret: str = "") -> tuple[bytes, bytes]:
-    """(public, secret) key of a server: the same for who knows the same secret; without one, new ones."""
+    """(public, secret) key of a server: the same one for the same secret; without a secret, a new one."""
     if not secret:
         public, own = zmq.curve_keypair()
         return public, own
@@ -114,7 +114,8 @@ class Lines:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        """All that was sent has arrived when the servers have said farewell; who leaves otherwise waits for nobody."""
+        """End the thread of the lines. Once the servers have said farewell, all that was sent has arrived; after an
+        error that is not waited for."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()

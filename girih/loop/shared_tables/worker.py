@@ -230,5 +230,5 @@ class WorkerWork:
         return result, worker.failures
 
     def placed(self, host: str) -> WorkerWork:
-        """It listens nowhere."""
+        """The same work: a worker listens at no address, so the host does not matter."""
         return self

@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from girih.graph.graph import ITEM_BYTES
-from girih.graph.identity import Same
+from girih.graph.graph import ITEM_BYTES, Same
 from girih.lower.fusion.registers import Member, members_of, ranges, registers
 from girih.lower.program import Program
 from girih.lower.steps import BlockStep

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,6 @@ from girih.lower import ComputeStep, MoveStep, Program, StartStep, TransferStep
 from girih.ops import first_description
 from girih.report.kinds import KINDS, kind_of
 from girih.report.page.folds import Fold, folds
-from girih.report.page.tables import TextNumbers
 from girih.report.page.transfers import Traffic
 from girih.report.tiles import (
     AxisDivision,
@@ -29,6 +29,22 @@ from girih.simulate.tasks import move_amounts
 
 if TYPE_CHECKING:
     from girih.plans.plan import Plan
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+class TextNumbers(Generic[Item]):
+    """Items in the order in which they were first seen, each once; `number` finds or adds one."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Item, int] = {}
+
+    def number(self, item: Item) -> int:
+        return self._numbers.setdefault(item, len(self._numbers))
+
+    @property
+    def items(self) -> list[Item]:
+        return list(self._numbers)
 
 
 def graph_data(plan: Plan, traffic: Traffic, axes: list[str], texts: TextNumbers[str]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ LEAST_ROWS = 25
 WIDTH = 300
 """Columns of a panel, about: so few that everybody may factor the squares, so many that products are fast."""
 MOST_PANELS = 32
-"""Panels of larger matrices are wider."""
+"""Panels of a matrix; those of larger matrices are wider."""
 LEAST = 1000
 """Rows of a symmetric matrix that is worth being divided."""
 REAL = {"complex64": "float32", "complex128": "float64"}
@@ -204,8 +204,7 @@ def _divide_singular_values(options: DivideFactorisations, writer: Writer, node:
     each = writer.one(operator, (count, columns, columns), value.dtype, A=Ref(_tiled(writer, x, count)))
     stacked = writer.reshape(each, (count * columns, columns))
     R = writer.one(operator, (columns, columns), value.dtype, A=Ref(stacked))
-    writer.one(node.operator, (columns,), REAL.get(value.dtype, value.dtype), node.outputs[0], A=Ref(R))
-    return True
+    return writer.instead(node.operator, A=Ref(R))
 
 
 # ------------------------------------------------------------------------------------------- Cholesky

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import reduce
 from itertools import pairwise
 from math import inf
 from typing import Any, TypeAlias
@@ -256,8 +257,7 @@ class Notation:
             return (Term(factors=(Fold(name, tuple(map(branch, arguments))),)),)
         exponent = item.arguments[1] if name == "pow" else None
         if isinstance(exponent, Constant) and exponent.value in (2, 3):
-            power = arguments[0]
-            return prod_of([power] * int(exponent.value))
+            return reduce(times, [arguments[0]] * int(exponent.value))
         return (Term(factors=(Function(name, tuple(arguments)),)),)
 
 
@@ -266,13 +266,6 @@ def _position(item: Expression) -> Extent | None:
     if isinstance(item, Symbolic):
         return item.extent
     return Extent.of(item.value) if isinstance(item, Constant) and isinstance(item.value, int) else None
-
-
-def prod_of(items: list[Terms]) -> Terms:
-    result = number(1)
-    for item in items:
-        result = times(result, item)
-    return result
 
 
 def _exponential(terms: Terms) -> Terms:

@@ -165,7 +165,7 @@ def linear(extent: Extent, name: str) -> tuple[Extent, Extent] | None:
 
 
 def put(extent: Extent, values: Mapping[str, Extent]) -> Extent:
-    """With extents for symbols."""
+    """The extent with these extents in the place of symbols."""
     if extent.symbols.isdisjoint(values):
         return extent
     total = Extent()

@@ -62,7 +62,7 @@ class NodeIndex:
 
     @cached_property
     def makers(self) -> dict[tuple[str, str], list[Node]]:
-        """By (value, operator)."""
+        """The nodes by (the first value that they make, operator)."""
         nodes: dict[tuple[str, str], list[Node]] = {}
         for node in self.nodes:
             nodes.setdefault((node.outputs[0], node.operator), []).append(node)

@@ -73,6 +73,21 @@ class Call:
     arguments: tuple[tuple[str, Argument], ...]
 
 
+def operands_and_attributes(call: Call) -> tuple[dict[str, int], dict[str, Argument]]:
+    """Which operand each parameter takes (those of a list have its name with a number: `tensors.0`); and attributes.
+    Operands are named by their numbers here."""
+    operands: dict[str, int] = {}
+    attributes: dict[str, Argument] = {}
+    for name, argument in call.arguments:
+        if isinstance(argument, Ref):
+            operands[name] = int(argument.name)
+        elif isinstance(argument, tuple) and any(isinstance(item, Ref) for item in argument):
+            operands |= {f"{name}.{at}": int(item.name) for at, item in enumerate(argument) if isinstance(item, Ref)}
+        else:
+            attributes[name] = argument
+    return operands, attributes
+
+
 @cache
 def operator_named(name: str) -> str:
     """The operator of graphs that a name in a rule is.

@@ -28,7 +28,7 @@ class Connection(Protocol):
     def processors(self) -> float: ...
 
     def close(self) -> None:
-        """Let go of them."""
+        """Let go of the hosts."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ThisHost:
     processors: float
 
     def close(self) -> None:
-        """It stays."""
+        """Nothing is to be let go of: this process goes on."""
 
 
 @dataclass(frozen=True)

@@ -273,7 +273,7 @@ class RayCrew:
         raise error
 
     def _settle(self) -> None:
-        """Nobody does a command any more: who still does after a while is ended."""
+        """Wait until no worker runs a command any more; those that still do after a while are ended."""
         deadline = time.monotonic() + SETTLE_SECONDS
         while self._pending and (left := deadline - time.monotonic()) > 0:
             ready, _ = self.ray.wait(
@@ -290,7 +290,7 @@ class RayCrew:
 
 
 class _Watch:
-    """Asks the workers how far they are while they do a command, and says who does not answer."""
+    """Asks the workers how far they are while they run a command, and names one that does not answer."""
 
     def __init__(self, crew: RayCrew, now: float) -> None:
         self.crew = crew

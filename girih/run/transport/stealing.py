@@ -45,7 +45,7 @@ class Offer:
         self._stolen: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
 
     def steal(self) -> bool:
-        """Compute the last chunk that nobody has begun; False where there is none."""
+        """Compute the last chunk that no worker has begun; False where there is none."""
         try:
             number = self.left.pop()
         except IndexError:

@@ -196,8 +196,9 @@ class ZeroMQTransport:
             raise TransportError(f"{what} rank {names} for {self.timeout:g} s")
 
     def _hear(self, waited: Callable[[], list[int]], seconds: float, pause: int = 0) -> list[int]:
-        """Take messages until nobody is waited for; who still is after so many seconds. pause: milliseconds after which
-        that is asked again, though nothing came; 0: it depends on messages alone.
+        """Take messages until no peer is waited for; return those that still are after so many seconds.
+
+        pause: milliseconds after which `waited` is asked again, though nothing came; 0: it depends on messages alone.
 
         Raises:
             TransportError: a peer is gone or has failed.

@@ -44,7 +44,7 @@ class BegunCopy(Protocol):
 
 
 class Later:
-    """A copy that is made when somebody asks for it."""
+    """A copy that is made only when its result is asked for."""
 
     def __init__(self, copy: Callable[[], Tensor]) -> None:
         self.copy = copy

@@ -34,7 +34,7 @@ class LoopCall(Protocol):
 
 @dataclass(frozen=True)
 class Options:
-    """How workers run.
+    """Options of all workers of a run.
 
     timeout: seconds that an exchange may wait. device: `cpu`, `cuda` or `cuda:1`. keeps: workers that are processes,
     or ranks of a launcher, keep the memory that they free (`girih.run.worker.pages`). addresses: by rank, where

@@ -516,11 +516,11 @@ class _State:
             self.changed = False
 
     def saved(self) -> Saved:
-        """What is settled now."""
+        """A copy of what is known now, for `restore`."""
         return self.parent.copy(), self.settled.copy()
 
     def restore(self, saved: Saved) -> None:
-        """As it was when that was saved."""
+        """Go back to what was known when that was saved."""
         self.parent, self.settled = saved
         self.changed = True
         self.by_template = {}
@@ -566,6 +566,7 @@ class _State:
 
 @numba.njit(cache=True)
 def _roots(parent: Ids) -> Ids:  # pragma: no cover - compiled
+    """The root of every item's set."""
     roots = np.empty_like(parent)
     for number in range(len(parent)):
         roots[number] = root(parent, number)
@@ -574,6 +575,7 @@ def _roots(parent: Ids) -> Ids:  # pragma: no cover - compiled
 
 @numba.njit(cache=True)
 def _flatten(parent: Ids, settled: NDArray[np.bool_]) -> None:  # pragma: no cover - compiled
+    """Mark the candidates that are connected with what represents their class, or false: with the last two items."""
     last = len(parent) - 2
     for number in range(last):
         if not settled[number]:

@@ -15,7 +15,6 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from girih.graph import Ref
 from girih.ops.catalogue import catalogue
 from girih.ops.derive.linearity import degree
 from girih.ops.describe import describe_call
@@ -30,6 +29,7 @@ from girih.rewrite.rules.vocabulary import (
     Tree,
     call_of,
     made,
+    operands_and_attributes,
     operator_named,
     parameters,
     trees_of,
@@ -261,17 +261,8 @@ def application(template: Template, kinds: tuple[TensorKind, ...]) -> tuple[Desc
         trees = trees_of(term, operands, shape)
     except (RuleError, KeyError, IndexError, AssertionError):  # the last by which PyTorch refuses shapes
         return None
-    tensors: dict[str, TensorType] = {}
-    attributes: dict[str, Any] = {}
-    for name, value in call.arguments:
-        if isinstance(value, Ref):
-            tensors[name] = TensorType(kinds[int(value.name)].shape, "float64")
-        elif isinstance(value, tuple) and value and all(isinstance(item, Ref) for item in value):
-            for number, item in enumerate(value):
-                assert isinstance(item, Ref)
-                tensors[f"{name}.{number}"] = TensorType(kinds[int(item.name)].shape, "float64")
-        else:
-            attributes[name] = value
+    numbers, attributes = operands_and_attributes(call)
+    tensors = {name: TensorType(kinds[number].shape, "float64") for name, number in numbers.items()}
     try:
         description = describe_call(call.operator, tensors, attributes, TensorType(shape, dtype))
     except DescriptionError:

@@ -19,9 +19,8 @@ from types import SimpleNamespace
 import pytest
 
 from girih.api import Plan, plan_graph
-from girih.cli.batches import random_batch
 from girih.cli.main import main
-from girih.cli.programs import program
+from girih.cli.programs import program, random_batch
 from girih.lower import Program
 from girih.plans.inputs import program_of
 from girih.run.errors import WorkerError

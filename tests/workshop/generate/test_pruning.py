@@ -13,6 +13,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from counts import LONG
 
 from girih.graph import Graph, Input, Value
 from girih.rewrite.prove import Proved, prove
@@ -29,6 +30,7 @@ from girih.workshop.generate.vocabulary import CONSTANTS, TABLE, inputs, templat
 
 SMALL = ("mm", "add", "t", "relu", "cat(dim=1)", "split(dim=1)")
 INPUTS = "a[3, 3], b[3, 3], c[3, 3]"
+IF_LONG = pytest.mark.skipif(not LONG, reason="its 200 candidates are tried by `make test-long`")
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,7 @@ def _inserted(egraph: EGraph, item: Expression, operands: dict[Expression, Opera
     [
         (SMALL, 2, 0),
         (SMALL, 3, 0),
-        (SMALL, 4, 200),
+        pytest.param(SMALL, 4, 200, marks=IF_LONG),
         (TABLE, 2, 0),
         (TABLE, 3, 100),
     ],

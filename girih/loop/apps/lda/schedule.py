@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +31,7 @@ SHARES = 8
 that a slow core delays no other."""
 
 Run = Callable[[list[Callable[[], Any]]], None]
+"""Calls functions at once and waits for all: `Team.all`."""
 
 
 @dataclass(frozen=True)
@@ -221,26 +221,9 @@ class Passes:
         return total
 
 
-def threads(workers: int) -> tuple[Run, Callable[[], None]]:
-    """(what runs functions at once and waits for all, what ends the threads)."""
-    if workers == 1:
-
-        def one(works: list[Callable[[], Any]]) -> None:
-            for work in works:
-                work()
-
-        return one, lambda: None
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="girih-lda")
-
-    def several(works: list[Callable[[], Any]]) -> None:
-        for future in [pool.submit(work) for work in works]:
-            future.result()
-
-    return several, pool.shutdown
-
-
 @numba.njit(nogil=True, cache=True)
 def _placed(words, free, where):  # type: ignore[no-untyped-def]
+    """where[i]: the next free place of token i's word, in the order by words."""
     for at in range(len(words)):
         where[at] = free[words[at]]
         free[words[at]] += 1

@@ -25,6 +25,7 @@ PLACE_BYTES = 21
 
 @numba.njit(nogil=True, cache=True)
 def _mixed(key: int) -> int:
+    """A hash of the key, by a product (Knuth's multiplicative hashing): its lower bits are a place in `heads`."""
     product = np.uint64(key) * np.uint64(MIX)
     return np.int64(product >> np.uint64(32))  # type: ignore[return-value]
 

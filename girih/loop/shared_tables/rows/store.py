@@ -279,7 +279,7 @@ class Partition:
         self._note_change(update, worker)
 
     def _note_change(self, update: Update, worker: int) -> None:
-        """How much more the workers' copies lack; that of the worker who made the update lacks nothing of it."""
+        """Add up by how much the copies of other workers than this one, which made the update, are out of date."""
         if self.change is None:
             return
         sizes = self.store.importance(update, self.relative)
