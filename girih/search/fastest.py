@@ -32,7 +32,7 @@ from girih.search.table import search_of
 from girih.simulate.bounds import WORK, bound_of
 
 CROSSING = 0.3
-"""Of the time that is left, for exchanging layers between the first candidates, where chains come behind."""
+"""The share of the time that is left in which layers are exchanged, where chains come after that."""
 SPACE = "SOAP: divisions and places of every node"
 LEAST = 0.2
 """Seconds that a search over tables is given, however few are left."""
@@ -45,7 +45,7 @@ RECURRENT = ("model", "rnn-expert", "exact", "hybrid", "one-weird-trick", "equal
 EXPERTS = ("one-weird-trick", "rnn-expert", "hybrid", "model")
 """The sampled search begins with the best of their plans, too (FlexFlow §3.5.2)."""
 NOTHING_PROVED = Certificate(float("inf"), 0.0, "seconds", "none", "", SPACE, {})
-"""Of a candidate: the score alone counts."""
+"""The certificate of a candidate, which nobody reads: its score alone counts."""
 
 
 class Counted:

@@ -60,7 +60,7 @@ class Spartan(Search):
 
 
 def greedy_certificate(problem: Problem, labels: np.ndarray, objective: Objective, spent: float) -> Certificate:
-    """Of a search that proves nothing."""
+    """The certificate of the greedy search, which proves nothing."""
     cost = cost_of(problem, labels)
     statistics: dict[str, float | int | str] = {"seconds to search": spent}
     return Certificate(cost, 0.0, objective.unit, "none", "every array has its tiling", SPACE, statistics)

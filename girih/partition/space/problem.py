@@ -59,7 +59,7 @@ class Objective:
 
     @property
     def unit(self) -> str:
-        """Of the tables, and of certificates: bytes or seconds."""
+        """What tables and certificates are written in: bytes or seconds."""
         return "bytes" if self.name == "bytes" else "seconds"
 
     @property
@@ -240,7 +240,7 @@ def build(
 
 
 def _options(graph: Graph, mesh: Mesh, rules: Rules, candidates: Candidates) -> tuple[NodeOptions, ...]:
-    """Of each node. Equal descriptions and candidates are mostly the same objects: they are looked up as such first."""
+    """The options of each node. Equal descriptions are mostly the same objects, and are looked up as such first."""
     items = {name: value.item_bytes for name, value in graph.values.items()}
     known: dict[tuple[object, ...], NodeOptions] = {}
     options = []

@@ -24,7 +24,7 @@ from girih.published.genetic.pool import Pool, crossed, least_counts, mended_cou
 Integers = NDArray[np.int64]
 
 POPULATION = 144
-"""Of the thesis (§5.1), which had 72 cores."""
+"""Individuals that live at a time: as many as in the thesis (§5.1), which had 72 cores."""
 
 MUTATION = 0.1
 """The probability of the thesis (§5.1)."""
