@@ -18,7 +18,7 @@ from girih.rewrite.constants import folded
 from girih.rewrite.rules.rule import Rule
 from girih.rewrite.saturation import Saturation
 from girih.rewrite.segments import joined, segments
-from girih.rewrite.ways import Choice, Costing, cheapest
+from girih.rewrite.ways import ChosenWays, Costing, cheapest
 
 Search = Backtracking | Saturation
 SEARCHES = ("backtracking", "saturation")
@@ -53,7 +53,7 @@ class Found:
 
     graph: Graph
     weights: Mapping[str, Any]
-    choice: Choice
+    choice: ChosenWays
     before: float
     searched: tuple[Rewritten, ...]
 

@@ -56,7 +56,7 @@ class Proportional(Search):
 
 
 def shares_along(machine: Machine) -> tuple[tuple[int, ...] | None, ...]:
-    """For each mesh axis, the arithmetic of the devices at each coordinate, in whole parts; None where all are equal."""
+    """For each mesh axis, the arithmetic of the devices at each coordinate, in whole parts; None: all are equal."""
     flops, mesh = machine.figures("flops_per_second"), machine.mesh
     shares: list[tuple[int, ...] | None] = []
     for axis, size in enumerate(mesh.sizes):
