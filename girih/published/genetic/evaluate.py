@@ -147,6 +147,8 @@ def _timed(  # type: ignore[no-untyped-def]
     classes,
     starts,
 ):
+    """Seconds of a step in this order with this pool (`_pass`), as it is repeated. Of three passes the later ones begin
+    with the parameters that the first had on the device at its end, without those that had to leave."""
     tensors = len(sizes)
     at_start = np.zeros(tensors, np.bool_)
     positions = np.empty(len(used), np.int64)  # of the steps that use each tensor, in this order
