@@ -12,7 +12,7 @@ from counts import random_cases
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from girih.partition.solver.bounds import Bound
+from girih.partition.solver.bounds import DualBound
 from girih.partition.solver.elimination import Problem, brute_force, cost_of, load, minimise
 from girih.partition.solver.tables import Tables
 
@@ -105,7 +105,7 @@ def test_dual_never_exceeds_the_optimum_nor_rules_it_out(
     factors.eliminate(entries)
     assume(factors.left)
     best = optimum(problem)
-    bound = Bound(factors)
+    bound = DualBound(factors)
     upper = best + (0.25 if tight else 2.0)  # whole costs: nothing but the optimum lies below
     values = [bound.value, *(bound.sweep(upper) for _ in range(sweeps))]
     assert values == sorted(values)
