@@ -51,7 +51,7 @@ def _masked_target(b: Builder, target: Value, ignore: int, classes: int) -> tupl
 
 
 def _ignored(number: int) -> dict[str, int]:
-    """As an attribute, left out where it is the default."""
+    """The ignored class as an attribute, left out where it is the default."""
     return {} if number == -100 else {"ignored": number}
 
 

@@ -13,8 +13,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from girih.capture.canonicalize.builder import HALVES, Builder, NodeCall, Tensor, alike, broadcast, promote, reduced
+from girih.capture.canonicalize.builder import HALVES, Builder, NodeCall, alike, broadcast, promote, reduced
 from girih.graph import Value
+from girih.ops.operator import TensorType
 
 Maybe = Value | None
 
@@ -106,7 +107,7 @@ def _wide(b: Builder, x: Value, channels: Any) -> Any:
     return None if channels is None else b.reshape(channels, (1, x.shape[1], *(1,) * (len(x.shape) - 2)))
 
 
-def _flat(b: Builder, wide: Maybe, out: Tensor | None) -> Maybe:
+def _flat(b: Builder, wide: Maybe, out: TensorType | None) -> Maybe:
     return None if wide is None or out is None else b.reshape(wide, out.shape)
 
 

@@ -10,7 +10,7 @@ from girih.graph import Value
 
 
 def same(b: Builder, c: NodeCall) -> Value:
-    """A copy or an alias: nothing."""
+    """A copy or an alias is the value itself: the graph has no memory to tell apart."""
     return c["self"]  # type: ignore[no-any-return]
 
 
