@@ -98,16 +98,17 @@ class Ours:
     def __init__(self, matrix: scipy.sparse.csr_matrix, topics: int, sampler: str, workers: int = 1) -> None:
         from girih.loop.apps.lda import read_corpus
         from girih.loop.apps.lda.estimator import started
-        from girih.loop.apps.lda.schedule import Model, threads
+        from girih.loop.apps.lda.schedule import Model
+        from girih.loop.apps.team import Team
 
         self.model = Model(topics, ALPHA, BETA, 0, workers, 4 << 30)
         self.state = started(read_corpus(matrix), self.model, sampler)
-        self.run, self.end = threads(workers)
+        self.team = Team(workers)
         self.number = 0
 
     def sweeps(self, count: int) -> None:
         for _ in range(count):
-            self.state.sweep(self.number, self.run)
+            self.state.sweep(self.number, self.team.all)
             self.number += 1
 
     def chances(self) -> np.ndarray:
@@ -164,7 +165,7 @@ def measure(options: argparse.Namespace) -> Report:
         }  # fmt: skip
         note(row)
         rows.append(row)
-        engines["two"].end()
+        engines["two"].team.close()
         del engines
         found = quality(matrix, topics, tuple(costs), given, wanted, options.quick)
         curves.extend(found)
@@ -259,21 +260,22 @@ def many_topics(tokens: int) -> dict[str, Any]:
 
 def _streamed(place: str, starts: np.ndarray, sweeps: int = 2) -> dict[str, Any]:
     from girih.loop.apps.lda import Corpus
-    from girih.loop.apps.lda.schedule import Cells, Model, threads
+    from girih.loop.apps.lda.schedule import Cells, Model
+    from girih.loop.apps.team import Team
 
     words = np.memmap(Path(place) / "words", np.int32, "r")
     model = Model(MANY, 1e-4, 0.01, 0, 2, BLOCKS)
     state = Cells(Corpus(words, starts, VOCABULARY, Path(place)), model, "light")
     note({"tokens": len(words), "blocks": len(state.layout.blocks) - 1, "peak_gb": _peak() / 1e9})
-    run, end = threads(2)
+    team = Team(2)
     before = state.likelihood() / len(words)
     taken = []
     for number in range(sweeps):
         began = clock()
-        state.sweep(number, run)
+        state.sweep(number, team.all)
         taken.append(since(began))
         note({"sweep": number + 1, "CPU / wall s": str(taken[-1]), "peak_gb": _peak() / 1e9})
-    end()
+    team.close()
     return {
         "tokens": len(words), "blocks": len(state.layout.blocks) - 1, "sweeps": sweeps, "seconds": str(median(taken)),
         "peak_gb": round(_peak() / 1e9, 2), "before": round(before, 3),

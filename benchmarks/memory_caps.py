@@ -153,7 +153,8 @@ def _measured(options: argparse.Namespace, folder: str) -> Report:
                 error_of_weights = apart(uncapped.state_dict(), capped.state_dict())
                 use = capped.statistics()[0].arena
                 peak = capped.run.peak_bytes(*capped._inputs((inputs,), None))[0]
-            slowdown = plan.simulated / plan.unlimited if plan.simulated and plan.unlimited else 1.0
+            told = plan.predicted
+            slowdown = told.simulated / told.unlimited if told.simulated and told.unlimited else 1.0
             error = seconds["capped"] / (seconds["free"] * slowdown) - 1
             row: Row = {
                 "model, cap": label,
@@ -178,7 +179,7 @@ def _measured(options: argparse.Namespace, folder: str) -> Report:
                 misses.append(f"{label}: planned {planned}, measured {peak}, cap {cap}")
             if use is not None and (use.bytes > cap or use.outside):
                 misses.append(f"{label}: an arena of {use.bytes}, {use.outside} outside of it, cap {cap}")
-            if error_of_weights > (REASSOCIATED if plan.pieces else 0):
+            if error_of_weights > (REASSOCIATED if plan.choice.pieces else 0):
                 misses.append(f"{label}: the weights differ by {error_of_weights:.1g}")
             if not options.quick and abs(error) > NEAR:
                 misses.append(f"{label}: {error:+.0%} of the predicted seconds")

@@ -189,9 +189,9 @@ def girih(case: Case, size: int, batch: int, place: Place) -> Iterable[Callable[
             )
         except PlanError as error:
             raise torch.OutOfMemoryError(str(error)) from error
-        state = {path: tensor.detach() for path, tensor in (own.state() if own.state else {}).items()}
+        state = {path: tensor.detach() for path, tensor in (own.origin.state() if own.origin.state else {}).items()}
         begun = refused_as_memory(
-            WorkerError, start, own.program, own.initial, backend="threads", state=state, device=place.kind
+            WorkerError, start, own.program, own.origin.initial, backend="threads", state=state, device=place.kind
         )
         run = TrainingRun(own, begun)
         return Ready(lambda: float(refused_as_memory(WorkerError, run.step, inputs)), run.close)

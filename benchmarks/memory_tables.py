@@ -124,8 +124,8 @@ class Step:
             plan = plan_graph(self.graph, machine=self.machine, memory=cap, search=self.search, objective="bytes")
         except PlanError:
             return None
-        assert plan.simulated is not None
-        return Held(plan.peak, plan.simulated, host_bytes(plan.program), "girih.plan")
+        assert plan.predicted.simulated is not None
+        return Held(plan.peak, plan.predicted.simulated, host_bytes(plan.program), "girih.plan")
 
     def published(self, placement: bool, size: int = PARTITION, visit: str = "depth-first") -> Held:
         """TensorFlowMem's partitions and swapping on the same simulator."""

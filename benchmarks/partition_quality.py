@@ -62,13 +62,16 @@ def batch_of(name: str) -> int | None:
 def cost(graph: Any, name: str, seconds: float) -> Row:
     """Bytes, predicted seconds and memory of one search's plan; or why there is none."""
     from girih.api import Plan
+    from girih.plans.choice import Choice
+    from girih.plans.plan import Goal
 
     aim = objective("bytes", MACHINE)
     try:
         found, timing = timed(searched, name, graph, aim, seconds)
     except ValueError as error:
         return {"search": name, "failed": str(error).splitlines()[0]}
-    made = Plan(graph, aim.machine, found.strategy, found.certificate, name, "bytes", None, {})
+    choice = Choice(found.strategy, routes=aim.unit)
+    made = Plan(graph, aim.machine, choice, found.certificate, Goal(name, "bytes"))
     return {
         "search": name,
         "bytes": int(made.bytes_received.sum()),

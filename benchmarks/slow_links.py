@@ -136,7 +136,7 @@ def planned(case: Case, where: Any, searches: tuple[str, ...], costs: Costs, sec
             compare=(),
             store=costs.path,
         )
-        plans[search] = replace(plan, model=f"{case.name}@{case.batch}")
+        plans[search] = plan.but(model=f"{case.name}@{case.batch}")
     return plans
 
 

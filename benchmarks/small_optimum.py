@@ -67,6 +67,7 @@ def proved(graph: Any, seconds: float) -> tuple[Row, list[str]]:
 
 def neighbours(graph: Any, found: Any) -> tuple[int, list[str]]:
     """How many strategies differ from the optimum in one operator; which of them are faster, or below their bound."""
+    from girih.layout.budget import Budget
     from girih.partition.space.configurations import space_of
     from girih.partition.space.problem import Objective
     from girih.plans.predict import predict
@@ -80,7 +81,7 @@ def neighbours(graph: Any, found: Any) -> tuple[int, list[str]]:
 
     objective = Objective("seconds", found.machine)
     space = space_of(graph, objective, [search_of("exact", 60.0).search(graph, objective).strategy])
-    search = BranchAndBound(space, objective, judge, float("inf"), found.overlap)
+    search = BranchAndBound(space, objective, judge, Budget(float("inf")), found.overlap)
     best = tuple(int(part) for part in str(found.certificate.statistics["choice"]).split())
     wrong = [] if space.strategy(best) == found.strategy else ["the plan's strategy is not the one that was chosen"]
     count = 0

@@ -20,7 +20,6 @@ import argparse
 import statistics
 import sys
 import time
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,7 +64,7 @@ def free_plan(graph: Any, machine: Any) -> Any:
 
     plan = plan_graph(graph, machine=machine, memory="unlimited", compare=(), objective="bytes")
     told = plan.told_scratch
-    return replace(plan, scratch=Scratch(None, told.threads, dict.fromkeys(told.calls, Told(0, BOUND))))
+    return plan.but(scratch=Scratch(None, told.threads, dict.fromkeys(told.calls, Told(0, BOUND))))
 
 
 def within(plan: Any, limit: int) -> Any:
@@ -80,7 +79,7 @@ def within(plan: Any, limit: int) -> Any:
     if floor(plan.lifetimes)[0] > limit:  # no operator fits by itself, and computing in pieces is not tried
         return None
     try:
-        capped = replace(plan, memory=limit, machine=with_memory(plan.machine, limit))
+        capped = plan.but(memory=limit, machine=with_memory(plan.machine, limit))
         return held(capped, "auto", store=None, note=lambda what, share: None)
     except PlanError:
         return None
@@ -111,7 +110,8 @@ def table(
             plan, by_sheets = within(measured, limit * MB), within(sheets, limit * MB)
             took = time.perf_counter() - began
             own = None if plan is None else seconds_of(plan)
-            moved = plan is not None and plan.residency is not None
+            moved = plan is not None and bool(plan.choice.residency)
+            bound = None if plan is None else plan.predicted.memory_bound
             row: Row = {
                 "batch": batch,
                 "MB": limit,
@@ -119,8 +119,8 @@ def table(
                 "thesis s": wanted,
                 "girih / thesis": None if own is None or wanted is None else round(own / wanted, 3),
                 "of the ideal": None if own is None else round(ideal / own, 3),
-                "bound s": round(plan.memory_bound, 4) if plan is not None and plan.memory_bound else None,
-                "in MB": round(plan.residency.copied_bytes(plan.lifetimes)[1] / MB, 1) if moved else 0.0,
+                "bound s": round(bound, 4) if bound else None,
+                "in MB": round(plan.choice.residency[0].copied_bytes(plan.lifetimes)[1] / MB, 1) if moved else 0.0,
                 "peak MB": None if plan is None else round(plan.peak / MB, 1),
                 "by data sheets s": None if by_sheets is None else round(seconds_of(by_sheets), 4),
                 "search s": round(took, 1),

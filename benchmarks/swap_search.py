@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from dataclasses import replace
 from typing import Any
 
 from benchmarks.common import Benchmark, Report, Row, captured, note
@@ -41,7 +40,7 @@ def genetic_problem(plan: Any) -> tuple[Any, int]:
     from girih.published.genetic.evaluate import problem
     from girih.search.memory.holding import _Ways
 
-    ways = _Ways(plan.held(None), None, True)
+    ways = _Ways(plan.but(sequence=None, residency=()), None, True)
     lives = ways.plan.lifetimes
     return problem(lives, ways.seconds(None), ways.rates), plan.memory
 
@@ -74,8 +73,8 @@ def measure(options: argparse.Namespace) -> Report:
         began = time.perf_counter()
         plan = plan_graph(graph, machine=machine(MACHINE), memory=cap, compare=(), objective="bytes")
         took = time.perf_counter() - began
-        assert plan.simulated is not None
-        item, capacity = genetic_problem(replace(plan, residency=None))
+        assert plan.predicted.simulated is not None
+        item, capacity = genetic_problem(plan.but(residency=()))
         ideal = float(item.seconds.sum())
         halves = {"genetic": {}, "orders alone": {"pools": False}, "pools alone": {"orders": False}}
         shares: dict[str, float | None] = dict.fromkeys(halves)
@@ -87,7 +86,7 @@ def measure(options: argparse.Namespace) -> Report:
                 if half == "genetic":
                     generations = len(evolution.generations)
                     notes += drawn(f"{name}@{batch}", evolution, ideal)
-        share = round(plan.unlimited / plan.simulated, 3)
+        share = round(plan.predicted.unlimited / plan.predicted.simulated, 3)
         row: Row = {
             "model": f"{name}@{batch}",
             "steps": len(item.seconds),

@@ -57,7 +57,7 @@ def published(plan: Any, name: str) -> float | str:
     from girih.plans.predict import predict
     from girih.search.memory.published import held_as_published
 
-    plain = replace(plan, pieces=(), sequence=None, residency=None)
+    plain = plan.but(pieces=(), sequence=None, residency=())
     try:
         held = held_as_published(
             plain, baseline_of(name), [plain], order="auto", store=None, note=lambda what, share: None
@@ -65,7 +65,7 @@ def published(plan: Any, name: str) -> float | str:
     except PlanError as error:
         return f"needs {str(error).partition('which needs ')[2].partition(' (')[0]}"
     assert held.peak <= plan.memory
-    return round(plan.unlimited / predict(held, memory=False).seconds, 3)
+    return round(plan.predicted.unlimited / predict(held, memory=False).seconds, 3)
 
 
 def measure(options: argparse.Namespace) -> Report:
@@ -90,24 +90,25 @@ def measure(options: argparse.Namespace) -> Report:
             began = time.perf_counter()
             plan = plan_graph(graph, machine=where, memory=cap, compare=(), objective="bytes")
             took = time.perf_counter() - began
-            assert plan.simulated is not None
-            assert plan.memory_bound is not None
+            told = plan.predicted
+            assert told.simulated is not None
+            assert told.memory_bound is not None
             assert plan.peak <= cap
-            share, gap = plan.unlimited / plan.simulated, plan.simulated / plan.memory_bound - 1
-            out, back = plan.residency.copied_bytes(plan.lifetimes) if plan.residency else (0, 0)
+            share, gap = told.unlimited / told.simulated, told.simulated / told.memory_bound - 1
+            out, back = plan.choice.residency[0].copied_bytes(plan.lifetimes) if plan.choice.residency else (0, 0)
             row: Row = {
                 "model": f"{name}@{batch}",
                 "times": factor,
                 "needs GB": round(ideal.peak / 1e9, 1),
-                "ideal s": round(plan.unlimited, 3),
-                "girih s": round(plan.simulated, 3),
+                "ideal s": round(told.unlimited, 3),
+                "girih s": round(told.simulated, 3),
                 "share": round(share, 3),
                 "thesis": thesis,
-                "bound s": round(plan.memory_bound, 3),
+                "bound s": round(told.memory_bound, 3),
                 "gap": round(gap, 3),
                 "out GB": round(out / 1e9, 1),
                 "in GB": round(back / 1e9, 1),
-                "again": len(plan.sequence or ()) - len(set(plan.sequence or ())),
+                "again": len(plan.choice.sequence or ()) - len(set(plan.choice.sequence or ())),
                 "search s": round(took, 1),
             }
             rows.append(row)

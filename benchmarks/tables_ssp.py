@@ -6,7 +6,7 @@ and every fiftieth on processes), each drawn at random: two to four workers, one
 or sparse rows, caches that hold all rows or few, with and without managed communication, and random pauses before every
 call. Worker w adds 1 to column w of random rows, so that a row that is read shows how many updates of whom it has; what
 it must have is counted from the workers' own notes. Besides, the clients and servers themselves are put through all
-orders of events in small cases (`girih.loop.shared_tables.interleavings`); where a case has too many, as many states as
+orders of events in small cases (`benchmarks.tables_interleavings`); where a case has too many, as many states as
 `--states` says. Against: nothing. Floor: no violation.
 """
 
@@ -140,7 +140,7 @@ def violations(drawn: Drawn, notes: list[Any], final: np.ndarray) -> list[str]:
 
 
 def measure(options: argparse.Namespace) -> Report:
-    from girih.loop.shared_tables.interleavings import explore, small_cases
+    from benchmarks.tables_interleavings import explore, small_cases
 
     runs = 5 if options.quick else options.runs
     states = 100 if options.quick else options.states

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ def compared(name: str, graph: Any, where: Any) -> Row:
 
     equal = plan_graph(graph, machine=where, objective="seconds", search="data")
     shares = shares_along(where)
-    uneven = replace(equal, strategy=with_shares(graph, equal.strategy, shares))
+    uneven = equal.but(strategy=with_shares(graph, equal.strategy, shares))
     halves, stated = (predict(plan, memory=False).seconds for plan in (equal, uneven))
     operations = compute(graph, where, equal.strategy)[0].sum()
     bound = float(operations / where.figures("flops_per_second").sum())

@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +142,7 @@ def make_plan(case: Case, console: Console) -> girih.Plan:
             objective="bytes",
             observe=lambda what, share: status.update(f"plan: {what}" + (f" {share:.0%}" if share else "")),
         )
-    plan = replace(plan, model=case.title)
+    plan = plan.but(model=case.title)
     PLANS.mkdir(parents=True, exist_ok=True)
     plan.save(PLANS / case.file)
     console.print(Padding(summary(plan), (0, 0, 0, 3)))

@@ -46,7 +46,7 @@ def test_a_plain_loop_trains_as_in_pytorch(memory: str | None) -> None:
     optimizer, scheduler = parts(model)
     before = copy.deepcopy(model.state_dict())
     with girih.fit(model, cross_entropy, optimizer, batches(1)[0], memory=memory) as train:
-        assert (train.plan.residency is not None) == (memory is not None)
+        assert bool(train.plan.choice.residency) == (memory is not None)
         assert all(torch.equal(train.state_dict()[key], before[key]) for key in before)
         own = []
         for x, y in batches(5):
@@ -172,7 +172,7 @@ def test_models_share_a_device_each_within_its_part() -> None:
         for model in models
     ]
     assert [plan.memory for plan in plans] == [50_000, 50_000]
-    assert all(plan.residency is not None and plan.peak <= 50_000 for plan in plans)
+    assert all(plan.choice.residency and plan.peak <= 50_000 for plan in plans)
     with plans[0].start(backend="threads") as first, plans[1].start(backend="threads") as second:
         for _ in range(3):
             for run, model in ((first, models[0]), (second, models[1])):
@@ -195,7 +195,7 @@ class Branches(torch.nn.Module):
 def test_a_model_is_called_within_its_part_of_a_device() -> None:
     model, x, scale = Branches().eval(), batches(1)[0][0], torch.tensor(2.0)
     with girih.infer(model, (x, scale), memory="50KB") as answer:
-        assert answer.plan.residency is not None
+        assert answer.plan.choice.residency
         assert answer.plan.peak <= 50_000
         with torch.no_grad():
             wanted = model(x, scale)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from difflib import get_close_matches
 
 MOST_COUNT = 10**9
 MOST_SEED = 2**32 - 1  # a run's batches have seeds of a million times this, which PyTorch's 64 bits still hold
@@ -15,6 +16,18 @@ MOST_SECONDS = 366 * 86400.0
 MOST_MEMORY = 2**62
 MOST_RATE = 1e6
 MOST_ALPHA = 100.0
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`: did you mean a or b?` for the known names that are near to a word; "" if none is."""
+    lower = {name.lower(): name for name in known}
+    near = [lower[match] for match in get_close_matches(word.lower(), list(lower))]
+    return f": did you mean {' or '.join(near)}?" if near else ""
+
+
+def unknown(name: str, known: Collection[str]) -> argparse.ArgumentTypeError:
+    near = did_you_mean(name, known) or f": expected one of {', '.join(known)}"
+    return argparse.ArgumentTypeError(f"no {name[:40]!r}{near}")
 
 
 def refused(expected: str, text: str) -> argparse.ArgumentTypeError:
@@ -43,36 +56,26 @@ steps_done = whole(0, 2**62, "a whole number from 0")
 device_number = whole(0, MOST_COUNT, "the number of a device, from 0")
 
 
-def seconds(text: str) -> float:
-    """More than 0 and finite."""
-    number = _finite(text)
-    if number is None or not 0 < number <= MOST_SECONDS:
-        raise refused("seconds, more than 0 and at most a year", text)
-    return number
+def number(accepts: Callable[[float], bool], what: str) -> Callable[[str], float]:
+    """Finite numbers that are accepted; `what` is for the message."""
+
+    def read(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            raise refused(what, text) from None
+        if not math.isfinite(found) or not accepts(found):
+            raise refused(what, text)
+        return found
+
+    return read
 
 
-def alpha(text: str) -> float:
-    """How many times as dear as the cheapest something may be."""
-    number = _finite(text)
-    if number is None or not 1 <= number <= MOST_ALPHA:
-        raise refused(f"a number of at least 1 and at most {MOST_ALPHA:g}", text)
-    return number
-
-
-def rate(text: str) -> float:
-    """A learning rate."""
-    number = _finite(text)
-    if number is None or not 0 <= number <= MOST_RATE:
-        raise refused(f"a number of at least 0 and at most {MOST_RATE:g}", text)
-    return number
-
-
-def _finite(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+seconds = number(lambda found: 0 < found <= MOST_SECONDS, "seconds, more than 0 and at most a year")
+alpha = number(lambda found: 1 <= found <= MOST_ALPHA, f"a number of at least 1 and at most {MOST_ALPHA:g}")
+"""How many times as dear as the cheapest something may be."""
+rate = number(lambda found: 0 <= found <= MOST_RATE, f"a number of at least 0 and at most {MOST_RATE:g}")
+"""A learning rate."""
 
 
 def memory(text: str) -> str:
@@ -101,13 +104,11 @@ def name(text: str) -> str:
 
 def search(text: str) -> str:
     """A search and its options, as girih.plan reads them."""
-    from girih.cli.spelling import did_you_mean
     from girih.search.table import SEARCHES
 
     name = text.partition(":")[0]
     if name not in SEARCHES:
-        near = did_you_mean(name, SEARCHES) or f": expected one of {', '.join(SEARCHES)}"
-        raise argparse.ArgumentTypeError(f"no {name[:40]!r}{near}")
+        raise unknown(name, SEARCHES)
     if name == text:  # nothing to read: the search is not loaded yet
         return text
     from girih.partition.strategy import SearchError
@@ -122,16 +123,13 @@ def search(text: str) -> str:
 
 def hold(text: str) -> str:
     """A way to keep a memory limit and its options, as girih.plan reads them."""
-    from girih.cli.spelling import did_you_mean
     from girih.memory.holds_table import BASELINES, HOLDS, baseline_of
 
     name = text.partition(":")[0]
     if text in HOLDS or text in BASELINES:  # nothing to read: it is not loaded yet
         return text
     if name not in BASELINES:
-        known = [*HOLDS, *BASELINES]
-        near = did_you_mean(name, known) or f": expected one of {', '.join(known)}"
-        raise argparse.ArgumentTypeError(f"no {name[:40]!r}{near}")
+        raise unknown(name, [*HOLDS, *BASELINES])
     try:
         baseline_of(text)
     except ValueError as error:
@@ -141,16 +139,13 @@ def hold(text: str) -> str:
 
 def order(text: str) -> str:
     """An order of the steps and its options, as girih.plan reads them."""
-    from girih.cli.spelling import did_you_mean
     from girih.memory.orders.order import ORDERS, order_of
 
     if text == "auto":
         return text
     name = text.partition(":")[0]
     if name not in ORDERS:
-        known = ["auto", *ORDERS]
-        near = did_you_mean(name, known) or f": expected one of {', '.join(known)}"
-        raise argparse.ArgumentTypeError(f"no {name[:40]!r}{near}")
+        raise unknown(name, ["auto", *ORDERS])
     try:
         order_of(text)
     except ValueError as error:

@@ -23,6 +23,7 @@ from girih.cost.cache import cache_folder, others_may_write, usable_cache, write
 from girih.graph import GraphError, check, format_graph, parse_graph
 from girih.plans.check import check_gate
 from girih.plans.inputs import Program
+from girih.plans.plan import Origin
 from girih.plans.schema import read_captured
 
 MOST_FILES = 64
@@ -39,7 +40,7 @@ def file_of(model: str, batch: int | None, optimizer: str | None, micro_batches:
 
 @cache
 def _versions() -> tuple[str, ...]:
-    """Of girih, Python and PyTorch, and of each file of girih that a capture depends on its size and time."""
+    """Versions of girih, Python and PyTorch; size and time of each file of girih that a capture depends on."""
     root = Path(__file__).parents[1]
     files = [f for room in DEPENDS_ON for f in sorted((root / room).rglob("*.py"))]
     stamps = [f"{f.relative_to(root)} {f.stat().st_size} {f.stat().st_mtime_ns}" for f in files]
@@ -56,16 +57,17 @@ def load(path: Path) -> Program | None:
         graph = parse_graph("\n".join(data.graph))
         check_gate(graph, str(path))
         check(graph)
-        return Program(graph, data.model, **{name: getattr(data, name) for name in FIELDS}).in_parts(data.micro_batches)
+        origin = Origin(data.model, **{name: getattr(data, name) for name in FIELDS})
+        return Program(graph, origin).in_parts(data.micro_batches)
     except (OSError, EOFError, zlib.error, ValueError, RecursionError, GraphError):  # PlanError is a ValueError
         return None
 
 
 def save(path: Path, program: Program) -> None:
     """Keep a captured program; nothing where the folder cannot be written."""
-    graph = program.undivided or program.graph  # which is cut again
-    data = {"model": program.model, "graph": format_graph(graph).splitlines(), "micro_batches": program.micro_batches}
-    data |= {name: getattr(program, name) for name in FIELDS}
+    origin, graph = program.origin, program.origin.undivided or program.graph  # which is cut again
+    data = {"model": origin.model, "graph": format_graph(graph).splitlines(), "micro_batches": program.micro_batches}
+    data |= {name: getattr(origin, name) for name in FIELDS}
     text = gzip.compress(json.dumps(data).encode(), compresslevel=1, mtime=0)
     if len(text) > LARGEST_BYTES or usable_cache("captured") is None:
         return

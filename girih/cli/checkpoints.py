@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from girih.cli.terminal import BadInputError, Progress, check_output, clear_errors, show
+from girih.cli.terminal import BadInputError, TerminalProgress, check_output, clear_errors, show
 from girih.machine.units import format_bytes
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def checkpoint(options: argparse.Namespace) -> int:
         raise BadInputError(f"{options.action} takes {names}, got {len(options.directories)} directories")
     if needed == 2:
         check_output(options.directories[1], folder=True)
-    with clear_errors(), Progress() as progress:
+    with clear_errors(), TerminalProgress() as progress:
         progress(options.action, 0.0)
         return {"show": _show, "verify": _verify, "export": _export, "import": _import}[options.action](options)
 

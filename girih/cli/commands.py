@@ -12,10 +12,10 @@ from rich.table import Table
 
 from girih.api import Plan, check_choices, load, plan_graph, rewritten_program
 from girih.cli import captured
+from girih.cli.arguments import did_you_mean
 from girih.cli.checkpoints import checkpoint
 from girih.cli.programs import batch_of, in_micro_batches, is_file, program
-from girih.cli.spelling import did_you_mean
-from girih.cli.terminal import BadInputError, FailedRunError, Progress, check_output, clear_errors, print_rows
+from girih.cli.terminal import BadInputError, FailedRunError, TerminalProgress, check_output, clear_errors, print_rows
 from girih.cli.terminal import show as show_table
 from girih.machine import Machine, MachineError, machine, presets
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
@@ -121,7 +121,7 @@ def rewrite(options: argparse.Namespace) -> int:
 
 def plan(options: argparse.Namespace) -> int:
     check_output(options.output)
-    with clear_errors(), Progress() as progress:
+    with clear_errors(), TerminalProgress() as progress:
         goal = _machine(options.machine)
         progress("model", 0.0)
         ways: dict[str, Any] = {
@@ -160,7 +160,7 @@ def _search(options: argparse.Namespace) -> Search | None:
     return search_of(options.search or "exact", options.seconds)
 
 
-def _program(options: argparse.Namespace, progress: Progress) -> Program:
+def _program(options: argparse.Namespace, progress: TerminalProgress) -> Program:
     """The captured program that is asked for; of a model by name as it was captured before."""
     by_name = not is_file(options.model)
     kept = captured.file_of(options.model, options.batch, options.optimizer, options.micro_batches)
@@ -176,7 +176,7 @@ def _program(options: argparse.Namespace, progress: Progress) -> Program:
 
 def _numbers(item: Plan) -> dict[str, Any]:
     return {
-        "model": item.model,
+        "model": item.origin.model,
         "machine": item.machine.name,
         "search": item.search,
         "objective": item.objective,
@@ -202,7 +202,7 @@ def _numbers(item: Plan) -> dict[str, Any]:
 def show(options: argparse.Namespace) -> int:
     from girih.report.memory import memory_numbers, memory_table
 
-    other = next((name for name in ("tensors", "operators", "graph") if getattr(options, name)), None)
+    other = next((name for name in ("tensors", "operators", "choice", "graph") if getattr(options, name)), None)
     if options.device is not None and other:
         raise BadInputError(f"--device is for instructions, and with --memory for storages: leave it, or --{other}")
     with clear_errors():
@@ -222,6 +222,8 @@ def show(options: argparse.Namespace) -> int:
         show_table(tensors_table(item))
     elif options.operators:
         show_table(operators_table(item))
+    elif options.choice:
+        print(item.choice)
     elif options.graph:
         print(item.graph)
     elif options.device is not None:
@@ -240,7 +242,7 @@ def run(options: argparse.Namespace) -> int:
     check_options(options)
     with clear_errors():
         item = load(options.plan, trust=options.trust)
-        with Progress() as progress:
+        with TerminalProgress() as progress:
             return run_plan(item, options, progress)
 
 
@@ -260,7 +262,7 @@ def compare(options: argparse.Namespace) -> int:
         ratios = [f"{a / b:.2f}" if b else "-" for a, b in
                   ((own.bytes, first.bytes), (own.peak, first.peak), (took, times[0]))]  # fmt: skip
         table.add_row(
-            path, item.model, str(item.machine.name), item.search, format_bytes(own.bytes), ratios[0],
+            path, item.origin.model, str(item.machine.name), item.search, format_bytes(own.bytes), ratios[0],
             format_bytes(own.peak), ratios[1], format_seconds(took), ratios[2], format_gap(item.gap),
         )  # fmt: skip
     show_table(table)
@@ -277,7 +279,7 @@ def calibrate(options: argparse.Namespace) -> int:
     from girih.cli.predicting import calibrate_machine
 
     check_output(options.store)
-    with clear_errors(), Progress() as progress:
+    with clear_errors(), TerminalProgress() as progress:
         numbers, lines = calibrate_machine(options, progress)
     print(json.dumps(numbers) if options.json else "\n".join(lines))
     return 0
@@ -288,7 +290,7 @@ def optimize(options: argparse.Namespace) -> int:
 
     check_output(options.output)
     check_output(options.store)
-    with clear_errors(), Progress() as progress:
+    with clear_errors(), TerminalProgress() as progress:
         numbers, lines = optimize_program(options, progress)
     print(json.dumps(numbers) if options.json else "\n".join(lines))
     return 0
@@ -297,7 +299,7 @@ def optimize(options: argparse.Namespace) -> int:
 def simulate(options: argparse.Namespace) -> int:
     from girih.cli.predicting import predicted, simulation_numbers, simulation_table
 
-    with clear_errors(), Progress() as progress:
+    with clear_errors(), TerminalProgress() as progress:
         item = load(options.plan, trust=options.trust)
         progress("simulate", 0.0)
         prediction = predicted(item, options)
@@ -312,7 +314,7 @@ def simulate(options: argparse.Namespace) -> int:
 def report(options: argparse.Namespace) -> int:
     from girih.cli.predicting import measured_steps, predicted, store_path
     from girih.report.page import MissingLibraryError, write_page
-    from girih.report.page.library import scripts
+    from girih.report.page.assemble import scripts
     from girih.search.compare import simulated_alternatives
 
     check_output(options.output)
@@ -320,7 +322,7 @@ def report(options: argparse.Namespace) -> int:
         scripts()
     except MissingLibraryError as error:
         raise BadInputError(str(error)) from error
-    with clear_errors(), Progress() as progress:
+    with clear_errors(), TerminalProgress() as progress:
         item = load(options.plan, trust=options.trust)
         progress("simulate", 0.0)
         prediction = predicted(item, options)
@@ -338,7 +340,7 @@ def trace(options: argparse.Namespace) -> int:
     from girih.report.trace import write_trace
 
     check_output(options.output)
-    with clear_errors(), Progress() as progress:
+    with clear_errors(), TerminalProgress() as progress:
         item = load(options.plan, trust=options.trust)
         progress("simulate", 0.0)
         timeline = measured_steps(item, progress) if options.measure else predicted(item, options).timeline

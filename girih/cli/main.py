@@ -16,6 +16,7 @@ from girih.cli.arguments import (
     alpha,
     count,
     device_number,
+    did_you_mean,
     hold,
     memory,
     name,
@@ -26,9 +27,8 @@ from girih.cli.arguments import (
     seed,
     steps_done,
 )
-from girih.cli.spelling import did_you_mean
 from girih.memory.holds_table import BASELINES
-from girih.run.engines.table import CALIBRATED, TRAINING
+from girih.run.engines.engine import CALIBRATED, TRAINING
 from girih.search.table import SEARCHES
 
 OPTIMIZERS = (
@@ -148,6 +148,7 @@ def parser() -> argparse.ArgumentParser:
     what = show.add_mutually_exclusive_group()
     what.add_argument("--tensors", action="store_true", help="how every tensor lies")
     what.add_argument("--operators", action="store_true", help="how every operator is divided")
+    what.add_argument("--choice", action="store_true", help="all that was chosen: divisions, pieces, order, movements")
     what.add_argument("--graph", action="store_true", help="the captured graph as text")
     what.add_argument("--memory", action="store_true", help="the bytes in use over a step, and which storages lie on a "
                       "device when, go out and come back")  # fmt: skip

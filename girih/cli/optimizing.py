@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,7 +11,7 @@ from girih.api import plan
 from girih.cli.predicting import store_path
 from girih.cli.programs import NamedProgram, ProgramError, is_file, program
 from girih.cli.rewrite import explained
-from girih.cli.terminal import Progress
+from girih.cli.terminal import TerminalProgress
 from girih.inference.facade import optimize, read_exported, read_onnx
 from girih.machine.names import memory_here
 from girih.machine.units import format_bytes
@@ -26,7 +25,7 @@ class _CalledError(Exception):
     """What a model was called with, instead of its results."""
 
 
-def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[dict[str, Any], list[str]]:
+def optimize_program(options: argparse.Namespace, progress: TerminalProgress) -> tuple[dict[str, Any], list[str]]:
     """Numbers for --json, and lines for people."""
     from girih.inference.optimized import BACKENDS
 
@@ -125,28 +124,30 @@ def _model(options: argparse.Namespace) -> tuple[str, Any, Any]:
 
 
 def _planned(
-    options: argparse.Namespace, name: str, model: Any, example: Any, rules: tuple[Rule, ...], progress: Progress
+    options: argparse.Namespace,
+    name: str,
+    model: Any,
+    example: Any,
+    rules: tuple[Rule, ...],
+    progress: TerminalProgress,
 ) -> tuple[dict[str, Any], list[str]]:
     """The rewritten program as a plan for one device."""
     from girih.capture import Inference
 
-    made = replace(
-        plan(
-            Inference(model),
-            example,
-            machine="local:1",
-            compare=(),
-            rewrite=Rewriting(options.alpha, options.budget, rules),
-        ),
-        model=name,
-    )
+    made = plan(
+        Inference(model),
+        example,
+        machine="local:1",
+        compare=(),
+        rewrite=Rewriting(options.alpha, options.budget, rules),
+    ).but(model=name)
     progress("write", 0.0)
     made.save(options.output)
     lines = [*explained(made), f"written to {options.output}: {WRITTEN['.json']}"]
-    return {"model": name, "rewrites": [vars(item) for item in made.rewrites], "output": options.output}, lines
+    return {"model": name, "rewrites": [vars(item) for item in made.choice.rewrites], "output": options.output}, lines
 
 
-def proved_rules(path: Path, progress: Progress) -> tuple[Rule, ...]:
+def proved_rules(path: Path, progress: TerminalProgress) -> tuple[Rule, ...]:
     """The rules of a file, with the shapes for which they are proved.
 
     Raises:

@@ -12,7 +12,7 @@ import numpy as np
 from rich.table import Table
 
 from girih.api import Plan, load
-from girih.cli.batches import random_batch
+from girih.cli.programs import random_batch
 from girih.cost.cache import cache_folder, usable_cache
 from girih.cost.store import Store
 from girih.lower import ComputeStep, TransferStep
@@ -192,14 +192,14 @@ def beside_table(rows: list[Beside]) -> Table:
     return table
 
 
-def measured_steps(item: Plan, progress: Observe, steps: int = 2) -> Timeline:
-    """The last of some steps on this host's processes, on random data."""
+def measured_steps(item: Plan, progress: Observe) -> Timeline:
+    """The second step on this host's processes, on random data: the first compiles kernels and fills caches."""
     if why := refusal_alone("--measure"):
         raise PlanError(f"{why}, or measure the ranks by girih run --measure")
     progress("start workers", 0.0)
     with item.start(measure=True) as running:
-        for number in range(steps):
-            progress(f"measure step {number + 1} of {steps}", number / steps)
+        for number in range(2):
+            progress(f"measure step {number + 1} of 2", number / 2)
             running.step(random_batch(item, number))
         return running.timeline()
 
@@ -242,7 +242,7 @@ def simulation_table(item: Plan, prediction: Prediction) -> list[Any]:
             *(format_seconds(float(other[device])) if other[device] else "nothing" for other in busy[1:]),
         )
     head = [
-        f"{item.model or 'program'} on {prediction.machine}: a step takes {format_seconds(result.seconds)}",
+        f"{item.origin.model or 'program'} on {prediction.machine}: a step takes {format_seconds(result.seconds)}",
         f"busiest: {result.busiest.name}, {result.busiest.share:.0%} of the step; "
         f"operators priced: {prediction.priced_by}",
         overlap_words(item, timeline),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from girih.api import Plan, load
-from girih.cli.terminal import BadInputError, Progress, check_output, clear_errors, print_rows
+from girih.cli.terminal import BadInputError, TerminalProgress, check_output, clear_errors, print_rows
 from girih.machine.units import format_seconds
 from girih.plans.rewritten import prove_all
 from girih.plans.rewritten import verdict as verdict_of
@@ -25,13 +25,14 @@ PUBLISHED = ("28744", "17346", "743")
 
 def explained(item: Plan) -> list[str]:
     """How a plan's graph was rewritten, as lines: each rule, how often, what it saved, and its proof."""
-    if not item.rewrites:
+    rewrites = item.choice.rewrites
+    if not rewrites:
         return ["the plan's graph is as it was captured: no rule was applied"]
-    verdicts = prove_all(item.rewrites)
+    verdicts = prove_all(rewrites)
     device = item.machine.device.name
-    lines = [f"{len(item.rewrites)} replacements by {len(verdicts)} rules; seconds of one {device} by its data sheet"]
+    lines = [f"{len(rewrites)} replacements by {len(verdicts)} rules; seconds of one {device} by its data sheet"]
     for text, judged in verdicts.items():
-        steps = [step for step in item.rewrites if step.rule == text]
+        steps = [step for step in rewrites if step.rule == text]
         saved = sum(step.before - step.cost for step in steps)
         lines.append(f"{len(steps)} × {text}")
         lines.append(
@@ -54,7 +55,7 @@ def explain(options: argparse.Namespace) -> int:
         plans = [load(path) for path in options.rules]
     for item in plans:
         if options.json:
-            rows = [{**vars(step), "verdict": verdict_of(step.rule).word} for step in item.rewrites]
+            rows = [{**vars(step), "verdict": verdict_of(step.rule).word} for step in item.choice.rewrites]
             print(json.dumps({"plan": item.file, "rewrites": rows}))
         else:
             print("\n".join(explained(item)))
@@ -131,6 +132,7 @@ def _second(rule: Rule) -> Second:
 def rules(options: argparse.Namespace) -> int:
     """Generates rules, proves them, and prints how many are left after each stage, then each of them. 0 if there are
     any."""
+    from girih.rewrite.rules.rule import split_outside
     from girih.workshop.files import write_rules
     from girih.workshop.generate import Generation
     from girih.workshop.generate.vocabulary import TABLE
@@ -140,11 +142,11 @@ def rules(options: argparse.Namespace) -> int:
     if options.rules:
         raise BadInputError(f"girih rewrite rules generates rules; to judge those of {options.rules[0]}, say prove")
     check_output(options.output)
-    names = _names(options.operators) if options.operators else list(TABLE)
+    names = [name.strip() for name in split_outside(options.operators or "table", ",") if name.strip()]
     if not names:
         raise BadInputError(f"--operators {options.operators!r} names none: expected names such as 'mm, relu, cat'")
     names = [one for name in names for one in (TABLE if name == "table" else (name,))]
-    with clear_errors(), Progress() as progress:
+    with clear_errors(), TerminalProgress() as progress:
         generation = Generation(tuple(names), options.size, options.limit or 0, processes=os.cpu_count() or 1)
         found = generation.generate(progress)
     if options.output:
@@ -175,15 +177,3 @@ def rules(options: argparse.Namespace) -> int:
     if options.output:
         print(f"written to {options.output}")
     return int(not found.rules)
-
-
-def _names(text: str) -> list[str]:
-    """Split at commas outside of brackets."""
-    names, depth = [""], 0
-    for letter in text:
-        depth += (letter in "([") - (letter in ")]")
-        if letter == "," and depth == 0:
-            names.append("")
-        else:
-            names[-1] += letter
-    return [name.strip() for name in names if name.strip()]

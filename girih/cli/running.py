@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from girih.api import Plan
-from girih.cli.batches import random_batch
 from girih.cli.predicting import measured_beside, store_path
+from girih.cli.programs import random_batch
 from girih.cli.terminal import BadInputError, check_output, clear_errors
 from girih.machine.units import format_bytes
 from girih.plans.predict import opened
+from girih.run.engines.engine import check_launched, engine_of
 from girih.run.engines.launcher import launched_rank
-from girih.run.engines.table import check_launched, engine_of
 
 
 def check_options(options: argparse.Namespace) -> None:

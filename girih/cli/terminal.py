@@ -101,7 +101,7 @@ def print_rows(rows: Sequence[tuple[str, ...]]) -> None:
         print(line if most is None or len(line) <= most else f"{line[: max(most - 1, 0)]}…")
 
 
-class Progress:
+class TerminalProgress:
     """Says on the error stream what is being done: in place on a terminal, else a plain line now and then."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class Progress:
         rank = launched_rank()
         self.silent = rank is not None and rank.rank != 0  # one of a launcher's ranks speaks for all
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> TerminalProgress:
         if self.status is not None:
             self.status.start()
         return self

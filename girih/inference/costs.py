@@ -38,6 +38,8 @@ from girih.run.calibrate.measure_operators import prepare, tensor_of
 
 SECONDS = 0.03
 """How long a call is measured, about, behind the first."""
+WORK = 2 * SECONDS
+"""Seconds that a search counts for a call that it has measured, preparing it included."""
 REPEATS = 5, 50
 ATEN = "aten"
 RUNTIME = "onnxruntime: "
@@ -64,6 +66,11 @@ class KernelCosts:
         self.measured = 0
         self._constant: frozenset[str] = frozenset()
         self._maker: dict[str, Node] = {}
+
+    @property
+    def measuring(self) -> float:
+        """Seconds of work that measuring has taken, counted: see `girih.rewrite.ways.measuring`."""
+        return self.measured * WORK
 
     def knows(self, weights: Collection[str]) -> None:
         """From now on these are the weights: what was computed of them is one too."""

@@ -70,7 +70,7 @@ def call(operator: str, arguments: Mapping[str, Any], device: Any = None) -> Any
 
     device: where operators without tensor arguments put their result.
     """
-    plain = {name: _plain(name, value) for name, value in arguments.items()}
+    plain = {name: as_torch(name, value) for name, value in arguments.items()}
     if device is not None and makes_from_nothing(operator):
         plain["device"] = device
     return resolve(operator)(**plain)
@@ -87,9 +87,10 @@ def makes_from_nothing(operator: str) -> bool:
     return "device" in types and not any("Tensor" in kind for kind in types.values())
 
 
-def _plain(name: str, value: Any) -> Any:
+def as_torch(name: str, value: Any) -> Any:
+    """An argument as PyTorch takes it: lists for tuples, and dtypes for their names."""
     if isinstance(value, tuple):
-        return [_plain("", item) for item in value]
+        return [as_torch("", item) for item in value]
     if name == "dtype" and isinstance(value, str):
         return getattr(torch, value)
     return value

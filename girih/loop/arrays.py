@@ -97,7 +97,7 @@ class Accumulator:
 
     @property
     def neutral(self) -> Any:
-        """What a worker's own part begins with."""
+        """The value with which each worker begins its own part of the accumulator."""
         if self.operation in ("min", "max"):
             return self.initial
         return type(self.initial)(0 if self.operation == "sum" else 1)

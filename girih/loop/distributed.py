@@ -17,7 +17,7 @@ from girih.loop.capture.dependences import sum_dtype
 from girih.loop.capture.errors import LoopError
 from girih.loop.code.entries import Column, Layout, Ragged
 from girih.loop.code.kernel import Kernel, by_value
-from girih.loop.run.messages import Call, Reply, Share, Travelling, hand_overs, packed
+from girih.loop.run.messages import LoopShare, Reply, ShareCall, Travelling, hand_overs, packed
 from girih.loop.schedules.schedule import Schedule
 from girih.loop.schedules.strategy import LoopStrategy
 from girih.ops.functions import pickled
@@ -179,7 +179,7 @@ class Distributed:
 
     def _shares(
         self, given: Mapping[str, Any], ranges: Any, pieces: Any, accumulators: Mapping[str, Any]
-    ) -> list[Share]:
+    ) -> list[LoopShare]:
         outside = tuple(
             (name, by_value(item) if isinstance(item, FunctionType) else item)
             for name, item in self.kernel.recipe.outside
@@ -207,7 +207,7 @@ class Distributed:
             columns, base = self._columns(worker)
             mine = [tuple(end - base if at < 2 else end for at, end in enumerate(what)) for what in queues[worker]]
             shares.append(
-                Share(
+                LoopShare(
                     recipe, self.kernel.arguments, self.kernel.single, columns, tasks, tuple(mine),
                     tuple(self.senders[worker]), tuple(self.receivers[worker]), arrays, travelling, dict(accumulators),
                     buffers, max(map(len, queues)),
@@ -229,7 +229,9 @@ class Distributed:
             found.append(self.layout.numbers[first:last])
         return tuple(found), first
 
-    def _call(self, given: Mapping[str, Any], rank: int, share: Share | None, live: tuple[int, ...], seed: int) -> Call:
+    def _call(
+        self, given: Mapping[str, Any], rank: int, share: LoopShare | None, live: tuple[int, ...], seed: int
+    ) -> ShareCall:
         parts: dict[str, list[tuple[tuple[slice, ...], np.ndarray]]] = {}
         reported: dict[str, list[tuple[slice, ...]]] = {}
         zeroed = []
@@ -249,7 +251,7 @@ class Distributed:
             parts[target] = [((slice(None),), given[name].target.values)]
             reported[target] = [(slice(None),)] if rank == 0 else []
         inherited = {name: given[name] for kind, name in self.kernel.arguments if kind in ("inherited", "generator")}
-        return Call(self.number, live, share, parts, tuple(zeroed), reported, inherited, seed)
+        return ShareCall(self.number, live, share, parts, tuple(zeroed), reported, inherited, seed)
 
     def _where(self, place: Place, rank: int, shape: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
         """What a worker has of an array when it begins, and when it ends."""

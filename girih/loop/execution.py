@@ -21,8 +21,8 @@ from girih.loop.capture.body import Body, place_of_buffer
 from girih.loop.capture.dependences import is_reduction, sum_dtype
 from girih.loop.capture.errors import LoopError
 from girih.loop.code.entries import Layout, Ragged
-from girih.loop.code.kernel import STREAM, Kernel, explained, inherited, read_only, reason
-from girih.loop.code.streams import key_of, stream_of
+from girih.loop.code.kernel import Kernel, arguments_of, explained, read_only, reason
+from girih.loop.code.streams import key_of
 from girih.loop.distributed import Distributed, blocks_of
 from girih.loop.progress import ThreadProgress
 from girih.loop.remote import Prefetch, Served, prefetch_of
@@ -112,25 +112,20 @@ class Execution:
 
     def arguments(self, worker: int) -> tuple[list[Any], dict[str, np.ndarray]]:
         """What the code takes after the range, keys and values; and the cells of this worker's accumulators."""
-        found: list[Any] = []
-        cells: dict[str, np.ndarray] = {}
-        streams = {name: stream_of(key) for name, key in self.keys.items()}
-        for kind, name in self.prepared.kernel.arguments:
-            item = self.given.get(name)
-            if kind == "array":
-                found.append(self.copies[name][worker] if name in self.copies else item.values)  # type: ignore[union-attr]
-            elif kind in ("buffer", "flags", "touched"):
-                own = self.prepared.buffers[name][worker]
-                found.append({"buffer": own.values, "flags": own.flags, "touched": own.touched}[kind])
-            elif kind == "accumulator":
-                cells[name] = np.array([item.neutral])  # type: ignore[union-attr]
-                found.append(cells[name])
-            elif kind == "random":
-                found.append(np.array([self.seed, 0], np.uint64))
-            elif kind in STREAM:
-                found.append(getattr(streams[name], kind))
-            else:
-                found.append(inherited(item, self.prepared.kernel.single))
+        prepared, given = self.prepared, self.given
+        kinds = prepared.kernel.arguments
+        arrays = {name: given[name].values for kind, name in kinds if kind == "array"}
+        cells = {name: np.array([given[name].neutral]) for kind, name in kinds if kind == "accumulator"}
+        found = arguments_of(
+            kinds,
+            prepared.kernel.single,
+            arrays=arrays | {name: copies[worker] for name, copies in self.copies.items()},
+            buffers={name: own[worker] for name, own in prepared.buffers.items()},
+            cells=cells,
+            keys=self.keys,
+            seed=self.seed,
+            others=given,
+        )
         return found, cells
 
     def check_served(self) -> None:
@@ -197,7 +192,7 @@ class Execution:
         return spans
 
     def on(self, crew: Crew) -> tuple[Span, ...]:
-        """The same on processes."""
+        """Run it on the workers of a crew: other processes."""
         prepared = self.prepared
         if prepared.elsewhere is None or prepared.elsewhere.crew is not crew:
             prepared.elsewhere = Distributed(

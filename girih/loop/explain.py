@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from girih.loop.capture.body import Body, Space, lines_of
+from girih.loop.capture.body import Body, KnownSpace, lines_of
 from girih.loop.capture.dependences import is_reduction, text
 from girih.loop.run.threads import Span
 from girih.loop.schedules.blocks import imbalance
@@ -50,10 +50,10 @@ class Explanation:
 
 
 def explanation(
-    space: Space, count: int, body: Body, strategy: LoopStrategy, plan: Schedule, work: np.ndarray | None,
+    space: KnownSpace, count: int, body: Body, strategy: LoopStrategy, plan: Schedule, work: np.ndarray | None,
     spans: Sequence[Span], seconds: Sequence[float], here: str, losses: Sequence[str],
 ) -> Explanation:  # fmt: skip
-    """Of a loop for certain arrays. work: entries of each block. spans, seconds: of the last execution, and of all."""
+    """Explain a loop for certain arrays. work: entries of each block. spans: of the last execution; seconds: of all."""
     movements = [_moving(item, plan) for item in strategy.movements]
     moved = sum(_bytes(body, item) for item in movements)
     uneven = 1.0 if work is None or not work.sum() else imbalance(work.reshape(plan.workers, -1).sum(axis=1))

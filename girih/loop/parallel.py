@@ -43,15 +43,15 @@ from girih.run.engines.crew import Crew
 from girih.run.errors import WorkerError
 
 LOSSES = 2
-"""Of workers in one execution; with the next the loop gives up."""
+"""How many lost workers one execution survives; with the next loss the loop gives up."""
 _turn = RLock()
-"""Of several threads of a program one runs a loop at a time: it has all workers, and the loop's buffers."""
+"""One thread of a program at a time runs a loop: it uses all workers, and the loop's buffers."""
 MOST_KEPT = 8
-"""Analysed bodies, and layouts of the entries, of a loop."""
+"""Analysed bodies, and layouts of the entries, that a loop keeps."""
 
 
 @dataclass(frozen=True)
-class Options:
+class LoopOptions:
     """What `parallel_for` takes besides the space."""
 
     ordered: bool | None = None
@@ -96,7 +96,9 @@ class ParallelLoop:
     The first parameters of the body are the key and, where entries have values, the value; the caller gives the rest.
     """
 
-    def __init__(self, function: Callable[..., Any], space: Space, options: Options, nearby: Mapping[str, Any]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], space: Space, options: LoopOptions, nearby: Mapping[str, Any]
+    ) -> None:
         self.function = function
         self.space = space
         self.options = options
@@ -108,7 +110,7 @@ class ParallelLoop:
         self.spans: tuple[Span, ...] = ()
         self.seconds: list[float] = []
         self.losses: list[str] = []
-        """Of workers, each by its rank and what became of it; the execution was then begun anew."""
+        """Each lost worker's rank and what became of it; the execution was then begun anew."""
         self._prepared: dict[Hashable, Prepared] = {}
         self._last: Prepared | None = None
         self._told = False
@@ -335,13 +337,13 @@ class ParallelLoop:
 
 
 def role_of(item: Any) -> Role:
-    """What a value is to the analysis."""
+    """The role in which the analysis sees a value: array, buffer, accumulator, or inherited."""
     if isinstance(item, Array):
-        return roles_of.Array(item.shape, str(item.dtype))
+        return roles_of.ArrayRole(item.shape, str(item.dtype))
     if isinstance(item, Buffer):
-        return roles_of.Buffer(item.shape, sums_of(str(item.target.dtype)))
+        return roles_of.BufferRole(item.shape, sums_of(str(item.target.dtype)))
     if isinstance(item, Accumulator):
-        return roles_of.Accumulator(item.operation, str(np.asarray(item.initial).dtype))
+        return roles_of.AccumulatorRole(item.operation, str(np.asarray(item.initial).dtype))
     return Inherited(item)
 
 
@@ -385,7 +387,7 @@ def turns(body: Body) -> tuple[int | None, int | None, int]:
     width = 0
     for name in dict.fromkeys(item.array for item in body.references):
         role = body.roles[name]
-        assert isinstance(role, roles_of.Array)
+        assert isinstance(role, roles_of.ArrayRole)
         if all(any(part.dim == columns for part in item.subscripts) for item in body.of(name)):
             width += int(np.prod(role.shape[1:])) * np.dtype(role.dtype).itemsize
     return rows, columns, width
@@ -426,7 +428,7 @@ def parallel_for(
         raise ValueError(f"kind={kind!r}: expected one of {', '.join(map(repr, KINDS))}")
     if dims is not None and not (isinstance(dims, tuple) and set(dims) <= {*range(len(space.shape))}):
         raise ValueError(f"dims={dims!r}: expected a tuple of dimensions of the space, each below {len(space.shape)}")
-    options = Options(ordered, workers, kind, dims, pipelined, rounds, seed, fastmath)
+    options = LoopOptions(ordered, workers, kind, dims, pipelined, rounds, seed, fastmath)
     frame = sys._getframe(1)
     nearby = {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
 

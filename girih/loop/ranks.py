@@ -16,15 +16,14 @@ from girih.loop.run.crew import LoopCrew
 from girih.report.live import LiveView
 from girih.run.engines import in_use
 from girih.run.engines.crew import Crew
-from girih.run.engines.engine import Engine
+from girih.run.engines.engine import ENGINES, Engine
 from girih.run.engines.launcher import Rank, launched_rank
 from girih.run.engines.loop_blocks import LoopBlocks
-from girih.run.engines.table import ENGINES
 from girih.run.tiles.tiles import nothing
 from girih.run.worker.service import Options
 
 
-class Ranks:
+class LoopRanks:
     """All processes of a launcher; a context manager in which they are the workers of loops."""
 
     def __init__(self, own: Rank, timeout: float, progress: bool | None, address: str) -> None:
@@ -59,7 +58,7 @@ class Ranks:
             self._crew.close(failed)
             self._crew = None
 
-    def __enter__(self) -> Ranks:
+    def __enter__(self) -> LoopRanks:
         in_use.begin(self)
         return self
 
@@ -70,7 +69,7 @@ class Ranks:
         return f"<girih rank {self.rank} of {self.workers}>"
 
 
-def ranks(*, timeout: float = 3600.0, progress: bool | None = None, address: str = "") -> Ranks:
+def ranks(*, timeout: float = 3600.0, progress: bool | None = None, address: str = "") -> LoopRanks:
     """The processes that torchrun, or another launcher of torch.distributed, has started, as the workers of loops.
 
     timeout: seconds that a loop may take. progress: rank 0 shows how far it is in a loop that lasts over a second; by
@@ -83,4 +82,4 @@ def ranks(*, timeout: float = 3600.0, progress: bool | None = None, address: str
     own = launched_rank()
     if own is None or "MASTER_ADDR" not in os.environ:  # they meet at the launcher's store
         raise RuntimeError("no launcher has started this process: torchrun --nproc-per-node 4 program.py")
-    return Ranks(own, timeout, progress, address)
+    return LoopRanks(own, timeout, progress, address)

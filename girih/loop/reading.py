@@ -13,7 +13,7 @@ import numpy as np
 from girih.loop.code.entries import Column, Ragged
 
 Parse: TypeAlias = Callable[[str], "tuple[Any, Any] | None"]
-"""Of a line, without its end: (key, value); None: the line is left out."""
+"""Takes a line without its end and returns (key, value), or None to leave the line out."""
 SHOWN = 80
 LINES = 1 << 16
 EXACT = 2**53  # from here on float64 does not have every whole number

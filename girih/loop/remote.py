@@ -17,7 +17,7 @@ from girih.loop.capture.analyse import analyse
 from girih.loop.capture.body import Body, Role
 from girih.loop.capture.prefetch import ROWS, prefetching
 from girih.loop.capture.source import identity, read_source
-from girih.loop.code.kernel import Kernel, inherited, kernel
+from girih.loop.code.kernel import Kernel, arguments_of, kernel
 from girih.loop.run.buffers import WorkerBuffer
 from girih.loop.run.served import ServedArray
 
@@ -81,13 +81,8 @@ class Prefetch:
         if keep and key in self.known:
             return self.known[key]
         buffers = {name: WorkerBuffer.of((given[name].shape[0],), bool) for name in self.names}
-        arguments: list[Any] = []
-        for kind, name in self.code.arguments:
-            if kind in ("buffer", "flags", "touched"):
-                own = buffers[name.removeprefix(ROWS)]
-                arguments.append({"buffer": own.values, "flags": own.flags, "touched": own.touched}[kind])
-            else:
-                arguments.append(inherited(given[name], self.code.single))
+        own = {f"{ROWS}{name}": buffer for name, buffer in buffers.items()}
+        arguments = arguments_of(self.code.arguments, self.code.single, buffers=own, others=given)
         self.code.run(*what, *columns, *arguments)
         found = {name: np.flatnonzero(own.flags) for name, own in buffers.items()}
         if keep:
@@ -113,8 +108,8 @@ def prefetch_of(body: Body, names: tuple[str, ...], boxes: bool) -> Prefetch | N
     }
     for name in noted:
         role = body.roles[name]
-        assert isinstance(role, roles_of.Array)
-        roles[f"{ROWS}{name}"] = roles_of.Buffer(role.shape[:1], "int8", notes=True)
+        assert isinstance(role, roles_of.ArrayRole)
+        roles[f"{ROWS}{name}"] = roles_of.BufferRole(role.shape[:1], "int8", notes=True)
     for name in source.free:
         roles.setdefault(name, roles_of.Inherited(source.outside(name)))
     return Prefetch(kernel(analyse(source, body.space, roles), boxes), noted, left, text)

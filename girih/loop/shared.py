@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from girih.loop.shared_tables.options import Options, Priority, TableError, bytes_of, rate_of
+from girih.loop.shared_tables.options import Priority, TableError, TableOptions, bytes_of, rate_of
 from girih.loop.shared_tables.rows.functions import AdaRevision, ServerFunction
 from girih.loop.shared_tables.session import Event, Joining, Session, session
 from girih.run.engines import launcher
@@ -101,7 +101,7 @@ def tables(
         raise TableError("every=0: snapshots are taken every 1 clock or more")
     if not isinstance(threads, int) or threads < 1 or not isinstance(restarts, int) or restarts < 0:
         raise TableError(f"threads={threads!r}, restarts={restarts!r}: whole numbers, at least 1, and at least 0")
-    options = Options(
+    options = TableOptions(
         workers=workers,
         servers=1 if servers is None else servers,
         staleness=staleness,

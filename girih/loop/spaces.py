@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from girih.loop.capture.body import Space as Known
+from girih.loop.capture.body import KnownSpace as Known
 from girih.loop.capture.values import Scalar
 from girih.loop.code.entries import Column, Entries, Ragged, taken
 from girih.loop.reading import Parse, read_text

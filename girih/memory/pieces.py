@@ -18,8 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
 
 from girih.lower.check import ProgramError
+from girih.lower.fusion.block_memory import LoopBytes, loop_bytes
 from girih.lower.fusion.block_units import Unit, ordered
 from girih.lower.fusion.registers import Member, member_of, ranges
 from girih.lower.liveness import lasting, reads_of, writes_of
@@ -27,14 +33,22 @@ from girih.lower.orders import arranged
 from girih.lower.program import Program
 from girih.lower.renamed import renamed
 from girih.lower.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, node_of
+from girih.memory.accounts import threads_here
+from girih.memory.compact.sequences import able, blocked
 from girih.memory.lifetimes import Lifetimes
-from girih.memory.residency import alone, floor
+from girih.memory.residency import alone, alone_of, floor, floor_of
 from girih.ops import description_of
 
 MOST_SIZES = 6
 """So many sizes are tried, from which on a tensor is too large."""
 GOALS = tuple(0.8**power for power in range(1, 21))
 """Shares of the floor that are aimed at where the cap itself was not reached."""
+DERIVED, WALKED = 10_000.0, 200_000.0
+"""Nanoseconds that a core of 2023 takes about for each step of a program: to say what it needs from the program without
+loops, and to write and walk it."""
+
+Spend = Callable[[float], None]
+"""Told nanoseconds of work."""
 
 
 @dataclass(frozen=True)
@@ -160,25 +174,39 @@ class PieceFinder:
     """Finds loops for one program, under any cap; what was measured for one is not measured again for another.
 
     lives: of the program, which has neither loops nor movements. measured: the lifetimes of another program on the
-    device. maker: by buffer the position of its step.
+    device, where they do not follow from these (`girih.memory.compact.sequences.blocked`). threads: of a worker. spend:
+    told what is to be done, before it is. maker: by buffer the position of its step.
     """
 
-    def __init__(self, lives: Lifetimes, measured: Callable[[Program], Lifetimes]) -> None:
+    def __init__(
+        self,
+        lives: Lifetimes,
+        measured: Callable[[Program], Lifetimes],
+        threads: int = 0,
+        spend: Spend = lambda nanoseconds: None,
+    ) -> None:
         self.lives = lives
         self.measured = measured
+        self.spend = spend
+        self.threads = threads or threads_here(lives.program)
         self.whole = floor(lives)[0]
         self.needs: dict[tuple[InPieces, ...], tuple[int, int]] = {}
         self.dividing: dict[tuple[str, bytes], bool] = {}
         self.found: dict[tuple[str, int], tuple[_Component, ...]] = {}
         self.program = lives.program
         self.steps = lives.steps
-        self.reads = [frozenset(reads_of(step)) for step in self.steps]
-        self.maker = {name: position for position, step in enumerate(self.steps) for name in writes_of(step)}
+        self.reads = [frozenset(reads) for reads in lives.reads]
+        self.maker, self.makers = lives.maker, lives.makers
         self.readers: dict[str, list[int]] = {}
         for position, reads in enumerate(self.reads):
             for name in reads:
                 self.readers.setdefault(name, []).append(position)
         self.known: dict[int, list[_Way]] = {}
+
+    @cached_property
+    def derives(self) -> bool:
+        """Does what programs with loops need follow from this one; or are they to be walked?"""
+        return able(self.lives)
 
     def cuts(self, cap: int, *, nearest: bool = True) -> Cut:
         """Loops that keep every step within a cap; if none do, those with the lowest floor, or without `nearest` none.
@@ -240,11 +268,88 @@ class PieceFinder:
     def need(self, loops: tuple[InPieces, ...]) -> tuple[int, int]:
         """The floor of the program with these loops, and the bytes that the largest of them needs."""
         if loops not in self.needs:
-            lives = self.measured(in_pieces(self.program, loops))
-            sizes = zip(alone(lives), lives.steps, strict=False)
-            largest = max(int(size) for size, step in sizes if isinstance(step, BlockStep))
-            self.needs[loops] = floor(lives)[0], largest
+            self.needs[loops] = self.derived(loops) or self.walked(loops)
         return self.needs[loops]
+
+    def walked(self, loops: tuple[InPieces, ...]) -> tuple[int, int]:
+        """The same of the program, written and walked."""
+        self.spend(WALKED * len(self.steps))
+        lives = self.measured(in_pieces(self.program, loops))
+        sizes = zip(alone(lives), lives.steps, strict=False)
+        largest = max(int(size) for size, step in sizes if isinstance(step, BlockStep))
+        return floor(lives)[0], largest
+
+    def derived(self, loops: tuple[InPieces, ...]) -> tuple[int, int] | None:
+        """The same without a walk; None where it does not follow from the program without loops."""
+        if not self.derives:
+            return None
+        self.spend(DERIVED * len(self.steps))
+        first: dict[int, int] = {}  # of each step in loops the first of them: what it writes is read from there
+        for number, loop in enumerate(loops):
+            for position, _ in loop.steps:
+                first.setdefault(position, number)
+        inside = [{position for position, _ in loop.steps} for loop in loops]
+        outside = [
+            {name for at in own for name in self.reads[at] if self.maker.get(name, -1) not in own} for own in inside
+        ]
+        alone_at = [position for position in range(len(self.steps)) if position not in first]
+        wanted = lasting(self.program.graph).union(*outside, *(self.reads[position] for position in alone_at))
+        blocks: list[tuple[BlockStep, LoopBytes]] = []
+        for number, (loop, reads) in enumerate(zip(loops, outside, strict=True)):
+            members = tuple(self.steps[position] for position, _ in loop.steps)
+            writes = [writes_of(self.steps[at])[0] for at, _ in loop.steps if first[at] == number]
+            variables = tuple(variable for _, variable in loop.steps)
+            kept = tuple(name for name in writes if name in wanted)
+            block = BlockStep(members, variables, loop.rows, tuple(sorted(reads)), kept)  # type: ignore[arg-type]
+            blocks.append((block, loop_bytes(self.program, block, self.lives.device, self.threads)))
+        order = self.order(inside, first, alone_at)
+        touches = blocked(self.lives, blocks, order)
+        if touches is None:
+            return None
+        sizes = alone_of(touches)
+        return floor_of(touches)[0], int(sizes[:-1][order >= len(self.steps)].max())
+
+    def order(
+        self, inside: Sequence[Collection[int]], first: Mapping[int, int], alone_at: Sequence[int]
+    ) -> NDArray[np.int64]:
+        """Steps, and behind them numbered loops, in the order in which `in_pieces` puts them."""
+        count = len(self.steps)
+        unit = [count + first[at] if at in first else at for at in range(count)]
+        needs: dict[int, set[int]] = {}  # of loops
+        turns: dict[int, list[int]] = {at: [at] for at in alone_at}  # by position, the units whose place it is
+        place = list(range(count + len(inside)))
+        for number, own in enumerate(inside):
+            loop = count + number
+            needs[loop] = {unit[maker] for at in own for maker in self.makers[at] if maker not in own} - {loop}
+            place[loop] = min((at for at in own if first[at] == number), default=0)
+            turns.setdefault(place[loop], []).append(loop)
+        done = [False] * len(place)
+        waiting: dict[int, set[int]] = {}  # whose turn was before what they need was done
+        readers: dict[int, list[int]] = {}
+        ready: list[tuple[int, int]] = []
+        order: list[int] = []
+
+        def take(at: int) -> None:
+            order.append(at)
+            done[at] = True
+            for reader in readers.pop(at, ()):
+                waiting[reader].discard(at)
+                if not waiting[reader]:
+                    heappush(ready, (place[reader], reader))
+
+        for position in sorted(turns):
+            for at in turns[position]:
+                needed = needs[at] if at >= count else [unit[maker] for maker in self.makers[at]]
+                missing = {one for one in needed if not done[one]}
+                if not missing:
+                    take(at)
+                    while ready:
+                        take(heappop(ready)[1])
+                    continue
+                waiting[at] = missing
+                for one in missing:
+                    readers.setdefault(one, []).append(at)
+        return np.asarray(order, np.int64)
 
     def members(self, position: int) -> list[_Way]:
         """A step along each variable along which it can be cut."""
@@ -263,6 +368,7 @@ class PieceFinder:
     def components(self, seed: str, large: Collection[str]) -> Iterator[_Component]:
         """What is cut with a large buffer, along each of its dimensions. large: what should be cut, if it can."""
         for way in self.members(self.maker[seed]):
+            self.spend(DERIVED * len(self.steps))
             span, member = way.span, way.member
             if member.way.made is None:
                 continue

@@ -35,8 +35,9 @@ SUPPORTED = Support()
 class Search(ABC):
     """A search with its options.
 
-    seconds: the time after which it returns the best answer so far, with its gap; what has to be done before there is
-    any answer is done however long it takes.
+    seconds: of work, counted, after which it returns the best answer so far, with its gap: what is found does not
+    depend on how busy the machine is. What has to be done before there is any answer is done however long it takes.
+    The clock ends it after ten times the seconds, and the certificate says so (`stopped`).
 
     Raises:
         SearchError: the seconds are no finite number of at least 0.
@@ -70,7 +71,7 @@ class Search(ABC):
 
         Raises:
             SearchError: it can make nothing of this graph, or does not support the objective.
-            OutOfTimeError: the objective has a deadline, and tables could not be priced until then.
+            OutOfTimeError: the objective has a budget, and it is too small for the tables.
         """
 
 

@@ -44,6 +44,9 @@ class Strategy:
     divisions: tuple[Sharding, ...]
     layouts: dict[str, Sharding]
 
+    def __hash__(self) -> int:
+        return hash((self.mesh, self.divisions))  # layouts are a dict, which has no hash; equal ones have equal hashes
+
     @staticmethod
     def of_texts(mesh: Mesh, divisions: Iterable[str], layouts: Mapping[str, str]) -> Strategy:
         """A strategy written by hand: `("S0[7:3]",), {"x": "S0[7:3]", "w": "R", "y": "S0[7:3]"}`.
@@ -85,6 +88,12 @@ class Certificate:
         if self.cost <= self.bound:
             return 0.0
         return self.cost / self.bound - 1 if self.bound > 0 else float("inf")
+
+    @property
+    def work(self) -> float:
+        """Seconds of counted work that the search has done (`girih.layout.budget.Budget`); 0 where it counts
+        none."""
+        return float(self.statistics.get("seconds of work", 0.0))
 
 
 @dataclass(frozen=True)

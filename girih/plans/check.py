@@ -32,14 +32,14 @@ def check(plan: Plan) -> None:
         _check_file(plan)
     try:
         check_graph(plan.graph)
-        if plan.undivided is not None:
-            check_graph(plan.undivided)
-            _check_undivided(plan.graph, plan.undivided)
+        if (undivided := plan.origin.undivided) is not None:
+            check_graph(undivided)
+            _check_undivided(plan.graph, undivided)
     except GraphError as error:
         raise PlanError(f"the plan's graph is broken: {error}") from error
     _check_strategy(plan)
     try:
-        prove_all(plan.rewrites)
+        prove_all(plan.choice.rewrites)
     except ProofError as error:
         raise PlanError(str(error)) from error
     _check_times(plan)
@@ -73,7 +73,8 @@ def _cut(text: str, length: int) -> str:
 
 def _check_file(plan: Plan) -> None:
     """What a file may hold: before anything is computed of it."""
-    for graph in (plan.graph, *(() if plan.undivided is None else (plan.undivided,))):
+    undivided = plan.origin.undivided
+    for graph in (plan.graph, *(() if undivided is None else (undivided,))):
         check_gate(graph, plan.file, plan.trusted, plan.machine.mesh.devices)
     _check_work(plan)
 
@@ -158,15 +159,16 @@ def _check_work(plan: Plan) -> None:
 def _check_times(plan: Plan) -> None:
     """What is computed when, and what is in memory then, key by key, each before the loops that work with it: these
     are compiled, and trust their numbers."""
-    if plan.schedule != "graph" and (plan.pieces or plan.overlap != Overlap()):
-        other = "pieces" if plan.pieces else "overlap"
-        raise PlanError(f"schedule: expected 'graph' beside {other}, there is {plan.schedule!r}")
+    choice = plan.choice
+    if choice.schedule != "graph" and (choice.pieces or choice.overlap != Overlap()):
+        other = "pieces" if choice.pieces else "overlap"
+        raise PlanError(f"schedule: expected 'graph' beside {other}, there is {choice.schedule!r}")
     for key, name in (("pieces", "lowered"), ("sequence", "unmoved")):
         try:
             getattr(plan, name)
         except ProgramError as error:
             raise PlanError(f"{key}: {error}") from error
-    if plan.residency is None and not plan.residencies:
+    if not choice.residency:
         return
     if plan.memory is None:
         raise PlanError("memory: expected a number of bytes beside a residency, there is null")
@@ -174,19 +176,14 @@ def _check_times(plan: Plan) -> None:
         check_program(plan.unmoved)
     except ProgramError as error:
         raise PlanError(f"the plan's program is broken: {error}") from error
-    classes = len(plan.unmoved.classes)
-    if plan.residency is not None and (plan.residencies or plan.unmoved.orders):
-        raise PlanError(f"residency: expected residencies in its place, one for each of {classes} classes of devices")
-    if plan.residency is not None:
-        own = {"residency": (plan.residency, plan.lifetimes)}
-    elif len(plan.residencies) != classes:
-        raise PlanError(f"residencies: expected one for each of {classes} classes, there are {len(plan.residencies)}")
-    else:
-        pairs = enumerate(zip(plan.residencies, plan.lifetimes_by_class, strict=True))
-        own = {f"residencies[{number}]": pair for number, pair in pairs}
-    for key, (residency, lives) in own.items():
-        if wrong := misfit(residency, lives):
-            raise PlanError(f"{key}.{wrong}")
+    classes, apart = len(plan.unmoved.classes), bool(plan.unmoved.orders)
+    if len(choice.residency) != classes:
+        there = len(choice.residency)
+        raise PlanError(f"residencies: expected one for each of {classes} classes, there are {there}")
+    lives = plan.lifetimes_by_class if apart else (plan.lifetimes,)
+    for number, (residency, own) in enumerate(zip(choice.residency, lives, strict=True)):
+        if wrong := misfit(residency, own):
+            raise PlanError(f"{f'residencies[{number}]' if apart else 'residency'}.{wrong}")
 
 
 def _check_strategy(plan: Plan) -> None:

@@ -32,8 +32,10 @@ from girih.memory.residency import Residency, Stay
 from girih.ops.functions import FunctionError, import_name, imported
 from girih.ops.gate import FUNCTION, is_safe
 from girih.partition import Certificate, Strategy
+from girih.partition.space.problem import Objective
 from girih.plans.check import check, one_line
-from girih.plans.plan import Costs, Plan, PlanError
+from girih.plans.choice import Choice
+from girih.plans.plan import Costs, Goal, Origin, Plan, PlanError, Predicted
 from girih.plans.rewritten import Rewrite
 from girih.plans.schema import PlanFile, ResidencyFile, SchemaError, read_schema
 
@@ -87,7 +89,8 @@ def _keep_name(folder: Path) -> None:
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
-    certificate = vars(plan.certificate)
+    certificate, choice, told, undivided = vars(plan.certificate), plan.choice, plan.predicted, plan.origin.undivided
+    residencies = list(map(_residency, choice.residency))
     machine_json: dict[str, Any] = {
         "name": plan.machine.name,
         "source": plan.machine.source,
@@ -100,34 +103,34 @@ def to_json(plan: Plan) -> dict[str, Any]:
         machine_json["groups"] = [(vars(device), count) for device, count in plan.machine.groups]
     return {
         "girih plan": VERSION,
-        "model": plan.model,
+        "model": plan.origin.model,
         "search": plan.search,
         "objective": plan.objective,
         "memory": plan.memory,
         "machine": machine_json,
         "certificate": _finite(certificate),
-        "simulated": _finite(plan.simulated),
+        "simulated": _finite(told.simulated),
         "notes": plan.notes,
         "baselines": [_finite(vars(item)) for item in plan.baselines],
-        "scalars": _finite(plan.scalars),
-        "ranges": plan.ranges,
-        "overlap": vars(plan.overlap),
+        "scalars": _finite(plan.origin.scalars),
+        "ranges": plan.origin.ranges,
+        "overlap": vars(choice.overlap),
         "scratch": plan.told_scratch.to_json(),
-        "keys": plan.keys,
-        "constants": plan.constants,
-        "initial": _finite(plan.initial),
+        "keys": plan.origin.keys,
+        "constants": plan.origin.constants,
+        "initial": _finite(plan.origin.initial),
         "layouts": {name: str(layout) for name, layout in plan.strategy.layouts.items()},
         "divisions": [str(division) for division in plan.strategy.divisions],
         "graph": format_graph(_named(plan.graph)).splitlines(),
-        **({} if plan.schedule == "graph" else {"schedule": plan.schedule}),
-        **({} if plan.sequence is None else {"sequence": _ranges(plan.sequence)}),
-        **({"pieces": [[loop.rows, loop.steps] for loop in plan.pieces]} if plan.pieces else {}),
-        **({} if plan.residency is None else {"residency": _residency(plan.residency)}),
-        **({"residencies": list(map(_residency, plan.residencies))} if plan.residencies else {}),
-        **({} if plan.room is None else {"room": plan.room}),
-        **({"rewrites": [vars(item) for item in plan.rewrites]} if plan.rewrites else {}),
-        **({} if plan.undivided is None else {"undivided": format_graph(_named(plan.undivided)).splitlines()}),
-        **({} if plan.unlimited is None else {"unlimited": plan.unlimited, "memory_bound": plan.memory_bound}),
+        **({} if choice.schedule == "graph" else {"schedule": choice.schedule}),
+        **({} if choice.sequence is None else {"sequence": _ranges(choice.sequence)}),
+        **({"pieces": [[loop.rows, loop.steps] for loop in choice.pieces]} if choice.pieces else {}),
+        **({"residency": residencies[0]} if len(residencies) == 1 else {}),
+        **({"residencies": residencies} if len(residencies) > 1 else {}),
+        **({} if choice.room in (None, plan.memory) else {"room": choice.room}),
+        **({"rewrites": [vars(item) for item in choice.rewrites]} if choice.rewrites else {}),
+        **({} if undivided is None else {"undivided": format_graph(_named(undivided)).splitlines()}),
+        **({} if told.unlimited is None else {"unlimited": told.unlimited, "memory_bound": told.memory_bound}),
     }
 
 
@@ -202,44 +205,49 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
     certificate = {**_fields(data.certificate)}
     for name in ("cost", "bound"):
         certificate[name] = float(certificate[name])
+    if data.residency is not None and data.residencies:
+        raise PlanError("residency: expected residencies in its place, one for each class of devices, there are both")
+    residency = tuple(map(_residency_of, (data.residency,) if data.residency is not None else data.residencies))
+    strategy = Strategy(
+        where_to.mesh,
+        tuple(_sharding(item, f"divisions[{number}]") for number, item in enumerate(data.divisions)),
+        {name: _sharding(item, f"layouts[{name[:60]!r}]") for name, item in data.layouts.items()},
+    )
+    choice = Choice(
+        strategy,
+        rewrites=tuple(Rewrite(item.rule, item.at, item.before, item.cost) for item in data.rewrites),
+        routes=Objective(data.objective, where_to).unit,
+        schedule=data.schedule,
+        pieces=tuple(InPieces(steps, rows) for rows, steps in data.pieces),
+        overlap=Overlap(data.overlap.fetch, data.overlap.store),
+        sequence=_sequence(data.sequence),
+        residency=residency,
+        room=data.memory if residency and data.room is None else data.room,
+    )
+    origin = Origin(
+        data.model,
+        {path: (kind, float(a), float(b)) for path, (kind, a, b) in data.initial.items()},
+        {path: float(rate) for path, rate in data.scalars.items()},
+        data.ranges,
+        data.keys,
+        data.constants,
+        parse_graph("\n".join(data.undivided)) if data.undivided else None,
+    )
+    baselines = [
+        Costs(item.name, float(item.seconds), item.bytes, item.peak, _number(item.simulated)) for item in data.baselines
+    ]
+    numbers = _number(data.simulated), _number(data.unlimited), _number(data.memory_bound)
     return Plan(
         parse_graph("\n".join(data.graph)),
         where_to,
-        Strategy(
-            where_to.mesh,
-            tuple(_sharding(item, f"divisions[{number}]") for number, item in enumerate(data.divisions)),
-            {name: _sharding(item, f"layouts[{name[:60]!r}]") for name, item in data.layouts.items()},
-        ),
+        choice,
         Certificate(**certificate),
-        data.search,
-        data.objective,
-        data.memory,
-        {path: (kind, float(a), float(b)) for path, (kind, a, b) in data.initial.items()},
-        data.model,
-        {path: float(rate) for path, rate in data.scalars.items()},
-        tuple(
-            Costs(item.name, float(item.seconds), item.bytes, item.peak, _number(item.simulated))
-            for item in data.baselines
-        ),
-        data.ranges,
-        Overlap(data.overlap.fetch, data.overlap.store),
-        keys=data.keys,
-        constants=data.constants,
-        simulated=_number(data.simulated),
-        notes=data.notes,
-        scratch=Scratch.from_json(None if data.scratch is None else msgspec.to_builtins(data.scratch)),
-        schedule=data.schedule,
-        sequence=_sequence(data.sequence),
-        pieces=tuple(InPieces(steps, rows) for rows, steps in data.pieces),
-        rewrites=tuple(Rewrite(item.rule, item.at, item.before, item.cost) for item in data.rewrites),
-        undivided=parse_graph("\n".join(data.undivided)) if data.undivided else None,
-        residency=None if data.residency is None else _residency_of(data.residency),
-        residencies=tuple(map(_residency_of, data.residencies)),
-        unlimited=_number(data.unlimited),
-        memory_bound=_number(data.memory_bound),
-        room=data.room,
-        file=where,
-        trusted=trust,
+        Goal(data.search, data.objective, data.memory),
+        origin,
+        Predicted(*numbers, tuple(baselines), data.notes),
+        Scratch.from_json(None if data.scratch is None else msgspec.to_builtins(data.scratch)),
+        where,
+        trust,
     )
 
 
@@ -271,7 +279,7 @@ def load(path: str | Path, *, trust: bool = False) -> Plan:
         check(result)
         if trust:
             _import_all(result.graph)
-            _import_all(result.undivided or result.graph)
+            _import_all(result.origin.undivided or result.graph)
     return result
 
 

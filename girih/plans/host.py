@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from girih.cost.measure_scratch import setting_here
 from girih.machine.units import format_bytes
 from girih.memory.accounts import memory_use
@@ -34,4 +32,4 @@ def on_this_host(plan: Plan, threads: int) -> Plan:
             f"{format_bytes(plan.peak)} ({told.words}), and device {worst.device} needs {format_bytes(worst.peak)} "
             f"here ({notes.record.words}). Plan again on this host, or with a higher limit"
         )
-    return replace(plan, scratch=notes.record)
+    return plan.but(scratch=notes.record)

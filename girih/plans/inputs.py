@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from girih.graph import Graph, check
-from girih.plans.plan import Plan, PlanError
+from girih.plans.plan import Origin, Plan, PlanError
 from girih.plans.rewritten import Rewrite
 
 if TYPE_CHECKING:
-    from girih.capture.torch.settings import Settings
+    from girih.capture.torch.settings import Source
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
 _PLAIN = (bool, int, float, complex, str)
@@ -20,31 +20,24 @@ _PLAIN = (bool, int, float, complex, str)
 
 @dataclass(frozen=True)
 class Program:
-    """A captured program: its graph, and what a plan keeps of it beside; see the fields of `Plan` with these names.
+    """A captured program: its graph, what a plan keeps of it beside, and by which rules it was rewritten.
 
-    undivided: of a step in micro-batches the graph of the whole batch; micro_batches: how many there are. results: the
-    nesting of an Inference's results, as torch's pytrees have it; no plan keeps it, nor the number of micro-batches.
+    micro_batches: how many there are in a step. results: the nesting of an Inference's results, as torch's pytrees have
+    it. source: the step and batch that it was captured of, which can be asked whether they have changed since. No plan
+    keeps these three.
     """
 
     graph: Graph
-    model: str
-    initial: dict[str, tuple[str, float, float]]
-    scalars: dict[str, float]
-    ranges: dict[str, int]
-    keys: Mapping[str, str] | None
-    constants: Mapping[str, str]
-    state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
+    origin: Origin
     rewrites: tuple[Rewrite, ...] = ()
-    undivided: Graph | None = None
     micro_batches: int = 1
     notes: tuple[str, ...] = ()
     results: Any = field(default=None, compare=False, repr=False)
+    source: Source | None = field(default=None, compare=False, repr=False)
 
     def in_plan(self, plan: AnyPlan) -> AnyPlan:
         """The plan, which was made of the graph alone, with all the rest."""
-        own = {"graph", "micro_batches", "notes", "results"}
-        rest = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in own}
-        return plan.told(**rest, notes=(*self.notes, *plan.notes))
+        return plan.but(origin=self.origin, rewrites=self.rewrites, notes=(*self.notes, *plan.notes))
 
     def in_parts(self, count: int) -> Program:
         """The program with its batch in so many micro-batches.
@@ -66,7 +59,8 @@ class Program:
                 f"({first.source or 'no source line'}), which needs {first.why}: the numbers are those of the "
                 f"undivided batch, but no micro-batch goes on before all have come there{cure}",
             )
-        return replace(self, graph=graph, undivided=self.graph, micro_batches=count, notes=notes)
+        origin = replace(self.origin, undivided=self.graph)
+        return replace(self, graph=graph, origin=origin, micro_batches=count, notes=notes)
 
 
 def program_of(step: Any, batch: Any, model: str = "") -> Program:
@@ -75,41 +69,37 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
     """
-    from girih.capture import TrainingStep, capture
-    from girih.capture.torch.settings import settings_of_groups
+    from girih.capture import capture
+    from girih.capture.torch.settings import Source
 
     captured = capture(step, batch)
     graph = captured.graph
     check(graph)
-    planned = settings_of_groups(step) if isinstance(step, TrainingStep) else {}
-    state = partial(_state_now, step, graph, planned)
-    state()  # what is wrong with it is told now
-    program = Program(
-        graph,
+    source = Source(step, batch, graph)
+    source.state()  # what is wrong with it is told now
+    origin = Origin(
         model,
         {path: (item.kind, item.a, item.b) for path, item in captured.initial.items()},
         learning_rates(step),
         ranges_of(flatten_batch(batch)),
         state_keys(step.model),
         constants_of(batch),
-        state,
-        results=captured.result_spec,
+        state=partial(_state_now, source),
     )
+    program = Program(graph, origin, results=captured.result_spec, source=source)
     return program.in_parts(getattr(step, "micro_batches", 1))
 
 
-def _state_now(step: Any, graph: Graph, planned: Settings) -> Mapping[str, Any]:
+def _state_now(source: Source) -> Mapping[str, Any]:
     """The user's tensors as they are now.
 
     Raises:
-        PlanError: the optimizer's hyper-parameters or groups are others than when the step was planned.
+        PlanError: what is a constant of the plan was changed since the step was planned.
     """
-    from girih.capture import state_of
-    from girih.capture.torch.settings import differences, settings_of_groups
-
-    if planned and (changed := differences(planned, settings_of_groups(step))):
-        raise PlanError(f"{', '.join(changed[:3])} since the step was planned, with which it is a constant: plan again")
-    return state_of(step, graph)
+    try:
+        return source.state()
+    except ValueError as error:
+        raise PlanError(str(error)) from error
 
 
 def flatten_batch(batch: Any) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Plan: a Graph, a Machine, a Strategy, the Program that follows from them, what it costs, and its certificate."""
+"""Plan: a Graph, a Machine, a Choice, the Program that follows from them, what it costs, and its certificate."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -12,23 +12,17 @@ import numpy as np
 from girih.cost.roofline_costs import compute, transfer_seconds
 from girih.cost.scratch import Scratch
 from girih.graph import Graph
-from girih.lower import Blocks, Overlap, Program, blocked, lower, overlapped, scheduled
+from girih.lower import Program
 from girih.machine import Machine
 from girih.machine.units import format_bytes
 from girih.memory.accounts import MemoryUse
-from girih.memory.again import sequenced
-from girih.memory.apart import lifetimes_by_class, moved_apart
-from girih.memory.lifetimes import Lifetimes, lifetimes, unlike, widest
-from girih.memory.moves import moved
-from girih.memory.pieces import InPieces, in_pieces
+from girih.memory.lifetimes import Lifetimes, lifetimes
 from girih.memory.places.addresses import Addresses
-from girih.memory.residency import Residency
 from girih.partition import Certificate, Strategy
 from girih.partition.search import is_seconds
-from girih.partition.space.problem import Objective
 from girih.plans.arenas import arenas
-from girih.plans.rewritten import Rewrite
-from girih.plans.scratch import account, followed, notes_of
+from girih.plans.choice import Choice, class_lifetimes, in_order, lowered, widest_lifetimes, with_movements
+from girih.plans.scratch import account, notes_of
 
 Observe = Callable[[str, float], None]
 
@@ -55,104 +49,197 @@ class Costs:
     simulated: float | None = None
 
 
+@dataclass(frozen=True)
+class Goal:
+    """What was asked for. search: by its name, the search whose answer the plan is. objective: what it minimises
+    (`girih.partition.space.problem.Objective`). memory: the limit for each device in bytes, or None."""
+
+    search: str
+    objective: str
+    memory: int | None = None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What is known of the user's program beside its graph.
+
+    model: what was planned, as the command line names it, or "". initial: recipes for the initial state, by path.
+    scalars: learning rates by path. ranges: by path, one more than the largest number in each integer tensor of the
+    batch. keys: by key of the model's `state_dict` its tensor's path, or None: paths are keys. constants: what was
+    planned with for each item of a batch that is no tensor, as Python writes it. undivided: of a step in micro-batches
+    the graph of the whole batch, with which runs are compared; or None: that is the plan's own. state: asks for the
+    user's tensors by path, as they are then; never saved.
+    """
+
+    model: str = ""
+    initial: Mapping[str, tuple[str, float, float]] = field(default_factory=dict)
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    ranges: Mapping[str, int] = field(default_factory=dict)
+    keys: Mapping[str, str] | None = None
+    constants: Mapping[str, str] = field(default_factory=dict)
+    undivided: Graph | None = None
+    state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What was found out when the plan was made, and takes long to find out again.
+
+    simulated: seconds of the step, simulated, or None. unlimited: where not all fits on the devices, seconds of the
+    step if all did, simulated. memory_bound: seconds below which no way keeps the limit with this order of steps
+    (`girih.memory.bound`), by the prices of then. baselines: what other ways would cost. notes: what the reader should
+    know, such as that another search ran than was asked for.
+    """
+
+    simulated: float | None = None
+    unlimited: float | None = None
+    memory_bound: float | None = None
+    baselines: tuple[Costs, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+NOUN_OF = {
+    part.name: noun
+    for noun, cls in {"choice": Choice, "goal": Goal, "origin": Origin, "predicted": Predicted}.items()
+    for part in fields(cls)
+}
+"""By the name of a part of one of a plan's nouns, the field of the plan that has the noun."""
+
+DEPENDS_ON: dict[str, tuple[str, ...]] = {
+    "lowered": ("graph", "machine", "strategy", "routes", "schedule", "pieces", "overlap", "blocks"),
+    "unmoved": ("lowered", "sequence"),
+    "_walked": ("unmoved", "scratch"),
+    "lifetimes": ("unmoved", "scratch"),
+    "lifetimes_by_class": ("unmoved", "scratch"),
+    "program": ("lifetimes", "lifetimes_by_class", "residency", "room"),
+    "_alone": ("program",),
+    "_memory": ("program",),
+    "peak": ("_memory",),
+    "arenas": ("program", "memory"),
+    "bytes_received": ("program",),
+    "compute": ("graph", "machine", "strategy"),
+    "costs": ("search", "objective", "certificate", "simulated", "peak", "compute"),
+}
+"""What a plan works out when it is asked for, each with the fields, their parts, and the lines above on which it
+depends: `Plan.but` keeps what depends on nothing that has changed."""
+
+GIVEN = {name for on in DEPENDS_ON.values() for name in on} - DEPENDS_ON.keys()
+
+
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """A Graph, a Machine, a Strategy, and what is known of them.
+    """A Graph, a Machine, a Choice, its certificate, and what is known of them.
 
-    model: what was planned, as the command line names it, or "". batch: (input name, path) pairs of the batch.
-    initial: recipes for the initial state, by path. memory: the limit for each device in bytes, or None.
-    baselines: what other ways would cost. overlap: how far the program's exchanges overlap with computation.
-    blocks: how the program is cut into blocks, or None. schedule: the order of a pipeline's work
-    (`girih.lower.schedule`). Where not all fits on the devices, pieces: steps that are computed in pieces
-    (`girih.memory.pieces`); sequence: the program's steps in an order in which some come again
-    (`girih.memory.again`), or None; residency: when each storage is on the device, or None; residencies: the same for
-    each class of devices, where they do different things (`girih.memory.apart`);
-    unlimited: seconds of the step if all did fit, simulated; memory_bound: seconds below which no way keeps the limit
-    with this order of steps (`girih.memory.bound`), by the prices of then; room: bytes that the residency was made
-    for, fewer than the limit where addresses take the rest (`arenas`), or None. rewrites: by which rules the graph was
-    rewritten before it was divided (`girih.plans.rewritten`). undivided: of a step in micro-batches the graph of the
-    whole batch, with which runs are compared; or None: that is `graph`. keys: by key of the model's `state_dict` its
-    tensor's path, or None: paths are keys. constants: what was planned with for each item of a batch that is no
-    tensor, as Python writes it. simulated: seconds of the step, simulated when it was planned, or None. notes: what
-    the reader should know, such as that another search ran than was asked for. scratch: by what the scratch memory of
-    libraries' kernels was told when the plan was made, as its file says; None: it is made here and now. state: asks
-    for the user's tensors by path, as they are then; never saved. file: which one it was read from, or "". trusted:
-    the user answers for the functions and operators that it names: it is the user's own, or was loaded so.
+    scratch: by what the scratch memory of libraries' kernels was told when the plan was made, as its file says; None:
+    it is made here and now. file: which one it was read from, or "". trusted: the user answers for the functions and
+    operators that it names: it is the user's own, or was loaded so.
     """
 
     graph: Graph
     machine: Machine
-    strategy: Strategy
+    choice: Choice
     certificate: Certificate
-    search: str
-    objective: str
-    memory: int | None
-    initial: dict[str, tuple[str, float, float]]
-    model: str = ""
-    scalars: dict[str, float] = field(default_factory=dict)
-    baselines: tuple[Costs, ...] = ()
-    ranges: dict[str, int] = field(default_factory=dict)
-    overlap: Overlap = field(default_factory=Overlap)
-    blocks: Blocks | None = None
-    keys: Mapping[str, str] | None = None
-    constants: Mapping[str, str] = field(default_factory=dict)
-    simulated: float | None = None
-    notes: tuple[str, ...] = ()
+    goal: Goal
+    origin: Origin = field(default_factory=Origin)
+    predicted: Predicted = field(default_factory=Predicted)
     scratch: Scratch | None = field(default=None, compare=False)
-    state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
-    schedule: str = "graph"
-    sequence: tuple[int, ...] | None = None
-    residency: Residency | None = None
-    residencies: tuple[Residency, ...] = ()
-    pieces: tuple[InPieces, ...] = ()
-    unlimited: float | None = None
-    memory_bound: float | None = None
-    room: int | None = None
-    rewrites: tuple[Rewrite, ...] = ()
-    undivided: Graph | None = None
     file: str = field(default="", compare=False)
     trusted: bool = field(default=True, compare=False)
 
+    def but(self, **changes: Any) -> Self:
+        """The same plan but for these fields, or these parts of its choice, goal, origin and predictions, each by its
+        name. What does not depend on what changed is not worked out again (`DEPENDS_ON`).
+
+            plan.but(overlap=Overlap(1, 1), notes=())
+        """
+        own = {name: value for name, value in changes.items() if name not in NOUN_OF}
+        for name in changes.keys() - own.keys():
+            noun = NOUN_OF[name]
+            own[noun] = replace(own.get(noun, getattr(self, noun)), **{name: changes[name]})
+        plan = replace(self, **own)
+        stale = {name for name in GIVEN if self._part(name) is not plan._part(name) != self._part(name)}
+        for name, on in DEPENDS_ON.items():
+            if not stale.isdisjoint(on):
+                stale.add(name)
+        plan.__dict__.update({name: self.__dict__[name] for name in DEPENDS_ON.keys() - stale if name in self.__dict__})
+        return plan
+
+    def _part(self, name: str) -> Any:
+        return getattr(getattr(self, NOUN_OF[name]) if name in NOUN_OF else self, name)
+
+    @property
+    def strategy(self) -> Strategy:
+        return self.choice.strategy
+
+    @property
+    def search(self) -> str:
+        return self.goal.search
+
+    @property
+    def objective(self) -> str:
+        return self.goal.objective
+
+    @property
+    def memory(self) -> int | None:
+        return self.goal.memory
+
+    @property
+    def baselines(self) -> tuple[Costs, ...]:
+        return self.predicted.baselines
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.predicted.notes
+
     @cached_property
     def program(self) -> Program:
-        if self.residency is None and not self.residencies:
+        """What the devices do; as `girih.plans.choice.apply` makes it."""
+        if not self.choice.residency:
             return self.unmoved
-        assert self.memory is not None
-        if self.residency is None:
-            return moved_apart(self.lifetimes_by_class, self.residencies, self.memory)
-        return moved(self.lifetimes, self.residency, self.room or self.memory)
+        return with_movements(self.lifetimes_by_class if self.unmoved.orders else (self.lifetimes,), self.choice)
 
     @cached_property
     def lifetimes(self) -> Lifetimes:
         """Of the program without movements, with the largest part of each storage that a device has; of a large machine
         on the first and the last device."""
+        return self._walked[0]
+
+    @cached_property
+    def _walked(self) -> tuple[Lifetimes, Scratch]:
+        """These, and by what the scratch memory in them was told."""
         notes = notes_of(self.unmoved, self.machine, self.scratch)
-        devices = unlike(self.unmoved, followed(self.machine))
-        return widest([lifetimes(self.unmoved, device, notes.threads, notes) for device in devices])
+        return widest_lifetimes(self.unmoved, self.machine, notes), notes.record
 
     @cached_property
     def lifetimes_by_class(self) -> tuple[Lifetimes, ...]:
         """The same for each class of devices that do the same, where not all do."""
-        notes = notes_of(self.unmoved, self.machine, self.scratch)
-        return lifetimes_by_class(self.unmoved, followed(self.machine), notes.threads, notes)
+        return class_lifetimes(self.unmoved, self.machine, self.scratch)
 
     @cached_property
     def unmoved(self) -> Program:
         """The program without movements."""
-        return self.lowered if self.sequence is None else sequenced(self.lowered, self.sequence)
+        return in_order(self.lowered, self.choice)
 
     @cached_property
     def lowered(self) -> Program:
         """The program with everything on the devices, each step once, whatever the memory limit."""
-        plain = lower(self.graph, self.strategy, Objective(self.objective, self.machine).transfers)
-        plain = scheduled(plain, self.schedule, self.machine)
-        if self.pieces:
-            return in_pieces(plain, self.pieces)
-        return overlapped(plain, self.overlap) if self.blocks is None else blocked(plain, self.blocks)
+        return lowered(self.graph, self.machine, self.choice)
 
     @cached_property
     def _memory(self) -> tuple[tuple[MemoryUse, ...], Scratch]:
-        return account(self.program, self.machine, self.scratch)
+        if self.machine.devices > 1:
+            return account(self.program, self.machine, self.scratch)
+        lives, told = self._alone
+        assert lives.use is not None
+        return (lives.use,), told
+
+    @cached_property
+    def _alone(self) -> tuple[Lifetimes, Scratch]:
+        """On one device: lifetimes in the program with its movements, and by what the scratch memory was told."""
+        if self.program is self.unmoved and (known := self._walked)[0].use is not None:
+            return known
+        notes = notes_of(self.program, self.machine, self.scratch)
+        return lifetimes(self.program, 0, notes.threads, notes), notes.record
 
     @property
     def memory_by_device(self) -> tuple[MemoryUse, ...]:
@@ -174,7 +261,8 @@ class Plan:
     def arenas(self) -> tuple[Addresses, ...]:
         """Where everything lies on each device in one region of memory, if it is run on processors; () where some state
         has no address that stays from step to step."""
-        return arenas(self.program, self.machine, self.scratch, self.memory or 0)
+        alone = (self._alone[0],) if self.machine.devices == 1 else ()
+        return arenas(self.program, self.machine, self.scratch, self.memory or 0, alone)
 
     @property
     def arena(self) -> Addresses | None:
@@ -210,7 +298,7 @@ class Plan:
             cost = self.certificate.cost
             return Costs(self.search, cost, int(self.bytes_received.sum()), self.peak, cost)
         seconds = float((self.compute[1] + transfer_seconds(self.program, self.machine)).max())
-        return Costs(self.search, seconds, int(self.bytes_received.sum()), self.peak, self.simulated)
+        return Costs(self.search, seconds, int(self.bytes_received.sum()), self.peak, self.predicted.simulated)
 
     @property
     def gap(self) -> float:
@@ -228,31 +316,6 @@ class Plan:
         return all(
             use.peak <= (room[use.device] if self.memory is None else self.memory) for use in self.memory_by_device
         )
-
-    def held(
-        self, sequence: tuple[int, ...] | None, residency: Residency | None = None, room: int | None = None
-    ) -> Plan:
-        """The plan with another sequence, and another residency, for so much room; what does not depend on them is not
-        computed again."""
-        plan: Plan = replace(self, sequence=sequence, residency=residency, residencies=(), room=room)
-        names = ("lowered", "unmoved", "lifetimes") if sequence == self.sequence else ("lowered",)
-        plan.__dict__.update({name: self.__dict__[name] for name in names if name in self.__dict__})
-        return plan
-
-    def told(self, **changes: Any) -> Self:
-        """The plan with other words about it: fields on which its programs and their memory do not depend, such as
-        `simulated` and `notes`. Nothing is computed again."""
-        plan = replace(self, **changes)
-        known = {name: value for name, value in self.__dict__.items() if name not in plan.__dict__ and name != "costs"}
-        plan.__dict__.update(known)
-        return plan
-
-    def held_apart(self, residencies: tuple[Residency, ...]) -> Plan:
-        """The plan with other residencies of its classes; what does not depend on them is not computed again."""
-        plan: Plan = replace(self, residency=None, residencies=residencies)
-        names = ("lowered", "unmoved", "lifetimes", "lifetimes_by_class")
-        plan.__dict__.update({name: self.__dict__[name] for name in names if name in self.__dict__})
-        return plan
 
 
 def check_seconds(name: str, seconds: Any) -> None:

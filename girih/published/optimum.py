@@ -20,8 +20,9 @@ Strategies are simulated by their composed pieces (`girih.search.composed`), and
 two differ, the search fails.
 
 The answer is the optimum of the space for the simulator, prices by the machine's data sheet. Where time or room runs
-out before the proof is complete, the search says so and refuses. Cost: grows with the number of configurations to the
-power of the operators that the bound cannot tell apart; four devices and seven operators are its measure.
+out before the proof is complete, the search says so and refuses; the time is that of what it simulates, counted. Cost:
+grows with the number of configurations to the power of the operators that the bound cannot tell apart; four devices and
+seven operators are its measure.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
+from girih.layout.budget import Budget
 from girih.lower import Overlap
 from girih.partition import Certificate, SearchResult, Strategy
 from girih.partition.space.configurations import JOINED, SPACE, Space, space_of
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
 from girih.search.composed import Composer
-from girih.search.judge import ProvingSearch
+from girih.search.judge import ProvingSearch, judging_seconds
 from girih.search.memory.limit import WINDOWS
 from girih.search.pieces import Pieces
 from girih.simulate.kernels import lower_bounds
@@ -79,7 +81,7 @@ class Optimum(ProvingSearch):
         before = {f"seconds, {result.search}": score(result.strategy) for result in self.known}
         note("search optimum: configurations", 0.0)
         space = space_of(graph, objective, also)
-        search = BranchAndBound(space, objective, score, began + self.seconds, self.overlap)
+        search = BranchAndBound(space, objective, score, Budget(self.seconds), self.overlap)
         note("search optimum: first answer", 0.0)
         search.begin([choice for strategy in also if (choice := space.choice(strategy)) is not None])
         note("search optimum: bounds", 0.0)
@@ -110,12 +112,13 @@ class BranchAndBound:
     """The state of one search. judged: seconds of what was simulated; cost, best: the least that the judge confirms."""
 
     def __init__(
-        self, space: Space, objective: Objective, judge: Judge, deadline: float, overlap: Overlap = WINDOWS[0]
+        self, space: Space, objective: Objective, judge: Judge, budget: Budget, overlap: Overlap = WINDOWS[0]
     ) -> None:
         self.space = space
         self.judge = judge
         self.composer = Composer(space.graph, objective.machine, objective.transfers, overlap)
-        self.deadline = deadline
+        self.budget = budget
+        self.simulating = judging_seconds(space.graph, objective.machine) * 1e9
         self.tables = Pieces(space, objective).tables()
         self.sizes = self.tables.sizes
         self.starts = np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
@@ -139,6 +142,7 @@ class BranchAndBound:
     def simulate(self, choice: tuple[int, ...]) -> None:
         if choice in self.judged or (least := self.bound(choice)) >= lower_bounds.NEVER:
             return
+        self.budget.spend(self.simulating)
         self.judged[choice] = cost = self.composer.seconds(self.space.strategy(choice))
         if least > round(cost * TICKS_PER_SECOND):
             least_seconds = least / TICKS_PER_SECOND
@@ -237,7 +241,7 @@ class BranchAndBound:
         for number, (choice, least) in enumerate(zip(self.found.tolist(), self.bounds.tolist(), strict=True)):
             if least >= self.limit:
                 break
-            if time.perf_counter() > self.deadline:
+            if self.budget.late:
                 self.lowest = least / TICKS_PER_SECOND
                 raise OptimumError(self.too_large(f"{len(self.found) - number} of them not simulated when time was up"))
             note("search optimum: simulate", number / len(self.found))

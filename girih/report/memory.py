@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from girih.machine.units import format_bytes
-from girih.report.storages import DeviceMemory, Span, Storage, device_memory
+from girih.report.storages import DeviceMemory, Span, StorageOverTime, device_memory
 from girih.report.tables import arena_words
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _title(plan: Plan, memory: DeviceMemory) -> str:
     during = f"during {memory.at(at)}, operator {at + 1} of {len(memory.operators)}"
     if at == len(memory.operators):
         during = "at the end"
-    return f"{plan.model or 'program'} on {where}: at most {format_bytes(memory.peak)} {during}{limit}"
+    return f"{plan.origin.model or 'program'} on {where}: at most {format_bytes(memory.peak)} {during}{limit}"
 
 
 def _totals(plan: Plan, memory: DeviceMemory) -> str:
@@ -127,7 +127,7 @@ def _storages(memory: DeviceMemory, most: int) -> Table:
     return table
 
 
-def strip(memory: DeviceMemory, item: Storage, width: int = STRIP) -> str:
+def strip(memory: DeviceMemory, item: StorageOverTime, width: int = STRIP) -> str:
     """A storage over the step, as one line of characters."""
     marks = np.full(len(memory.used), " ")
     for spans, mark in ((item.away, AWAY), (item.stays, THERE)):
@@ -140,7 +140,7 @@ def strip(memory: DeviceMemory, item: Storage, width: int = STRIP) -> str:
     return "".join(min(marks[low:high], key=order.index) for low, high in _columns(memory, width)).rstrip()
 
 
-def words(memory: DeviceMemory, item: Storage, most: int = 3) -> str:
+def words(memory: DeviceMemory, item: StorageOverTime, most: int = 3) -> str:
     """From which operator to which a storage lies on the device, stay by stay."""
     end = len(memory.operators)
     parts = []

@@ -11,7 +11,7 @@ from girih.ops import first_description
 from girih.ops.derive.arithmetic import floating_point_operations
 from girih.report.palette import device_colours
 from girih.report.tables import times_of
-from girih.report.tiles import Tile, axis_divisions, division_words, parameter_values, tile_of
+from girih.report.tiles import DrawnTile, axis_divisions, division_words, parameter_values, tile_of
 
 if TYPE_CHECKING:
     from girih.plans.plan import Plan
@@ -32,7 +32,7 @@ STYLE = (
 
 def notebook_html(plan: Plan) -> str:
     """What the plan costs beside its alternatives, each device, and how the heaviest operators are divided."""
-    title = f"<b>{escape(plan.model or 'program')}</b> on {escape(str(plan.machine))}"
+    title = f"<b>{escape(plan.origin.model or 'program')}</b> on {escape(str(plan.machine))}"
     gap = f"gap {format_gap(plan.gap)}, {escape(plan.certificate.how)}"
     head = f"{title}<br><small>search {escape(plan.search)}, objective {escape(plan.objective)}; {gap}</small>"
     parts = (STYLE, head, _alternatives(plan), _devices(plan), _operators(plan))
@@ -82,8 +82,8 @@ def _devices(plan: Plan) -> str:
 def _operators(plan: Plan) -> str:
     """The operators with most arithmetic, equal ones of equal division together."""
     parameters = parameter_values(plan.graph)
-    total: dict[tuple[str, Tile], list[int]] = {}
-    words: dict[tuple[str, Tile], str] = {}
+    total: dict[tuple[str, DrawnTile], list[int]] = {}
+    words: dict[tuple[str, DrawnTile], str] = {}
     for number, node in enumerate(plan.graph.nodes):
         description = first_description(plan.graph, node)
         if description is None or description.operator.view:
@@ -104,7 +104,7 @@ def _operators(plan: Plan) -> str:
     return f'<div class="ops">{"".join(items)}</div>'
 
 
-def tile_svg(tile: Tile, colours: tuple[str, ...], words: str) -> str:
+def tile_svg(tile: DrawnTile, colours: tuple[str, ...], words: str) -> str:
     """A tile as a small picture; a cell that several devices compute has a stripe for each of the first four."""
     width, height = SIDE / tile.columns, SIDE / tile.rows
     gap = 1.0 if max(tile.rows, tile.columns) <= 8 else 0.0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from girih.plans.plan import Plan
 
 NEGLIGIBLE = 1e-3
-"""Of a step's seconds."""
+"""Share of a step's seconds."""
 
 
 def overlap_words(plan: Plan, timeline: Timeline) -> str:

@@ -34,7 +34,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Move:
+class StorageMove:
     """A copy between the device and the large memory: its bytes, and from which operator to which it is under way."""
 
     out: bool
@@ -43,7 +43,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Storage:
+class StorageOverTime:
     """A run of memory, with all its stays on the device: what comes back, or is computed again, is the same.
 
     name: of the buffer that it was made for. what: that holds, in words. stays: when it lies on the device; moves: in
@@ -54,7 +54,7 @@ class Storage:
     bytes: int
     what: str
     stays: tuple[Span, ...]
-    moves: tuple[Move, ...] = ()
+    moves: tuple[StorageMove, ...] = ()
     away: tuple[Span, ...] = ()
 
 
@@ -67,7 +67,7 @@ class DeviceMemory:
     device: int
     operators: tuple[str, ...]
     used: NDArray[np.int64]
-    storages: tuple[Storage, ...]
+    storages: tuple[StorageOverTime, ...]
     host: int
     home: int
 
@@ -131,7 +131,7 @@ class _Recorder(Tracker):
 
 def _storages(
     program: Program, device: int, computing: list[int], threads: int, scratch: ScratchSource
-) -> tuple[Storage, ...]:
+) -> tuple[StorageOverTime, ...]:
     recorder = begun(program, device, threads, scratch, _Recorder)
     for position in program.order_of(device):
         recorder.position = position
@@ -158,7 +158,7 @@ def _storages(
     state = {name for pair in program.graph.updates.items() for name in pair} & program.host
     storages = []
     for name, spans in stays.items():
-        item = Storage(name, sizes[name], _what(program, name), tuple(sorted(spans)), moves.get(name, ()))
+        item = StorageOverTime(name, sizes[name], _what(program, name), tuple(sorted(spans)), moves.get(name, ()))
         storages.append(replace(item, away=_away(item, name in state, name in program.graph.updates, end)))
     return tuple(sorted(storages, key=lambda item: (-item.bytes, item.stays)))
 
@@ -180,8 +180,8 @@ def _what(program: Program, name: str) -> str:
     return f"new {replaced[name]}" if name in replaced else what_is(program, name)
 
 
-def _moves(program: Program, device: int, operator: Callable[[int], int]) -> dict[str, tuple[Move, ...]]:
-    moves: dict[str, list[Move]] = defaultdict(list)
+def _moves(program: Program, device: int, operator: Callable[[int], int]) -> dict[str, tuple[StorageMove, ...]]:
+    moves: dict[str, list[StorageMove]] = defaultdict(list)
     started: dict[str, int] = {}
     for position in program.order_of(device):
         step: Step = program.steps[position]
@@ -191,11 +191,11 @@ def _moves(program: Program, device: int, operator: Callable[[int], int]) -> dic
             first = operator(started.get(step.target, position))
             span = (first, max(first, operator(position) - 1))
             size = _bytes(program, step.source, device)
-            moves[_own_name(program, step.source)].append(Move(step.out, size, span))
+            moves[_own_name(program, step.source)].append(StorageMove(step.out, size, span))
     return {name: tuple(sorted(items, key=lambda move: move.span)) for name, items in moves.items()}
 
 
-def _away(storage: Storage, state: bool, old: bool, end: int) -> tuple[Span, ...]:
+def _away(storage: StorageOverTime, state: bool, old: bool, end: int) -> tuple[Span, ...]:
     """When a storage lies in the large memory alone. state: it lies there between steps, as the old one or the new."""
     copies_in = [move.span[0] for move in storage.moves if not move.out]
     copies_out = [move.span[1] + 1 for move in storage.moves if move.out]

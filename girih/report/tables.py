@@ -11,16 +11,17 @@ from rich.table import Table
 from rich.text import Text
 
 from girih.graph import repeats
-from girih.layout import Replicated, Split, part_shape
+from girih.layout import part_shape
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
 from girih.memory.accounts import host_bytes
 from girih.ops import first_description
+from girih.report.tiles import axis_divisions, division_words
 
 if TYPE_CHECKING:
     from girih.plans.plan import Costs, Plan
 
 FULL = 0.9
-"""Of the large memory: with more it may be why something is computed again, of which the bound knows nothing."""
+"""Share of the large memory beyond which its size may be why something is computed again: the bound does not know."""
 
 
 def render(item: RenderableType, width: int = 110) -> str:
@@ -33,7 +34,7 @@ def render(item: RenderableType, width: int = 110) -> str:
 def title(plan: Plan) -> str:
     """The plan in one line."""
     return (
-        f"{plan.model or 'program'} on {plan.machine}, search {plan.search}, "
+        f"{plan.origin.model or 'program'} on {plan.machine}, search {plan.search}, "
         f"cost {_cost(plan, plan.certificate.cost)}, gap {format_gap(plan.gap)}"
     )
 
@@ -41,7 +42,7 @@ def title(plan: Plan) -> str:
 def summary(plan: Plan) -> RenderableType:
     """What a plan costs on each device, its certificate, and what the alternatives would cost."""
     head = Text()
-    title = plan.model or "program"
+    title = plan.origin.model or "program"
     count = sum(plan.graph.values[item.name].elements for item in plan.graph.inputs if item.role == "parameter")
     head.append(f"{title}", style="bold")
     head.append(
@@ -58,7 +59,7 @@ def summary(plan: Plan) -> RenderableType:
         )
     if plan.costs.simulated is not None:
         head.append(f"\na step takes {format_seconds(plan.costs.simulated)}, simulated")
-    if plan.unlimited is not None:
+    if plan.predicted.unlimited is not None:
         head.append(f"\n{held_words(plan)}")
     if words := arena_words(plan):
         head.append(f"\n{words}")
@@ -79,10 +80,11 @@ def summary(plan: Plan) -> RenderableType:
 def copied_bytes(plan: Plan) -> tuple[int, int]:
     """Bytes that go out to the large memory, and that come back, in one step: of one device of a plan in which all do
     alike, else of all devices together."""
-    if plan.residency is not None:
-        return plan.residency.copied_bytes(plan.lifetimes)
+    residencies = plan.choice.residency
+    if len(residencies) == 1:
+        return residencies[0].copied_bytes(plan.lifetimes)
     out = back = 0
-    for order, lives, residency in zip(plan.unmoved.classes, plan.lifetimes_by_class, plan.residencies, strict=False):
+    for order, lives, residency in zip(plan.unmoved.classes, plan.lifetimes_by_class, residencies, strict=False):
         one_out, one_back = residency.copied_bytes(lives)
         out, back = out + len(order.devices) * one_out, back + len(order.devices) * one_back
     return out, back
@@ -91,12 +93,13 @@ def copied_bytes(plan: Plan) -> tuple[int, int]:
 def held_words(plan: Plan) -> str:
     """How a plan keeps within its memory."""
     assert plan.memory is not None
-    assert plan.unlimited is not None
+    choice, told = plan.choice, plan.predicted
+    assert told.unlimited is not None
     ways = []
-    if plan.residency is not None:
+    if len(choice.residency) == 1:
         assert plan.machine.host is not None
         out, back = copied_bytes(plan)
-        state = sum(plan.lifetimes.storages[number].bytes for number in plan.residency.home) // 2
+        state = sum(plan.lifetimes.storages[number].bytes for number in choice.residency[0].home) // 2
         ways.append(
             f"by moving tensors: each step {format_bytes(out)} go out to {plan.machine.host.name} and "
             f"{format_bytes(back)} come back; {format_bytes(state)} of state lie there"
@@ -104,27 +107,27 @@ def held_words(plan: Plan) -> str:
         needed, room = host_bytes(plan.program), plan.machine.host.memory_bytes
         if needed > FULL * room:
             ways[-1] += f" ({format_bytes(needed)} at once: its {format_bytes(room)} are what limits, too)"
-    if plan.residencies:
+    if len(choice.residency) > 1:
         assert plan.machine.host is not None
         out, back = copied_bytes(plan)
         ways.append(
             f"by moving tensors: each step {format_bytes(out)} of all devices go out to {plan.machine.host.name} and "
             f"{format_bytes(back)} come back"
         )
-    if plan.pieces:
-        count = len({position for loop in plan.pieces for position, _ in loop.steps})
-        repeated = sum(len(loop.steps) for loop in plan.pieces) - count
+    if choice.pieces:
+        count = len({position for loop in choice.pieces for position, _ in loop.steps})
+        repeated = sum(len(loop.steps) for loop in choice.pieces) - count
         times = f", {repeated} of them again" if repeated else ""
         ways.append(f"by computing {count} steps in pieces{times}")
-    if again := len(plan.sequence or ()) - len(set(plan.sequence or ())):
+    if again := len(choice.sequence or ()) - len(set(choice.sequence or ())):
         ways.append(f"by computing {again} of {len(plan.lifetimes.steps) - again} steps again")
     line = f"within {format_bytes(plan.memory)} {', and '.join(ways) or 'by the order of steps'}"
     if plan.costs.simulated:
-        slower = plan.costs.simulated / plan.unlimited
-        line += f"; a step takes {slower:.2f} × that with unlimited memory, {format_seconds(plan.unlimited)}"
-        if plan.memory_bound is not None:
-            gap = max(plan.costs.simulated / plan.memory_bound - 1, 0.0)
-            line += f"; in this order at least {format_seconds(plan.memory_bound)}, gap {format_gap(gap)}"
+        slower = plan.costs.simulated / told.unlimited
+        line += f"; a step takes {slower:.2f} × that with unlimited memory, {format_seconds(told.unlimited)}"
+        if told.memory_bound is not None:
+            gap = max(plan.costs.simulated / told.memory_bound - 1, 0.0)
+            line += f"; in this order at least {format_seconds(told.memory_bound)}, gap {format_gap(gap)}"
     return line
 
 
@@ -146,7 +149,7 @@ def _cost(plan: Plan, cost: float) -> str:
 
 
 def undivided(plan: Plan) -> set[str]:
-    """Operators that run whole on every device because nobody has described them."""
+    """Operators that run whole on every device because they have no description."""
     return {node.operator for node in plan.graph.nodes if first_description(plan.graph, node) is None}
 
 
@@ -223,7 +226,7 @@ def _ratio(part: float, whole: float) -> str:
 
 
 def tensors_table(plan: Plan, most: int | None = None) -> Table:
-    """How each tensor lies."""
+    """A row for each tensor: its size, its layout over the mesh, and each device's part."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("tensor", "shape", "dtype", "bytes", f"layout on {plan.machine.mesh}", "each device"):
         table.add_column(name)
@@ -245,24 +248,12 @@ def tensors_table(plan: Plan, most: int | None = None) -> Table:
 
 
 def operators_table(plan: Plan, most: int | None = None) -> Table:
-    """How each node is divided."""
+    """A row for each node: its operator, and its division by each axis of the mesh."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("node", "operator", "phase", "division by mesh axis", "source"):
         table.add_column(name)
     for number, node in list(enumerate(plan.graph.nodes))[:most]:
-        table.add_row(node.name, node.operator, node.phase, division_text(plan, number), node.source)
+        divided = axis_divisions(plan.graph, plan.strategy, number, frozenset())
+        words = division_words(divided, plan.strategy.mesh)
+        table.add_row(node.name, node.operator, node.phase, words, node.source)
     return table
-
-
-def division_text(plan: Plan, number: int) -> str:
-    """The index variable that each mesh axis divides; `Σ` before a reduction."""
-    description = first_description(plan.graph, plan.graph.nodes[number])
-    words = []
-    for axis in plan.strategy.divisions[number].axes:
-        if isinstance(axis, Split) and description is not None:
-            shares = "" if axis.shares is None else f"[{':'.join(map(str, axis.shares))}]"
-            name = description.names[axis.dimension]
-            words.append(("Σ" if axis.dimension >= description.outputs else "") + name + shares)
-        else:
-            words.append("repeated" if isinstance(axis, Replicated) else "passed")
-    return " · ".join(words) or "whole"

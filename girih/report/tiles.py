@@ -22,7 +22,7 @@ MOST_CELLS = 64  # of a tile; devices of the innermost axes then share one
 
 
 @dataclass(frozen=True)
-class Tile:
+class DrawnTile:
     """`cells`: for each cell, row by row, the devices that compute it. summed: the cells are terms of sums."""
 
     rows: int
@@ -124,7 +124,7 @@ def _axis(
 
 
 @lru_cache(maxsize=4096)
-def tile_of(divisions: tuple[AxisDivision, ...], mesh: Mesh) -> Tile:
+def tile_of(divisions: tuple[AxisDivision, ...], mesh: Mesh) -> DrawnTile:
     """The grid of cells that follows from what each mesh axis does."""
     drawn = drawn_axes(mesh)
     down = [axis for axis in drawn if divisions[axis].what != "repeats" and divisions[axis].of_class == SAMPLE]
@@ -140,7 +140,7 @@ def tile_of(divisions: tuple[AxisDivision, ...], mesh: Mesh) -> Tile:
         column = _position(coordinates, across, divisions)
         cells[row * columns + column].append(device)
     summed = any(item.what in ("sums", "passes") for item in divisions)
-    return Tile(rows, columns, tuple(map(tuple, cells)), summed)
+    return DrawnTile(rows, columns, tuple(map(tuple, cells)), summed)
 
 
 def drawn_axes(mesh: Mesh) -> list[int]:

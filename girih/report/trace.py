@@ -16,9 +16,9 @@ from girih.lower import ComputeStep, MoveStep, StartStep, Step, TransferStep
 from girih.plans.file import check_folder
 from girih.report.kinds import kind_of
 from girih.report.overlap import overlap_words
+from girih.report.page.spans import followed
 from girih.report.page.transfers import axis_names
 from girih.report.tiles import axis_divisions, division_words, parameter_values
-from girih.report.timelines import followed
 from girih.simulate.timeline import COMPUTE, Timeline
 
 if TYPE_CHECKING:
@@ -59,8 +59,13 @@ def trace(timeline: Timeline, plan: Plan) -> dict[str, Any]:
         for seconds, amount in zip(memory.seconds.tolist(), memory.bytes.tolist(), strict=True):
             counter = {"ph": "C", "name": "memory", "pid": device, "tid": COMPUTE, "ts": round(seconds * 1e6, 3)}
             events.append({**counter, "args": {"bytes": amount}})
-    title = {"model": plan.model, "machine": str(plan.machine), "search": plan.search, "measured": timeline.measured}
-    title["overlap"] = overlap_words(plan, timeline)
+    title = {
+        "model": plan.origin.model,
+        "machine": str(plan.machine),
+        "search": plan.search,
+        "measured": timeline.measured,
+        "overlap": overlap_words(plan, timeline),
+    }
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": title}
 
 

@@ -1,7 +1,7 @@
 """Graph → Graph: rewrites that keep what is computed.
 
 `apply(graph, passes)` rewrites; `check` holds a rewritten graph against the one before, by its law and what enters and
-leaves; `check_results` computes both on random inputs. `passes/` has the fixed rewrites, one to a file.
+leaves. `passes/` has the fixed rewrites, one to a file.
 """
 
 from girih.rewrite.rewriting import Pass, RewriteError, apply, check

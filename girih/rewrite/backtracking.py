@@ -12,21 +12,23 @@ Cost: for each graph taken, one look at its nodes for each rule, and one more fo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import count
 
 from girih.graph import Argument, Graph, Ref
+from girih.layout.budget import Budget
 from girih.rewrite.certificate import Certificate
 from girih.rewrite.passes.binary_joins import BinaryJoins, FlatJoins
 from girih.rewrite.passes.computed_once import ComputeOnce
-from girih.rewrite.rules.apply import Index, Match, matches, replaced
+from girih.rewrite.rules.apply import Match, NodeIndex, matches, replaced
 from girih.rewrite.rules.rule import Rule
 from girih.rewrite.ways import Cost, Costing, Remembered, cheapest, costing_of
 
 Progress = Callable[["Rewritten"], None]
+MATCHED, CHILD = 1_000.0, 25_000.0
+"""Nanoseconds for each node of a graph: of looking for one rule, and of making and pricing a replacement."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class Applied:
 class Rewritten:
     """What a search found. before, cost: of the graph as it was, and as it is. taken, tried: graphs whose rules were
     applied, and replacements. complete: was the queue empty at the end? by: the method whose graph it is; what
-    saturation finds has no sequence. certificate: where one was asked for."""
+    saturation finds has no sequence. certificate: where one was asked for. stopped: why the search ended; "time" where
+    its counted work was over, "clock" where the machine was much slower than that."""
 
     graph: Graph
     before: float
@@ -53,13 +56,15 @@ class Rewritten:
     complete: bool
     by: str = "backtracking"
     certificate: Certificate | None = None
+    stopped: str = ""
 
 
 @dataclass(frozen=True)
 class Backtracking:
-    """alpha: how much dearer than the cheapest a graph may be to be looked at. graphs, seconds: how many are taken, and
-    for how long, at most. patience: how many are taken, at most, after the last that was cheaper. ends: layouts besides
-    rows in which inputs may come and outputs leave."""
+    """alpha: how much dearer than the cheapest a graph may be to be looked at. graphs: how many are taken at most.
+    seconds: of work at most, counted (`girih.layout.budget.Budget`), so that a busy machine finds the same. patience:
+    how many are taken, at most, after the last that was cheaper. ends: layouts besides rows in which inputs may come
+    and outputs leave."""
 
     alpha: float = 1.05
     graphs: int = 1000
@@ -72,10 +77,13 @@ class Backtracking:
     ) -> Rewritten:
         """The cheapest graph that is found. cost: of a node, in seconds; a graph's is the sum, and with a `Costing` the
         cheapest choice of kernels and layouts."""
-        ends = time.monotonic() + self.seconds
-        costing = Remembered(costing_of(cost))
+        budget, costing = Budget(self.seconds), Remembered(costing_of(cost))
+        measured = costing.measuring
 
         def priced(graph: Graph) -> float:
+            nonlocal measured
+            before, measured = measured, costing.measuring
+            budget.spend(CHILD * len(graph.nodes) + (measured - before) * 1e9)
             return cheapest(flat.apply(graph), costing, ends=self.ends, free=bool(self.ends)).cost
 
         flat = FlatJoins()
@@ -85,16 +93,17 @@ class Backtracking:
         number = count()
         queue = [_Waiting(best.cost, next(number), _children(graph, rules), graph, ())]
         known = {fingerprint(graph)}
-        taken, tried, last, whole = 0, 0, 0, True
+        taken, tried, last, stopped = 0, 0, 0, ""
         while queue and taken < min(self.graphs, last + self.patience):
             current = heappop(queue)
             if current.cost > self.alpha * best.cost:
                 queue.clear()
                 break
-            if time.monotonic() >= ends:
-                whole = False
+            if budget.late:
+                stopped = budget.why
                 break
             taken += 1
+            budget.spend(MATCHED * len(rules) * len(current.graph.nodes))
             for match, child in current.children:
                 tried += 1
                 key = fingerprint(child)
@@ -113,10 +122,15 @@ class Backtracking:
                             progress(best)
                         heappush(queue, current)  # its other children wait until the better graph's are seen
                         break
-                if time.monotonic() >= ends:
-                    whole = False
+                if budget.late:
+                    stopped = budget.why
                     break
-        return Rewritten(flat.apply(best.graph), before, best.cost, best.sequence, taken, tried, whole and not queue)
+        complete = not stopped and not queue
+        stopped = stopped or (
+            "every graph was seen" if complete else f"limit of {min(self.graphs, last + self.patience)} graphs"
+        )
+        found = Rewritten(flat.apply(best.graph), before, best.cost, best.sequence, taken, tried, complete)
+        return replace(found, stopped=stopped)
 
 
 @dataclass(frozen=True, order=True)
@@ -137,7 +151,7 @@ def _from(rules: Sequence[Rule], rule: Rule) -> tuple[Rule, ...]:
 
 
 def _children(graph: Graph, rules: Sequence[Rule]) -> Iterator[tuple[Match, Graph]]:
-    index = Index.of(graph)
+    index = NodeIndex.of(graph)
     for rule in rules:
         for match in matches(rule, index):
             child = replaced(graph, match)

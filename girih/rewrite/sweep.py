@@ -10,30 +10,31 @@ Cost: for each replacement that is tried, one look at all nodes.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from girih.graph import Graph, Node
-from girih.rewrite.backtracking import Applied, Rewritten, total
-from girih.rewrite.rules.apply import Index, matches, replaced
+from girih.layout.budget import Budget
+from girih.rewrite.backtracking import MATCHED, Applied, Rewritten, total
+from girih.rewrite.rules.apply import NodeIndex, matches, replaced
 from girih.rewrite.rules.rule import Rule
-from girih.rewrite.ways import Cost
+from girih.rewrite.ways import Cost, measuring
 
 LEAST = 1e-3
 """What a replacement must save, of the cost of the nodes that it changes: less is noise of measurements."""
+TRIED = 5_000.0
+"""Nanoseconds for each node of a graph of making a replacement, and looking at what it changes."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """seconds: how long at most."""
+    """seconds: of work at most, counted (`girih.layout.budget.Budget`), so that a busy machine finds the same."""
 
     seconds: float = 20.0
 
     def search(self, graph: Graph, rules: Sequence[Rule], cost: Cost) -> Rewritten:
         """The graph that is found. cost: of a node, in seconds; a graph's is the sum."""
-        ends = time.monotonic() + self.seconds
-        before = total(graph, cost)
+        budget, before, measured = Budget(self.seconds), total(graph, cost), measuring(cost)
         now, tried, whole = before, 0, True
         steps: list[Applied] = []
         refused: set[tuple[int, tuple[str, ...]]] = set()
@@ -41,14 +42,17 @@ class Sweep:
             going = True
             while going and whole:
                 going = False
-                for match in matches(rule, Index.of(graph)):
+                budget.spend(MATCHED * len(graph.nodes))
+                for match in matches(rule, NodeIndex.of(graph)):
                     key = (number, tuple(match.names.values()))
                     if key in refused:
                         continue
-                    if time.monotonic() >= ends:
+                    if budget.late:
                         whole = False
                         break
                     tried += 1
+                    budget.spend(TRIED * len(graph.nodes) + (measuring(cost) - measured) * 1e9)
+                    measured = measuring(cost)
                     child = replaced(graph, match)
                     saved, gone = (0.0, 0.0) if child is None else difference(graph, child, cost)
                     if child is None or saved <= LEAST * gone:
@@ -57,7 +61,8 @@ class Sweep:
                     graph, now, going = child, now - saved, True
                     steps.append(Applied(rule, match.outputs, now))
                     break
-        return Rewritten(graph, before, now, tuple(steps), len(steps), tried, whole)
+        stopped = "nothing is saved" if whole else budget.why
+        return Rewritten(graph, before, now, tuple(steps), len(steps), tried, whole, stopped=stopped)
 
 
 def difference(before: Graph, after: Graph, cost: Cost) -> tuple[float, float]:

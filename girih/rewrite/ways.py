@@ -76,6 +76,11 @@ class InRows:
         return frozenset()
 
 
+def measuring(costing: Cost | Costing) -> float:
+    """Seconds of work that a costing has taken to measure kernels so far, counted; 0 of one that measures none."""
+    return float(getattr(costing, "measuring", 0.0))
+
+
 def costing_of(cost: Cost | Costing) -> Costing:
     return InRows(cost) if not hasattr(cost, "ways") else cost  # type: ignore[arg-type, return-value]
 
@@ -97,7 +102,7 @@ class Choice:
 
 
 _Held = tuple[tuple[str, tuple[str, ...]], ...]
-"""Of each value that is still to be read: the layouts that it lies in, that in which it was made first."""
+"""For each value that is still to be read, the layouts in which it lies; first that in which it was made."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +202,10 @@ class Remembered:
         self._costing = costing
         self._ways: dict[int, tuple[Node, tuple[Way, ...]]] = {}
         self._joins: dict[tuple[int, int], tuple[Node, Node, bool]] = {}
+
+    @property
+    def measuring(self) -> float:
+        return measuring(self._costing)
 
     def ways(self, graph: Graph, node: Node, constant: Collection[str]) -> tuple[Way, ...]:
         known = self._ways.get(id(node))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
 from girih.graph import Graph
+from girih.layout.budget import Budget
 from girih.machine import Machine
 from girih.machine.units import format_bytes, format_seconds
 from girih.memory.accounts import memory_use
@@ -16,9 +17,9 @@ from girih.memory.holds_table import BASELINES, HOLDS, baseline_of
 from girih.partition import SearchResult
 from girih.partition.search import Search
 from girih.partition.searches.exact import Exact
-from girih.partition.solver.clock import Clock
 from girih.partition.space.problem import Objective
-from girih.plans.plan import Observe, Plan, PlanError
+from girih.plans.choice import Choice
+from girih.plans.plan import Goal, Observe, Plan, PlanError
 from girih.plans.predict import by_measurements, calibrated, predict
 from girih.plans.scratch import followed
 from girih.search.compare import beside, compared, searched, simulated_step
@@ -84,23 +85,27 @@ def choose(
         objective, search = "seconds", Exact(search.seconds)
     if objective == "time":
         machine = calibrated(machine, store)
-    ways = _Planning(Objective(objective, machine), search, hold, order, store, note)
-    plan = ways.plan(graph, limit)
+    planning = _Planning(Objective(objective, machine), search, hold, order, store, note, Budget(search.seconds))
+    plan = planning.plan(graph, limit)
     if limit is None and not unlimited and not fits_machine(plan):
-        plan = ways.plan_in_machine(graph)
+        plan = planning.plan_in_machine(graph)
     notes = (*notes, *plan.notes, *one_device(plan), *by_measurements(machine, store))
-    if plan.simulated is None:
-        plan = plan.told(simulated=simulated_step(plan, store))
-    plan = plan.told(notes=notes)
+    if plan.predicted.simulated is None:
+        plan = plan.but(simulated=simulated_step(plan, store))
+    plan = plan.but(notes=notes)
     others = [search_of(name, search.seconds) for name in beside(machine)] if compare is None else compare
     baselines, missing = compared(plan, graph, others, named=compare is not None, store=store, note=note)
-    return plan.told(baselines=baselines, notes=(*notes, *missing))
+    return plan.but(baselines=baselines, notes=(*notes, *missing))
 
 
 @dataclass
 class _Planning:
-    """How plans of a graph are made: all but their limit. first: what the first search over tables found, by the
-    search; under another limit it is not searched again."""
+    """Makes plans of one graph under one limit of memory or another.
+
+    The fields are what the caller asked for, all but the limit; `hold` and `order` as `choose` takes them. budget: of
+    the search's seconds, which all plans share. first: the first search over tables and its answer, kept so that a
+    second plan under another limit need not search again.
+    """
 
     goal: Objective
     search: Search
@@ -108,7 +113,7 @@ class _Planning:
     order: str
     store: str | Path | None
     note: Observe
-    clock: Clock = field(default_factory=Clock)
+    budget: Budget
     first: tuple[Search, SearchResult] | None = None
 
     def plan(self, graph: Graph, limit: int | None) -> Plan:
@@ -122,31 +127,34 @@ class _Planning:
         if self.first is None or self.first[0] != first:
             self.note(f"search {first.name}", 0.0)
             self.first = first, searched(first, graph, goal)
+            self.budget.spend(self.first[1].certificate.work * 1e9)
         result = self.first[1]
         graph = result.graph or graph
-        plan = Plan(graph, goal.machine, result.strategy, result.certificate, search.name, goal.name, limit, {})
-        plan = replace(plan, schedule=result.schedule)
+        choice = Choice(result.strategy, routes=goal.unit, schedule=result.schedule)
+        plan = Plan(graph, goal.machine, choice, result.certificate, Goal(search.name, goal.name, limit))
         refused: NothingFitsError | None = None
         if goal.machine.devices == 1:
             if why := refused_whole(plan, search):
                 refused = NothingFitsError(why)
         else:
             try:
-                result = fit(graph, goal, result, search, limit, self.note)
-                plan = replace(plan, strategy=result.strategy, certificate=result.certificate, schedule=result.schedule)
+                fitted = fit(graph, goal, result, search, limit, self.note)
+                if fitted is not result:
+                    self.budget.spend(fitted.certificate.work * 1e9)
+                result = fitted
+                plan = plan.but(strategy=result.strategy, certificate=result.certificate, schedule=result.schedule)
             except NothingFitsError as error:
                 refused = error
-        if refused and (
-            self.hold == "none" or isinstance(search, ProvingSearch)
-        ):  # its proof is of plans without movements
+        # A proof of the fastest plan is of plans without movements.
+        if refused and (self.hold == "none" or isinstance(search, ProvingSearch)):
             raise refused
         if not refused:
-            plan = replace(plan, overlap=widest_overlap(plan))
+            plan = plan.but(overlap=widest_overlap(plan))
         plans = divided(plan, refused.divisions if refused else ())
         if goal.name == "time":
             moving = limit is not None and self.hold != "none"
             judge = Judge(plan, self.store, seconds_per_byte(goal.machine) if moving else inf)
-            best = judged(plan, search, first.name, judge, clock=self.clock, store=self.store, note=self.note)
+            best = judged(plan, search, first.name, judge, budget=self.budget, store=self.store, note=self.note)
             fitting = () if judge.fitting is None else (judge.fitting[1],)
             plans = divided(best, (), (*fitting, *(plan.strategy for plan in plans)))
         plan = plans[0]
@@ -162,28 +170,32 @@ class _Planning:
             if goal.name == "time":
                 cost = simulated_seconds(plan, self.store)
                 bound = min(plan.certificate.bound, cost)  # costs are of whole ticks
-                plan = plan.told(certificate=replace(plan.certificate, cost=cost, bound=bound))
+                plan = plan.but(certificate=replace(plan.certificate, cost=cost, bound=bound))
         return plan
 
     def rewritten(self, graph: Graph, plan: Plan) -> Plan | None:
-        """The faster plan of who writes the graph otherwise before dividing it, Megatron-LM; None where it is not
-        faster, does not fit, or makes nothing of the graph."""
+        """Megatron-LM's plan, which splits the attention heads of the graph before it divides it, if that plan is
+        faster than the given one.
+
+        None where it is not, where it exceeds the memory limit, and where Megatron's search can make nothing of the
+        graph. It stands apart from the portfolio's candidates because their layers are exchanged, and a plan of
+        another graph has no layers in common with them.
+        """
         if self.goal.machine.devices == 1 or plan.certificate.stopped == ALONE:
             return None
         try:
             found = searched(search_of("megatron", self.search.seconds), graph, self.goal)
         except PlanError:
             return None
-        other = replace(plan, graph=found.graph or graph, strategy=found.strategy, search="megatron")
+        other = plan.but(graph=found.graph or graph, strategy=found.strategy, search="megatron")
         seconds = predict(other, store=self.store, memory=False).seconds
         told = plan.certificate
         if seconds >= told.cost or (plan.memory is not None and other.peak > plan.memory):
             return None
         least = bound_of(other.graph, self.goal.machine)
         statistics = told.statistics | {"found by": "megatron", "seconds, megatron": seconds}
-        return replace(
-            other,
-            certificate=replace(told, cost=seconds, bound=least.seconds, how=least.how, statistics=statistics),
+        return other.but(
+            certificate=replace(told, cost=seconds, bound=least.seconds, how=least.how, statistics=statistics)
         )
 
     def plan_in_machine(self, graph: Graph) -> Plan:

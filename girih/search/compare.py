@@ -90,16 +90,29 @@ def compared(
             if named:
                 missing.append(f"not compared with {name}: {str(error).removeprefix(f'search {name}: ')}")
             continue
-        alternative = replace(plan, graph=other.graph or graph, strategy=other.strategy, certificate=other.certificate,
-                         search=name, schedule=other.schedule, memory=None, sequence=None, residency=None,
-                         residencies=(), pieces=(), baselines=())  # fmt: skip
+        alternative = _alternative(plan, other.graph or graph, other, name)
         if plan.objective == "time":
             took = plan.certificate.statistics.get(f"seconds, {name}")  # judged by the search, and as it is priced here
             if plan.memory is not None or not isinstance(took, float):
                 took = predict(alternative, store=store, memory=False).seconds
-            alternative = replace(alternative, certificate=replace(alternative.certificate, cost=took))
-        others.append(replace(alternative, simulated=simulated_step(alternative, store)).costs)
+            alternative = alternative.but(certificate=replace(alternative.certificate, cost=took))
+        others.append(alternative.but(simulated=simulated_step(alternative, store)).costs)
     return tuple(others), tuple(missing)
+
+
+def _alternative(plan: Plan, graph: Graph, found: SearchResult, search: str) -> Plan:
+    """The plan as another search divides it, without a memory limit and what was chosen for it."""
+    whole = replace(plan.choice, sequence=None, residency=(), room=None, pieces=())
+    return plan.but(
+        graph=graph,
+        choice=whole,
+        strategy=found.strategy,
+        schedule=found.schedule,
+        certificate=found.certificate,
+        search=search,
+        memory=None,
+        baselines=(),
+    )
 
 
 def simulated_alternatives(
@@ -116,20 +129,7 @@ def simulated_alternatives(
             outcome = searched(search, plan.graph, Objective(plan.objective, plan.machine))
         except (PlanError, SearchError):
             continue
-        other = replace(
-            plan,
-            graph=outcome.graph or plan.graph,
-            strategy=outcome.strategy,
-            certificate=outcome.certificate,
-            schedule=outcome.schedule,
-            search=item.name,
-            memory=None,
-            sequence=None,
-            residency=None,
-            residencies=(),
-            pieces=(),
-            baselines=(),
-        )
+        other = _alternative(plan, outcome.graph or plan.graph, outcome, item.name)
         seconds = predict(other, machine=machine, store=store, backend=backend, memory=False).seconds
         costs.append(replace(item, seconds=seconds))
     return tuple(costs)

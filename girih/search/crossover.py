@@ -12,13 +12,13 @@ Cost: (layers × strategies) calls of the score for each round, of which there a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
 
 from girih.graph import Graph
+from girih.layout.budget import Budget
 from girih.ops.known import descriptions
 from girih.partition.search import ScoredSearch
 from girih.partition.space.layers import layers_of
@@ -38,7 +38,7 @@ class Crossing(ScoredSearch):
     name: ClassVar[str] = "crossed"
 
     def search(self, graph: Graph, objective: Objective) -> SearchResult:
-        deadline, score = time.perf_counter() + self.seconds, self.score(objective)
+        budget, score = Budget(self.seconds), self.score(objective)
         if not self.known:
             raise SearchError("search crossed begins with known answers: expected some, got none")
         best = min((result.strategy for result in self.known), key=score)
@@ -49,8 +49,8 @@ class Crossing(ScoredSearch):
         while improved:
             improved = False
             for group, other in product(groups, self.known):
-                if time.perf_counter() > deadline:
-                    improved, stopped = False, "time"
+                if budget.late:
+                    improved, stopped = False, budget.why
                     break
                 exchanged = _exchanged(best, other.strategy, [node for layer in group for node in members[layer]],
                                        [name for layer in group for name in owned.get(layer, ())])  # fmt: skip
@@ -60,6 +60,7 @@ class Crossing(ScoredSearch):
                     improved, stopped = False, "so many exchanges were tried"
                     break
                 tried += 1
+                budget.spend(objective.judging * 1e9)
                 took = score(exchanged)
                 if took < seconds * (1 - 1e-9):
                     best, seconds, improved = exchanged, took, True

@@ -2,14 +2,14 @@
 
 First data parallelism, whose tables are small; then, as far as the time allows, what experts do, the optimum where each
 node is divided along one dimension, and the optimum over all tables (`exact`); then layers are exchanged between these,
-and chains sampled from the best. The objective's score, which is the
-simulator, judges all of them. Under a memory limit the search begins with the
-cheapest plan that meets it.
+and chains sampled from the best. The objective's score, which is the simulator, judges all of them. Under a memory
+limit the search begins with the cheapest plan that meets it.
+
+The time is counted and not measured (`girih.layout.budget.Budget`), so that a busy machine finds the same.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -17,11 +17,11 @@ from typing import ClassVar
 import numpy as np
 
 from girih.graph import Graph
+from girih.layout.budget import Budget
 from girih.machine import Machine
 from girih.partition import Certificate, SearchResult, Strategy
 from girih.partition.search import ScoredSearch
 from girih.partition.searches.sampled import Sampled
-from girih.partition.solver.clock import Clock
 from girih.partition.space.options import MOST_PLACES, SECONDS, SOAP, Rules
 from girih.partition.space.pricing import OutOfTimeError
 from girih.partition.space.problem import Objective
@@ -30,8 +30,6 @@ from girih.search.crossover import Crossing
 from girih.search.table import search_of
 from girih.simulate.bounds import WORK, bound_of
 
-KEPT = 0.93
-"""Of the seconds that are given: the rest is for what a search does behind its last look at the clock."""
 CROSSING = 0.3
 """Of the time that is left, for exchanging layers between the first candidates, where chains come behind."""
 SPACE = "SOAP: divisions and places of every node"
@@ -49,30 +47,20 @@ NOTHING_PROVED = Certificate(float("inf"), 0.0, "seconds", "none", "", SPACE, {}
 """Of a candidate: the score alone counts."""
 
 
-class Timed:
-    """A score that is asked once for each strategy, and how long it took, for planning the time."""
+class Counted:
+    """A score that is asked once for each strategy, and spends its work.
 
-    def __init__(self, score: Callable[[Strategy], float]) -> None:
-        self.score = score
+    seconds: of work that a call takes.
+    """
+
+    def __init__(self, score: Callable[[Strategy], float], budget: Budget, seconds: float) -> None:
+        self.score, self.budget, self.seconds = score, budget, seconds
         self.known: dict[int, tuple[Strategy, float]] = {}  # by identity, with the strategy to keep it alive
-        self.took: list[float] = []
-
-    @property
-    def slowest(self) -> float:
-        """Seconds of the call that took longest: mostly the first, for which all pieces are new."""
-        return max(self.took, default=0.0)
-
-    @property
-    def likely(self) -> float:
-        """Seconds that the next call takes if it shares pieces with those before, as all behind the first do: the
-        longest of these. Before there are any, the first's: it may share nothing."""
-        return max(self.took[1:], default=self.slowest)
 
     def __call__(self, strategy: Strategy) -> float:
         if id(strategy) not in self.known:
-            clock = Clock()
+            self.budget.spend(self.seconds * 1e9)
             self.known[id(strategy)] = strategy, self.score(strategy)
-            self.took.append(clock.passed)
         return self.known[id(strategy)][1]
 
 
@@ -80,22 +68,21 @@ class Timed:
 class Fastest(ScoredSearch):
     """What `exact` is by the objective `time`.
 
-    seconds: for all of the search, those since the clock was started included. known: what data parallelism, or the
-    exact search over tables, found. clock: by default one that starts now.
-    What is not begun for want of time is estimated from what was measured before it.
+    known: what data parallelism, or the exact search over tables, found. budget: of work; by default one of its
+    seconds. What is not begun for want of work is estimated from what other searches took before it.
     """
 
-    clock: Clock | None = field(default=None, repr=False)
+    budget: Budget | None = field(default=None, repr=False, compare=False)
 
     name: ClassVar[str] = "fastest"
 
     def search(self, graph: Graph, objective: Objective) -> SearchResult:
-        score = Timed(self.score(objective))
-        clock = self.clock or Clock()
+        budget = self.budget or Budget(self.seconds)
+        score = Counted(self.score(objective), budget, objective.judging)
         (first,) = self.known or (self.first(graph, objective),)
         best = bound_of(graph, objective.machine)
         score(first.strategy)
-        candidates = _Candidates(graph, objective, score, clock, KEPT * self.seconds)
+        candidates = _Candidates(graph, objective, score, budget)
         candidates.gather(first, dict(best.parts)[WORK] * objective.machine.devices, self.observe)
         rules = candidates.affordable()
         candidates.cross(1.0 if rules is None else CROSSING, self.observe)
@@ -107,7 +94,8 @@ class Fastest(ScoredSearch):
         name, strategy = min(candidates.strategies.items(), key=lambda one: score(one[1]))
         statistics = first.certificate.statistics | {"found by": name, "proposals": 0}
         statistics |= {f"seconds, {name}": score(strategy) for name, strategy in candidates.strategies.items()}
-        certificate = Certificate(score(strategy), best.seconds, "seconds", best.how, "time", SPACE, statistics)
+        statistics["seconds of work"] = round(budget.spent / 1e9, 3)
+        certificate = Certificate(score(strategy), best.seconds, "seconds", best.how, budget.why, SPACE, statistics)
         return SearchResult(strategy, certificate, search=name)
 
     def first(self, graph: Graph, objective: Objective) -> SearchResult:
@@ -118,26 +106,21 @@ class Fastest(ScoredSearch):
 
 @dataclass
 class _Candidates:
-    """Strategies by name, judged. took: seconds that searches over tables took so far, the longest; tables: seconds
-    that the tables of all divisions took, None where they were not made."""
+    """Strategies by name, judged. took: seconds of work that searches over tables took so far, the longest; tables:
+    those that the tables of all divisions took, None where they were not made."""
 
     graph: Graph
     objective: Objective
-    score: Timed
-    clock: Clock
-    seconds: float
+    score: Counted
+    budget: Budget
     took: float = 0.0
     tables: float | None = None
     strategies: dict[str, Strategy] = field(default_factory=dict)
 
     @property
-    def deadline(self) -> float:
-        return self.clock.end(self.seconds)
-
-    @property
     def left(self) -> float:
-        """Seconds, without those that judging what is found takes."""
-        return self.deadline - time.perf_counter() - self.score.likely
+        """Seconds of work, without those that judging what is found takes."""
+        return self.budget.seconds - self.score.seconds
 
     def add(self, name: str, strategy: Strategy) -> None:
         self.strategies[name] = strategy
@@ -148,14 +131,13 @@ class _Candidates:
 
         work: seconds in which one device does all of it, at least.
         """
-        told = first.certificate.statistics
         alone, whole = self.objective.machine.devices == 1, first.search == "exact"
         if whole:
-            self.tables = float(told.get("seconds to price", 0.0))
+            self.tables = _pricing(first)
         self.add(first.search, first.strategy)
         if alone:
             return
-        self.took = sum(float(told.get(f"seconds to {what}", 0.0)) for what in ("price", "search"))
+        self.took = first.certificate.work
         note("search experts", 0.0)
         if whole:
             self.search("data", 0.5, needed=True)
@@ -181,45 +163,47 @@ class _Candidates:
     def search(self, name: str, share: float, needed: bool = False) -> None:
         """What a search over tables finds in a share of the time that is left, if it is likely to find something, or
         is needed. Experts have at least as long as such a search took: what is begun should be likely to end."""
-        clock, left = Clock(), self.left
+        left = self.left
         if not needed and left < self.took * (LONGER if name == "exact" else 1):
             return
         seconds = max(share * left, min(self.took, left) if name in EXPERTS else 0.0)
-        objective = self.objective if needed else replace(self.objective, deadline=clock.end(seconds))
+        part = self.budget.part(seconds)
+        objective = self.objective if needed else replace(self.objective, budget=part)
         try:
             result = search_of(name, max(seconds, LEAST)).search(self.graph, objective)
         except (OutOfTimeError, SearchError):
+            self.budget.spend(part.spent)
             return
+        self.budget.spend(result.certificate.work * 1e9)
         if name == "exact":
-            self.tables = float(result.certificate.statistics["seconds to price"])
+            self.tables = _pricing(result)
         elif name in EXPERTS:
-            self.took = max(self.took, clock.passed)
+            self.took = max(self.took, result.certificate.work)
         self.add(name, result.strategy)
 
     def affordable(self) -> Rules | None:
         """The widest space whose tables can be priced in the time that chains have."""
         if self.tables is None:
             return None
-        return _affordable(self.objective.machine, self.tables, (1 - CROSSING) * self.left - 2 * self.score.slowest)
+        return _affordable(self.objective.machine, self.tables, (1 - CROSSING) * self.left - 2 * self.score.seconds)
 
     def sampled(self, rules: Rules, bound: float, how: str) -> SearchResult | None:
         """What chains find from the best expert's plan and the others; None where the tables take too long."""
         experts = [name for name in self.strategies if name in EXPERTS]
         chosen = min(experts, key=lambda name: self.score(self.strategies[name]), default="")
         search = Sampled(
-            max(self.deadline - time.perf_counter(), 0.0),
+            self.budget.seconds,
             tuple(
                 SearchResult(strategy, NOTHING_PROVED, search=name)
                 for name, strategy in self.strategies.items()
                 if name not in EXPERTS or name == chosen
             ),
-            judging=self.score.slowest,
             bound=bound,
             how=how,
             rules=rules,
         )
         try:
-            return search.search(self.graph, replace(self.objective, deadline=self.deadline, score=self.score))
+            return search.search(self.graph, replace(self.objective, budget=self.budget, score=self.score))
         except OutOfTimeError:
             return None
 
@@ -227,6 +211,11 @@ class _Candidates:
 def _order(graph: Graph) -> Sequence[str]:
     """The searches beside data parallelism, the most promising for such a network first."""
     return CONVOLUTIONAL if any("convolution" in node.operator for node in graph.nodes) else RECURRENT
+
+
+def _pricing(result: SearchResult) -> float:
+    """Seconds of work that the tables of a search took."""
+    return float(result.certificate.statistics.get("seconds of work to price", 0.0))
 
 
 def _affordable(machine: Machine, pricing: float, left: float) -> Rules | None:

@@ -6,18 +6,19 @@ scored search finds becomes the plan.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from girih.cost.pricing import PRESET, Pricing
 from girih.cost.profile import load_profile
+from girih.graph import Graph
+from girih.layout.budget import Budget
 from girih.lower import Overlap
+from girih.machine import Machine
 from girih.partition import SearchResult, Strategy
 from girih.partition.search import ScoredSearch, Search
 from girih.partition.searches.data_parallel import DataParallel
 from girih.partition.searches.exact import Exact
-from girih.partition.solver.clock import Clock
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
 from girih.plans.plan import Observe, Plan, PlanError
@@ -27,6 +28,14 @@ from girih.search.fastest import Fastest
 from girih.search.memory.limit import WINDOWS
 from girih.search.portfolio import Portfolio
 from girih.simulate.bounds import WORK, Bound, bound_of
+
+NODE, MEMBER, PEAK = 5e-6, 0.7e-6, 500e-6
+"""Seconds of work for each node of a strategy that is judged; for each of its devices; and where peaks count, too."""
+
+
+def judging_seconds(graph: Graph, machine: Machine, *, peaks: bool = False) -> float:
+    """Seconds of work of judging a strategy of the graph, counted as a `Budget` does. peaks: its memory, too."""
+    return len(graph.nodes) * (NODE + MEMBER * machine.devices + PEAK * peaks)
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,7 @@ class Judge:
             pricing = Pricing(where if profile is None else profile.applied(where), store=known, profile=profile)
         transfers = Objective(plan.objective, where).transfers
         simulated = where if profile is None else profile.simulated(where)
-        self.composer = Composer(plan.graph, where, transfers, plan.overlap, pricing, simulated)
+        self.composer = Composer(plan.graph, where, transfers, plan.choice.overlap, pricing, simulated)
 
     def __call__(self, strategy: Strategy) -> float:
         seconds = self.composer.seconds(strategy)
@@ -67,8 +76,13 @@ class Judge:
             self.fitting = seconds, strategy
         return seconds
 
+    @property
+    def seconds(self) -> float:
+        """Of work that a call takes."""
+        return judging_seconds(self.plan.graph, self.plan.machine, peaks=self.plan.memory is not None)
+
     def planned(self, strategy: Strategy) -> Plan:
-        return self.plan if strategy is self.plan.strategy else replace(self.plan, strategy=strategy)
+        return self.plan if strategy is self.plan.strategy else self.plan.but(strategy=strategy)
 
     def fits(self, plan: Plan) -> bool:
         return plan.memory is None or plan.peak <= plan.memory
@@ -93,43 +107,42 @@ def beginning(search: Search, objective: Objective, limit: int | None) -> Search
 
 
 def judged(
-    plan: Plan, search: Search, first: str, judge: Judge, *, clock: Clock, store: str | Path | None, note: Observe
+    plan: Plan, search: Search, first: str, judge: Judge, *, budget: Budget, store: str | Path | None, note: Observe
 ) -> Plan:
     """The plan of the objective `time`: the given one, or a faster one.
 
     plan: what the first search, by its name `first`, found. judge: of its strategies. `exact` goes on as
     `girih.search.fastest`, and a scored search from this plan; what another search found is simulated as it is.
-    The search's seconds are for all of it, the first search included, since the clock was started.
+    budget: of the search's seconds, of which the first search has spent its part.
 
     Raises:
         PlanError: the store is none, or the search `optimum` cannot prove its answer.
     """
     told, least = plan.certificate, bound_of(plan.graph, plan.machine)
     note("simulate", 0.0)
-    objective = Objective("time", plan.machine, score=judge)
+    objective = Objective("time", plan.machine, score=judge, judging=judge.seconds)
     known = (SearchResult(plan.strategy, told, search=first),)
     if isinstance(search, Exact):
-        search = Fastest(search.seconds, known=known, observe=note, clock=clock)
+        search = Fastest(search.seconds, known=known, observe=note, budget=budget)
     elif isinstance(search, Portfolio):
-        search = replace(search, known=known, observe=note, clock=clock, peaks=plan.memory is not None)
+        search = replace(search, known=known, observe=note, budget=budget, peaks=plan.memory is not None)
     elif isinstance(search, ScoredSearch):
-        left = max(clock.end(search.seconds) - time.perf_counter(), 0.0)
-        search = replace(search, seconds=left, known=known, observe=note)
+        search = replace(search, seconds=budget.seconds, known=known, observe=note)
     else:
         if any(division.shares for division in plan.strategy.divisions):
             # On a path through small parts work ends earlier than on any through equal ones; all of it must be done.
             least = Bound.largest((WORK, dict(least.parts)[WORK]))
         stopped = f"{told.stopped} without overlap, then simulated"
-        if plan.schedule == "graph":
+        if plan.choice.schedule == "graph":
             seconds = judge(plan.strategy)
         else:  # pieces are composed in the order of the graph
             seconds = predict(plan, store=store, memory=False).seconds
         certificate = replace(told, cost=seconds, bound=least.seconds, how=least.how, stopped=stopped)
-        return replace(plan, certificate=certificate)
+        return plan.but(certificate=certificate)
     if isinstance(search, ProvingSearch):
         _by_data_sheet(plan, store)
         objective = replace(objective, score=judge.in_full)
-        search = replace(search, overlap=plan.overlap)
+        search = replace(search, overlap=plan.choice.overlap)
     try:
         result = search.search(plan.graph, objective)
     except SearchError as error:
@@ -137,7 +150,7 @@ def judged(
     certificate = result.certificate
     if certificate.bound < (bound := min(least.seconds, certificate.cost)):  # costs are of whole ticks
         certificate = replace(certificate, bound=bound, how=least.how)
-    return replace(plan, strategy=result.strategy, certificate=certificate, search=result.search or search.name)
+    return plan.but(strategy=result.strategy, certificate=certificate, search=result.search or search.name)
 
 
 def _by_data_sheet(plan: Plan, store: str | Path | None) -> None:

@@ -3,8 +3,9 @@
 What is quick and tells most comes first: data parallelism, one device alone, the optimum over all tables (`exact`, by
 `seconds`). Where none of these is faster than one device, the step is too small to be divided, and the search ends.
 Else sharded data parallelism and what experts do follow, and layers are exchanged between all of them
-(`girih.search.crossover`). The work is counted: every candidate is searched to its end, exchanges are so many, so that
-the answer is the same however busy the host is. The clock ends it only if the seconds are over, and then it says so.
+(`girih.search.crossover`). The work is counted: of the tables, of the searches over them, and of judging what they
+find; exchanges are so many. So the answer is the same however busy the host is. If the seconds of work are over it
+ends, and says so.
 Chains of random proposals, which take as long as they are given, are left to `exact` and `sampled`
 (`girih.search.fastest`).
 
@@ -13,20 +14,19 @@ Cost: that of the searches, and a call of the score for each candidate and each 
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from girih.graph import Graph
+from girih.layout.budget import Budget
 from girih.partition import Certificate, SearchResult
 from girih.partition.search import ScoredSearch
 from girih.partition.searches.exact import exact
-from girih.partition.solver.clock import Clock
 from girih.partition.space.pricing import OutOfTimeError
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
 from girih.search.crossover import Crossing
-from girih.search.fastest import Timed
+from girih.search.fastest import Counted
 from girih.search.table import search_of
 from girih.simulate.bounds import bound_of
 
@@ -47,18 +47,18 @@ PEAKS = 10
 class Portfolio(ScoredSearch):
     """The fastest simulated step of what experts, data parallelism and `exact` do, layers exchanged between them.
 
-    known: what was found already. peaks: does the score look at peaks of memory, too? clock: by default one that
-    starts now.
+    known: what was found already. peaks: does the score look at peaks of memory, too? budget: of work; by default one
+    of its seconds.
     """
 
     peaks: bool = field(default=False, repr=False)
-    clock: Clock | None = field(default=None, repr=False, compare=False)
+    budget: Budget | None = field(default=None, repr=False, compare=False)
 
     name: ClassVar[str] = "portfolio"
 
     def search(self, graph: Graph, objective: Objective) -> SearchResult:
-        score, clock = Timed(self.score(objective)), self.clock or Clock()
-        deadline = clock.end(self.seconds)
+        budget = self.budget or Budget(self.seconds)
+        score = Counted(self.score(objective), budget, objective.judging)
         least = bound_of(graph, objective.machine)
         found = {result.search: result for result in self.known}
         stopped = "every candidate"
@@ -67,9 +67,9 @@ class Portfolio(ScoredSearch):
                 continue
             self.observe(f"search {name}", 0.0)
             try:
-                found[name] = _searched(name, graph, replace(objective, deadline=deadline))
+                found[name] = _searched(name, graph, replace(objective, budget=budget))
             except OutOfTimeError:
-                stopped = "time"
+                stopped = budget.why
                 break
             except SearchError:  # it can make nothing of this graph, or of this machine
                 continue
@@ -85,10 +85,11 @@ class Portfolio(ScoredSearch):
         if len(known) > 1 and stopped == "every candidate":
             self.observe("exchange layers", 0.0)
             work = len(graph.nodes) * (objective.machine.devices + NODE) * (PEAKS if self.peaks else 1)
-            left = max(deadline - time.perf_counter(), 0.0)
-            crossing = Crossing(left, known, tries=max(EXCHANGES // max(work, 1), 1))
+            crossing = Crossing(budget.seconds, known, tries=max(EXCHANGES // max(work, 1), 1))
             crossed = crossing.search(graph, replace(objective, score=score))
-            stopped = "time" if crossed.certificate.stopped == "time" else "every candidate, layers exchanged"
+            stopped = "every candidate, layers exchanged"
+            if crossed.certificate.stopped in ("time", "clock"):
+                stopped = crossed.certificate.stopped
             if crossed.certificate.cost < seconds[best] * (1 - 1e-9):
                 best, strategy = Crossing.name, crossed.strategy
                 seconds[best] = crossed.certificate.cost
@@ -97,6 +98,7 @@ class Portfolio(ScoredSearch):
             bound, how, stopped = seconds[best], "one device divides nothing", "optimal"
         statistics: dict[str, float | int | str] = {"found by": best}
         statistics |= {f"seconds, {name}": value for name, value in seconds.items()}
+        statistics["seconds of work"] = round(budget.spent / 1e9, 3)
         certificate = Certificate(seconds[best], bound, "seconds", how, stopped, SPACE, statistics)
         return SearchResult(strategy, certificate, search=best)
 
@@ -105,13 +107,13 @@ def _searched(name: str, graph: Graph, objective: Objective) -> SearchResult:
     """What a search over tables finds by seconds.
 
     Raises:
-        OutOfTimeError: its tables could not be priced by the objective's deadline.
+        OutOfTimeError: the objective's budget is too small for its tables.
         SearchError: it can make nothing of the graph.
     """
-    assert objective.deadline is not None
-    left = objective.deadline - time.perf_counter()
-    if left <= 0:
+    assert objective.budget is not None
+    if objective.budget.late:
         raise OutOfTimeError
+    left = objective.budget.seconds
     if name == "exact":
         return exact(graph, objective, seconds=left, enough=ENOUGH)
     search = search_of(name, left)

@@ -11,7 +11,7 @@ from girih.workshop.taso import decoded
 
 MOST_BYTES = 1 << 24
 MOST_LETTERS = 8192
-"""Of one rule."""
+"""Characters of one rule."""
 MOST_DEPTH = 64
 PROPERTIES = Path(__file__).parent / "properties"
 """`taso.txt` and `false.txt`: the published properties, and where they do not hold."""

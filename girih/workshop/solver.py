@@ -12,16 +12,16 @@ No divisor is 0. Numbers that Z3 finds are given to PyTorch, and refute the rule
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial, reduce
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
 
-from girih.graph import Argument, Ref
 from girih.ops import expressions as written
 from girih.ops.describe import describe_call
 from girih.ops.operator import Description, TensorType
@@ -29,12 +29,14 @@ from girih.rewrite.prove.refutation.instances import Instance, InvalidError, dif
 from girih.rewrite.prove.refutation.refute import refuted, smaller_tensors
 from girih.rewrite.prove.verdict import Refuted
 from girih.rewrite.rules.rule import Expression, Rule, RuleError, Variable, walk
-from girih.rewrite.rules.vocabulary import Call, Operand, call_of, made, trees_of
+from girih.rewrite.rules.vocabulary import Call, Operand, call_of, made, operands_and_attributes, trees_of
 
 SEED = 1618
 MOST = 256
 """Elements of a tensor, and places over which one element reduces."""
 TRIES = 400
+INSTANCES = 3
+"""Small choices of sizes and attributes on which a rule is judged."""
 SIMPLEST = 1 << 20
 """Numbers in descriptions are those with the smallest denominator near them: 1/9 is no binary fraction."""
 NOTHING = object()
@@ -74,8 +76,8 @@ class Second:
         return f"  Z3 agrees: no numbers make {of} differ"
 
 
-def second_verdict(rule: Rule, number: int = 3, seconds: float = 10.0) -> Second:
-    """Asks Z3 of a rule whose shapes are declared (`Proved.rule`), on so many small instances.
+def second_verdict(rule: Rule, seconds: float = 10.0) -> Second:
+    """Asks Z3 of a rule whose shapes are declared (`Proved.rule`), on some small instances.
 
     seconds: for each of the elements that are compared.
 
@@ -84,7 +86,7 @@ def second_verdict(rule: Rule, number: int = 3, seconds: float = 10.0) -> Second
         RuleError: none of many sizes and attributes fits the rule.
     """
     agreed, asked, undecided = 0, 0, ""
-    for item in _fitting(rule):
+    for item in islice(_fitting(rule), INSTANCES):
         asked += 1
         try:
             found = _differing(rule, item, seconds)
@@ -94,8 +96,6 @@ def second_verdict(rule: Rule, number: int = 3, seconds: float = 10.0) -> Second
             if found is not None:
                 return Second(rule, agreed, refuted(rule, found))
             agreed += 1
-        if asked == number:
-            break
     if not asked:
         raise RuleError(f"{rule}: no sizes and attributes of {TRIES} that were tried fit it")
     return Second(rule, agreed, undecided=undecided)
@@ -197,15 +197,7 @@ def _side(side: Sequence[Expression], item: Instance, unknown: dict[str, Any], f
 
 def _described(call: Call, read: Sequence[Operand], output: TensorType) -> tuple[Description, list[int]]:
     """What a call computes, and which operands its description reads, in its order."""
-    tensors: dict[str, int] = {}
-    attributes: dict[str, Argument] = {}
-    for name, argument in call.arguments:
-        if isinstance(argument, Ref):
-            tensors[name] = int(argument.name)
-        elif isinstance(argument, tuple) and any(isinstance(each, Ref) for each in argument):
-            tensors |= {f"{name}.{at}": int(each.name) for at, each in enumerate(argument) if isinstance(each, Ref)}
-        else:
-            attributes[name] = argument
+    tensors, attributes = operands_and_attributes(call)
     types = {name: TensorType(read[number].shape, read[number].dtype) for name, number in tensors.items()}
     described = describe_call(call.operator, types, attributes, output)
     if described is None:
@@ -302,11 +294,7 @@ class _Formulas:
             case "abs":
                 return self.choice(a >= 0, lambda: a, lambda: -a)
             case "lt" | "le" | "gt" | "ge" | "eq" | "ne":
-                signs: dict[str, Callable[[Any, Any], Any]] = {
-                    "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b,
-                    "ge": lambda a, b: a >= b, "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
-                }  # fmt: skip
-                return signs[function](a, b)
+                return getattr(operator, function)(a, b)
             case "and" | "or":
                 if isinstance(a, bool) and isinstance(b, bool):
                     return (a and b) if function == "and" else (a or b)

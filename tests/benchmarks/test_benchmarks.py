@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from counts import LONG
 
 from benchmarks import loops_mf
 from benchmarks.__main__ import NAMES
@@ -36,8 +37,22 @@ TIMED = {
     "tables_throughput", "taso_table", "tiling_als", "tiling_random", "transports", "worker_overhead",
 }  # fmt: skip
 
+# Those whose quick forms take as long as a hundred tests are run by `make test-long`. `make test` looks at what they
+# measure in tests of their own: the first use in test_first_use.py, slow links in run/engines/test_run_ranks.py and
+# loop/test_hosts.py, memory in search/memory, memory/test_bound.py and run/worker/test_run_memory.py, rules in
+# workshop/generate, predictions in cost and simulate, transports in run/transport, programs of arrays in array.
+LONG_ONES = {
+    "arrays_dask", "first_use", "memory_caps", "predict_time", "rules", "slow_links", "swap_inference",
+    "swap_throughput", "taso_table", "transports",
+}  # fmt: skip
 
-@pytest.mark.parametrize("name", NAMES)
+
+def test_every_benchmark_is_there() -> None:
+    assert all(callable(benchmark(name).measure) for name in NAMES)
+    assert set(NAMES) > LONG_ONES
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if LONG or name not in LONG_ONES])
 def test_quick_benchmarks_keep_their_floors(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = benchmark(name).main(["--quick"] if name in TIMED else ["--quick", "--check"])
     lines = capsys.readouterr().out.rstrip().splitlines()

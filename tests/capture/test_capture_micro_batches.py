@@ -69,19 +69,20 @@ def labels(rows: int, ignored: int) -> torch.Tensor:
 
 def both_ways(own: Program, inputs: dict[str, torch.Tensor], steps: int) -> None:
     """The cut graph makes what the graph of the whole batch makes, for some steps."""
-    assert own.undivided is not None
+    undivided = own.origin.undivided
+    assert undivided is not None
     states = dict(inputs), dict(inputs)
     for _ in range(steps):
-        results = [interpret(graph, state) for graph, state in zip((own.graph, own.undivided), states, strict=True)]
-        for one, two in zip(own.graph.outputs, own.undivided.outputs, strict=True):
+        results = [interpret(graph, state) for graph, state in zip((own.graph, undivided), states, strict=True)]
+        for one, two in zip(own.graph.outputs, undivided.outputs, strict=True):
             torch.testing.assert_close(results[0][one.name], results[1][two.name], rtol=1e-9, atol=1e-11)
-        for graph, state, made in zip((own.graph, own.undivided), states, results, strict=True):
+        for graph, state, made in zip((own.graph, undivided), states, results, strict=True):
             state.update({name: made[new] for name, new in graph.updates.items()})
 
 
 def inputs_of(own: Program, batch: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
-    assert own.state is not None
-    state = own.state()
+    assert own.origin.state is not None
+    state = own.origin.state()
     given = {"lr": torch.tensor(0.1, dtype=torch.float64)} | {str(n): item for n, item in enumerate(batch)}
     return {
         item.name: torch.tensor(7) if item.role == "seed" else {**state, **given}[item.path]
@@ -161,7 +162,7 @@ def test_a_file_has_the_undivided_step(tmp_path) -> None:
     plan = girih.plan(step, batch, machine="local:1", search="single", compare=())
     plan.save(tmp_path / "plan.json")
     kept = girih.load(tmp_path / "plan.json")
-    assert kept.undivided == plan.undivided != plan.graph
+    assert kept.origin.undivided == plan.origin.undivided != plan.graph
     other = json.loads((tmp_path / "plan.json").read_text())
     other["undivided"][1] = other["undivided"][1].replace("24, 24", "24, 25")
     (tmp_path / "other.json").write_text(json.dumps(other))

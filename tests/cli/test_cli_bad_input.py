@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from girih.cli import terminal
+from girih.cli.arguments import did_you_mean
 from girih.cli.main import main
-from girih.cli.spelling import did_you_mean
 
 OWN = '''"""Programs that go wrong in different ways."""
 import girih
@@ -224,17 +224,17 @@ def test_a_reader_may_stop_when_it_has_seen_enough(folder: Path) -> None:
 def test_progress_in_a_pipe_is_a_plain_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with terminal.Progress() as progress:
+    with terminal.TerminalProgress() as progress:
         progress("search", 0.25)
     assert capsys.readouterr().err == ""  # too soon
     monkeypatch.setattr(terminal, "SECONDS_BETWEEN_LINES", 0.0)
-    with terminal.Progress() as progress:
+    with terminal.TerminalProgress() as progress:
         progress("search", 0.25)
         progress("check", 0.0)
     assert capsys.readouterr().err == "girih: search 25%\ngirih: check\n"
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
-    with terminal.Progress() as progress:
+    with terminal.TerminalProgress() as progress:
         progress("search", 0.5)
     assert capsys.readouterr().err == ""
 

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from taso_files import encoded
 
 from girih.cli.main import main
 from girih.rewrite.rules.rule import parse
-from girih.workshop.taso import encoded
 
 GENERATE = ["rewrite", "rules", "--operators", "mm, add, t", "--size", "2"]
 

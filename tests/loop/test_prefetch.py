@@ -8,7 +8,7 @@ import pytest
 import girih.loop as gl
 from benchmarks.loop_bodies import slr
 from girih.loop.capture.analyse import analyse
-from girih.loop.capture.body import Array, Body, Inherited
+from girih.loop.capture.body import ArrayRole, Body, Inherited
 from girih.loop.capture.errors import LoopError
 from girih.loop.capture.prefetch import prefetching
 from girih.loop.capture.source import read_source
@@ -34,7 +34,7 @@ def conditional(i, w, table, shift):
 
 def test_the_lister_is_cut_out_of_the_body() -> None:
     """Subscripts with what they depend on and the control flow around; not what depends on values of arrays."""
-    vector = Array((20,), "float64")
+    vector = ArrayRole((20,), "float64")
     table = Inherited(np.arange(8))
     body = body_of(conditional, gl.range(8), w=vector, table=table, shift=Inherited(2))
     made = prefetching(body, {"w"})
@@ -60,7 +60,7 @@ def chained(i, w, z):
 
 
 def test_reads_that_depend_on_reads_are_left_out_and_said_so() -> None:
-    body = body_of(chained, gl.range(8), int=Inherited(int), w=Array((8,), "float64"), z=Array((8,), "float64"))
+    body = body_of(chained, gl.range(8), int=Inherited(int), w=ArrayRole((8,), "float64"), z=ArrayRole((8,), "float64"))
     made = prefetching(body, {"w"})
     assert made is not None
     assert made[2] == ("w[int(w[i])]",)
@@ -97,7 +97,12 @@ def whole(i, w, z):
     [(chosen_by_data, "w[k]"), (found_by_data, "w[k]"), (as_long_as_data_say, "w[k]"), (whole, "w")],
 )
 def test_what_data_decide_is_left_out_too(function, left: str) -> None:
-    given = {"w": Array((8,), "float64"), "z": Array((8,), "float64"), "range": Inherited(range), "int": Inherited(int)}
+    given = {
+        "w": ArrayRole((8,), "float64"),
+        "z": ArrayRole((8,), "float64"),
+        "range": Inherited(range),
+        "int": Inherited(int),
+    }
     made = prefetching(body_of(function, gl.range(8), np=Inherited(np), **given), {"w"})
     assert made is not None
     assert made[2] == (left,)

@@ -182,4 +182,4 @@ def test_plans_pass_and_those_changed_by_hand_are_refused(search: str, objective
     check_plan(plan)
     layouts = plan.strategy.layouts | {"h0": parse_sharding("P·P")}
     with pytest.raises(PlanError, match="value h0 is to lie as 2 partial sums along mesh axis 0"):
-        check_plan(replace(plan, strategy=replace(plan.strategy, layouts=layouts)))
+        check_plan(plan.but(strategy=replace(plan.strategy, layouts=layouts)))

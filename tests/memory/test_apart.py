@@ -70,10 +70,10 @@ def test_a_pipeline_runs_within_its_limit_with_the_same_numbers(batch, tmp_path:
         step, batch, machine="local:2", memory=limit, compare=(), search="pipeline-1f1b", objective="bytes"
     )
     assert plan.peak <= limit
-    assert plan.residencies
-    assert plan.memory_bound is not None
-    assert plan.simulated is not None
-    assert plan.memory_bound <= plan.simulated
+    assert plan.choice.residency
+    assert plan.predicted.memory_bound is not None
+    assert plan.predicted.simulated is not None
+    assert plan.predicted.memory_bound <= plan.predicted.simulated
     assert re.search(r"by moving tensors: each step .* of all devices go\s+out to files", str(plan))
     plan.save(tmp_path / "plan.json")
     again = girih.load(tmp_path / "plan.json")

@@ -209,7 +209,7 @@ def test_no_way_of_the_search_is_faster(seed: int, nodes: int, rate: float, shar
     least, most = floor(lives)[0], int(lives.used.max())
     assume(least < most)
     free = plan_graph(graph, machine=slow(rate), compare=(), objective="bytes")
-    ways = _Ways(replace(free, memory=least + int(share * (most - 1 - least))), None, moving)
+    ways = _Ways(free.but(memory=least + int(share * (most - 1 - least))), None, moving)
     ways.explore(again=True, note=lambda share: None)
     assert ways.bound is not None
     captured = tuple(range(len(lives.steps)))
@@ -219,7 +219,7 @@ def test_no_way_of_the_search_is_faster(seed: int, nodes: int, rate: float, shar
 
     if ways.best is None:
         return
-    chosen = order_of(ways.best[1].sequence)
+    chosen = order_of(ways.best[1].choice.sequence)
     for (sequence, _, _), seconds in ways.judged.items():
         assert order_of(sequence) != chosen or seconds >= ways.bound * (1 - 1e-6)
 

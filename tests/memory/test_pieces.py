@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +20,7 @@ from girih.graph import Graph, Output, Ref
 from girih.kernels.evaluate import interpret
 from girih.lower import BlockStep, Program, check
 from girih.memory.accounts import memory_use
-from girih.memory.lifetimes import lifetimes
+from girih.memory.lifetimes import Lifetimes, lifetimes
 from girih.memory.moves import moved
 from girih.memory.pieces import Cut, InPieces, PieceFinder, in_pieces
 from girih.memory.residency import belady, floor
@@ -130,6 +131,26 @@ def test_what_is_named_as_the_lowest_floor_can_be_kept() -> None:
     assert 1 < least < floor(lives)[0] * 0.65
     assert PieceFinder(lives, lifetimes).cuts(least).floor == least
     assert PieceFinder(lives, lifetimes).cuts(floor(lives)[0]).loops == ()
+
+
+@pytest.mark.parametrize(
+    ("graph", "views"), [(lambda: transformer(2, 32, 32)[0], True), (lambda: perceptron()[0], False)]
+)
+def test_what_loops_need_follows_from_the_program_without_a_walk(graph: Callable[[], Graph], views: bool) -> None:
+    """views: some loops write what was a view, and are walked."""
+    lives = lifetimes(alone(graph()))
+    walked: list[Program] = []
+
+    def measured(program: Program) -> Lifetimes:
+        walked.append(program)
+        return lifetimes(program)
+
+    finder = PieceFinder(lives, measured)
+    for share in (0.9, 0.5, 0.25):
+        finder.cuts(int(floor(lives)[0] * share))
+    assert bool(walked) == views
+    assert len(walked) < len(finder.needs)
+    assert all(needed == finder.walked(loops) for loops, needed in finder.needs.items())
 
 
 def test_where_no_sum_is_cut_bits_are_the_same() -> None:

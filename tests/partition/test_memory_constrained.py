@@ -235,7 +235,7 @@ def test_what_lies_between_the_corners_of_a_front(monkeypatch: pytest.MonkeyPatc
     for cap, most in costs.items():
         assert answer(found, cap).certificate.cost <= most
     real = time.monotonic
-    monkeypatch.setattr("girih.partition.solver.clock.time.monotonic", lambda: 8 * real())
+    monkeypatch.setattr("girih.layout.budget.time.monotonic", lambda: 8 * real())
     again = front(graph, objective, effort=effort)
     assert [(point.cost, point.measured) for point in again.lean()] == [
         (point.cost, point.measured) for point in found.lean()

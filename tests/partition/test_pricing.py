@@ -1,8 +1,8 @@
-"""Tables priced together are those priced one by one; equal pieces are found; a deadline is kept."""
+"""Tables priced together are those priced one by one; equal pieces are found; a budget is kept."""
 
 from __future__ import annotations
 
-import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from girih.graph import parse_graph
 from girih.layout import Placements
+from girih.layout.budget import Budget
 from girih.layout.kernels import distinct_rows
 from girih.machine import machine
 from girih.partition.space import pricing
@@ -72,6 +73,11 @@ def test_equal_tables_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
         assert np.array_equal(made.tables[table], each.tables[other])
 
 
-def test_a_deadline_that_has_passed_is_told() -> None:
+def test_tables_that_a_budget_is_too_small_for_are_not_priced() -> None:
+    goal = Objective("seconds", machine("p100-cluster:1"))
+    needed = build(perceptron(3), goal, SECONDS).seconds
+    enough = Budget(1.01 * needed)
+    assert build(perceptron(3), replace(goal, budget=enough), SECONDS).seconds == needed
+    assert enough.spent == pytest.approx(needed * 1e9)
     with pytest.raises(OutOfTimeError, match="tables could not be priced in time"):
-        build(perceptron(3), Objective("seconds", machine("p100-cluster:1"), time.perf_counter() - 1), SECONDS)
+        build(perceptron(3), replace(goal, budget=Budget(0.99 * needed)), SECONDS)

@@ -31,12 +31,12 @@ def test_a_limit_below_the_floor_of_whole_steps_is_kept(training, tmp_path: Path
     least = floor(free.lifetimes)[0]
     plan = girih.plan(step, batch, machine="local:1", memory=least // 2, compare=(), objective="bytes")
     check(plan)
-    assert plan.pieces
+    assert plan.choice.pieces
     assert plan.peak <= least // 2
     assert "steps in pieces" in " ".join(str(plan).split())
     plan.save(tmp_path / "plan.json")
     again = girih.load(tmp_path / "plan.json")
-    assert (again.program, again.pieces, again.peak) == (plan.program, plan.pieces, plan.peak)
+    assert (again.program, again.choice.pieces, again.peak) == (plan.program, plan.choice.pieces, plan.peak)
     losses = []
     for own in (free, again):
         with own.start(backend="threads", model=step.model if own is again else None) as run:

@@ -140,7 +140,7 @@ def test_certificate_and_program_agree(made: Plan) -> None:
 
 
 def test_exchanges_overlap_and_the_plan_file_knows_how_far(made: Plan, tmp_path: Path) -> None:
-    assert made.overlap == WINDOWS[0]
+    assert made.choice.overlap == WINDOWS[0]
     assert any(isinstance(step, StartStep) for step in made.program.steps)
     made.save(tmp_path / "plan.json")
     assert len(girih.load(tmp_path / "plan.json").program.steps) == len(made.program.steps)
@@ -149,7 +149,7 @@ def test_exchanges_overlap_and_the_plan_file_knows_how_far(made: Plan, tmp_path:
     del data["overlap"]  # a plan from before there was overlap
     (tmp_path / "old.json").write_text(json.dumps(data))
     old = girih.load(tmp_path / "old.json")
-    assert old.overlap == Overlap()
+    assert old.choice.overlap == Overlap()
     assert not any(isinstance(step, StartStep) for step in old.program.steps)
     assert (old.bytes_received == made.bytes_received).all()
     (tmp_path / "old.json").write_text(json.dumps({**data, "overlap": {"fetch": -1}}))
@@ -159,12 +159,12 @@ def test_exchanges_overlap_and_the_plan_file_knows_how_far(made: Plan, tmp_path:
 
 def test_a_memory_limit_narrows_the_windows_and_refuses_nothing(made: Plan) -> None:
     """Between the peaks without and with overlap, every limit gives a plan that keeps it."""
-    peaks = {window: replace(made, overlap=window).peak for window in WINDOWS}
+    peaks = {window: made.but(overlap=window).peak for window in WINDOWS}
     assert peaks[WINDOWS[0]] > peaks[Overlap()]
     for limit in (peaks[Overlap()], (peaks[Overlap()] + peaks[WINDOWS[0]]) // 2, peaks[WINDOWS[0]]):
         plan = plan_graph(made.graph, machine="local:4", memory=limit, objective="bytes")
         assert plan.strategy == made.strategy
-        assert plan.overlap == next(window for window in WINDOWS if peaks[window] <= limit)
+        assert plan.choice.overlap == next(window for window in WINDOWS if peaks[window] <= limit)
         assert plan.peak <= limit
         check(plan)
 
@@ -254,7 +254,7 @@ def test_a_plan_for_another_model_is_refused(made: Plan, tmp_path: Path) -> None
 def test_check_finds_updates_that_lie_otherwise(made: Plan) -> None:
     old, new = next(iter(made.graph.updates.items()))
     layouts = {**made.strategy.layouts, new: parse_sharding("R·R")}
-    broken = replace(made, strategy=replace(made.strategy, layouts=layouts))
+    broken = made.but(strategy=replace(made.strategy, layouts=layouts))
     with pytest.raises(girih.PlanError, match=f"replaces {old} but lies otherwise"):
         check(broken)
 

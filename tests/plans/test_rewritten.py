@@ -45,8 +45,8 @@ def planned() -> girih.Plan:
 
 def test_gradients_are_merged_and_the_step_is_the_same(planned: girih.Plan) -> None:
     step, batch = training()
-    assert any(item.rule.startswith("one_sum") for item in planned.rewrites)
-    assert all(item.cost < item.before for item in planned.rewrites)
+    assert any(item.rule.startswith("one_sum") for item in planned.choice.rewrites)
+    assert all(item.cost < item.before for item in planned.choice.rewrites)
     plain = program_of(*training()).graph
     assert len([n for n in planned.graph.nodes if n.operator == "aten.mm"]) < len(
         [n for n in plain.nodes if n.operator == "aten.mm"]
@@ -63,7 +63,7 @@ def test_gradients_are_merged_and_the_step_is_the_same(planned: girih.Plan) -> N
 def test_the_file_keeps_the_rules(planned: girih.Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "plan.json"
     planned.save(path)
-    assert girih.load(path).rewrites == planned.rewrites
+    assert girih.load(path).choice.rewrites == planned.choice.rewrites
     assert main(["rewrite", "explain", str(path)]) == 0
     printed = capsys.readouterr().out
     assert "one_sum" in printed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -12,6 +11,7 @@ from torch import nn
 
 from girih.api import Plan, plan_graph
 from girih.graph import Graph
+from girih.layout.budget import Budget
 from girih.machine import Device, Level, Machine
 from girih.partition import Strategy
 from girih.partition.searches.sampled import labels_of
@@ -77,7 +77,7 @@ def judge_of(graph: Graph, machine: Machine):
     plan = plan_graph(graph, machine=machine, objective="time", search="single")
 
     def judge(strategy) -> float:
-        return predict(replace(plan, strategy=strategy), memory=False).seconds
+        return predict(plan.but(strategy=strategy), memory=False).seconds
 
     return plan, judge
 
@@ -99,7 +99,7 @@ def test_every_strategy_of_the_space_is_a_plan(convolutional: Graph) -> None:
     drawn = np.random.default_rng(0)
     for _ in range(5):
         choice = [int(drawn.integers(len(item.codes))) for item in space.operators]
-        check(replace(plan, strategy=space.strategy(choice)))
+        check(plan.but(strategy=space.strategy(choice)))
 
 
 @pytest.mark.parametrize("machine", [TWO, FOUR], ids=lambda machine: machine.name)
@@ -127,7 +127,7 @@ def test_bounds_lie_below_simulations(name: str, machine: Machine, request: pyte
 def branch_and_bound(graph: Graph, machine: Machine, judge) -> tuple[BranchAndBound, Space]:
     objective = Objective("seconds", machine)
     space = space_of(graph, objective)
-    return BranchAndBound(space, objective, judge, float("inf")), space
+    return BranchAndBound(space, objective, judge, Budget(float("inf"))), space
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +177,7 @@ def test_a_bad_first_answer_does_not_matter(linear: Graph, every_linear: dict[tu
 def test_a_proof_that_takes_too_long_is_refused(linear: Graph) -> None:
     _, judge = judge_of(linear, FOUR)
     search, _ = branch_and_bound(linear, FOUR, judge)
-    search.deadline = 0.0
+    search.budget = Budget(0.0)
     search.simulate(tuple(int(size) - 1 for size in search.sizes))
     search.enumerate()
     with pytest.raises(OptimumError, match=r"the optimum of \d+ strategies \(\d+ × \d+ × \d+ configurations.*\)"):
@@ -225,7 +225,7 @@ def test_a_known_strategy_is_joined_to_the_space(branches: Graph) -> None:
     choice = space.choice(known)
     assert choice is not None
     assert space.strategy(choice) == known
-    search = BranchAndBound(space, objective, judge, float("inf"))
+    search = BranchAndBound(space, objective, judge, Budget(float("inf")))
     search.simulate(choice)
     assert search.cost == judge(known)
     tables = build(branches, objective, SOAP)
@@ -242,7 +242,7 @@ def test_a_known_strategy_is_joined_to_the_space(branches: Graph) -> None:
         search.simulate(other)
         assert other not in search.judged
     for other in able[:: len(able) // 4]:
-        check(replace(plan, strategy=space.strategy(other)))
+        check(plan.but(strategy=space.strategy(other)))
         assert search.composer.seconds(space.strategy(other)) == judge(space.strategy(other))
     assert min(len(never), len(able)) > 4
 

@@ -40,7 +40,7 @@ def capped() -> Plan:
     plan = girih.plan(
         named.step, named.batch, machine="local:1", memory=limit, compare=(), hold="swap", objective="bytes"
     )
-    return replace(plan, model=named.name)
+    return plan.but(model=named.name)
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +71,7 @@ def hostile(small: Plan) -> Plan:
     )
     layouts = {told[name]: layout for name, layout in small.strategy.layouts.items()}
     strategy = replace(small.strategy, layouts=layouts)
-    return replace(small, graph=made, strategy=strategy, model=f"model{HOSTILE}")
+    return small.but(graph=made, strategy=strategy, model=f"model{HOSTILE}")
 
 
 def _renamed(argument: object, told: dict[str, str]) -> object:

@@ -297,7 +297,7 @@ def test_a_node_of_several_results_tells_all_of_them(pages: Path, opened: Open) 
     rows, columns = parse_sharding("S0"), parse_sharding("S1")
     layouts = plan.strategy.layouts | {"q": rows, "triangle": columns, "place": rows}
     divisions = (rows, *plan.strategy.divisions[1:])
-    plan = replace(plan, strategy=replace(plan.strategy, divisions=divisions, layouts=layouts))
+    plan = plan.but(strategy=replace(plan.strategy, divisions=divisions, layouts=layouts))
     page = opened(write_page(pages / "several.html", plan, timeline_of(plan)))
     boxes = page.locator("#phases .operator")
     assert boxes.locator(".results").all_inner_texts() == ["→ 2", "→ 2"]

@@ -11,7 +11,7 @@ from girih.api import Plan, plan_graph
 from girih.cli.programs import program
 from girih.machine.units import format_bytes
 from girih.report.memory import curve, memory_numbers, memory_table, strip, words
-from girih.report.storages import DeviceMemory, Move, Storage, device_memory
+from girih.report.storages import DeviceMemory, StorageMove, StorageOverTime, device_memory
 from girih.report.tables import render
 
 
@@ -51,11 +51,11 @@ def test_without_movements_every_storage_is_in_the_curve(free: Plan) -> None:
 
 def test_copies_are_those_of_the_plan(capped: Plan) -> None:
     memory = device_memory(capped)
-    assert capped.residency is not None
-    out, back = capped.residency.copied_bytes(capped.lifetimes)
+    assert capped.choice.residency
+    out, back = capped.choice.residency[0].copied_bytes(capped.lifetimes)
     assert (memory.moved(True)[0], memory.moved(False)[0]) == (out, back)
     assert memory.moved(True)[1] + memory.moved(False)[1] == len(capped.program.moves)
-    state = sum(capped.lifetimes.storages[number].bytes for number in capped.residency.home) // 2
+    state = sum(capped.lifetimes.storages[number].bytes for number in capped.choice.residency[0].home) // 2
     assert memory.home == state > 0
 
 
@@ -75,8 +75,8 @@ def test_what_comes_back_is_on_the_device_while_it_is_copied_and_away_in_between
             seen += 1
     assert seen
     replaced = {item.what.removeprefix("new "): item for item in memory.storages if item.what.startswith("new ")}
-    assert capped.residency is not None
-    for number in capped.residency.home:
+    assert capped.choice.residency
+    for number in capped.choice.residency[0].home:
         name = capped.lifetimes.storages[number].name
         if name in replaced:  # old state begins in the large memory, new state ends there
             new = replaced[name]
@@ -88,7 +88,7 @@ def test_every_device_of_a_divided_plan() -> None:
     graph = perceptron()
     free = plan_graph(graph, machine="local:2", objective="bytes")
     capped = plan_graph(graph, machine="local:2", memory=int(free.peak * 0.6), hold="swap", objective="bytes")
-    assert capped.residency is not None
+    assert capped.choice.residency
     for plan in (free, capped):
         for device in range(2):
             memory = device_memory(plan, device)
@@ -100,7 +100,16 @@ HAND = DeviceMemory(
     0,
     ("a", "b", "c", "d"),
     np.asarray([4, 8, 2, 6, 0]),
-    (Storage("x", 4, "activation", ((-1, 1), (3, 3)), (Move(True, 4, (1, 1)), Move(False, 4, (3, 3))), ((2, 2),)),),
+    (
+        StorageOverTime(
+            "x",
+            4,
+            "activation",
+            ((-1, 1), (3, 3)),
+            (StorageMove(True, 4, (1, 1)), StorageMove(False, 4, (3, 3))),
+            ((2, 2),),
+        ),
+    ),
     4,
     0,
 )

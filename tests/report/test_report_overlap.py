@@ -76,5 +76,5 @@ def test_next_to_nothing_has_no_share(small: Plan) -> None:
 def test_of_a_run_it_is_told_what_starts_early(small: Plan) -> None:
     measured = replace(timeline_of(small), measured=True)
     assert " transfers start early, beside computing" in overlap_words(small, measured)
-    plain = replace(small, overlap=Overlap())
+    plain = small.but(overlap=Overlap())
     assert overlap_words(plain, measured) == "nothing overlaps: no exchange starts before its result is needed"

@@ -18,10 +18,9 @@ from girih.machine.units import format_bytes
 from girih.partition import Certificate
 from girih.plans.plan import Costs
 from girih.report.page import MissingLibraryError, page, write_page
-from girih.report.page.data import page_data
-from girih.report.page.spans import MOST_POINTS, timeline_data
+from girih.report.page.assemble import page_data
+from girih.report.page.spans import MOST_POINTS, chosen_devices, timeline_data
 from girih.report.page.verdict import bound_sentence, comparisons, gap_sentence, headline, sentences
-from girih.report.timelines import chosen_devices
 from girih.search.compare import simulated_alternatives
 from girih.simulate.timeline import Memory, Timeline
 
@@ -190,9 +189,9 @@ def test_alternatives_are_simulated_as_the_plan_is(small: Plan) -> None:
     assert [item.name for item in others] == ["single", "data"]
     for item, known in zip(others, small.baselines, strict=True):
         again = plan_graph(small.graph, machine=small.machine, search=item.name, compare=(), objective="bytes")
-        assert item.seconds == replace(again, overlap=small.overlap).predict().seconds
+        assert item.seconds == again.but(overlap=small.choice.overlap).predict().seconds
         assert (item.bytes, item.peak) == (known.bytes, known.peak)
-    timed = replace(small, objective="time")
+    timed = small.but(objective="time")
     assert simulated_alternatives(timed) is timed.baselines
 
 
@@ -252,7 +251,7 @@ def test_names_cannot_break_out_of_the_page(hostile: Plan) -> None:
 
 
 def test_without_bokeh_the_page_says_what_to_install(small: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("girih.report.page.library.find_spec", lambda name: None)
+    monkeypatch.setattr("girih.report.page.assemble.find_spec", lambda name: None)
     with pytest.raises(MissingLibraryError, match=r"pip install 'girih\[report\]'"):
         page(small, timeline_of(small))
 

@@ -13,7 +13,7 @@ from girih.ops.derive.classes import PARAMETER, SAMPLE
 from girih.report.kinds import ELEMENTWISE, MOVEMENT, PRODUCT, REDUCTION, kind_of
 from girih.report.page.folds import folds
 from girih.report.palette import device_colours
-from girih.report.tiles import AxisDivision, Tile, axis_divisions, division_words, parameter_values, tile_of
+from girih.report.tiles import AxisDivision, DrawnTile, axis_divisions, division_words, parameter_values, tile_of
 
 SAMPLES = AxisDivision("divides", (0, 1), "i", SAMPLE, 64)
 CHANNELS = AxisDivision("divides", (0, 1), "j", PARAMETER, 256)
@@ -33,16 +33,16 @@ def test_kinds_follow_from_descriptions(gpt: Plan) -> None:
 @pytest.mark.parametrize(
     ("divided", "expected"),
     [
-        ((SAMPLES, CHANNELS), Tile(2, 2, ((0,), (1,), (2,), (3,)), False)),
-        ((CHANNELS, SAMPLES), Tile(2, 2, ((0,), (2,), (1,), (3,)), False)),
-        ((SAMPLES, SAMPLES), Tile(4, 1, ((0,), (1,), (2,), (3,)), False)),
-        ((CHANNELS, SUMMED), Tile(1, 4, ((0,), (1,), (2,), (3,)), True)),
-        ((SAMPLES, REPEATED), Tile(2, 1, ((0, 1), (2, 3)), False)),
-        ((REPEATED, REPEATED), Tile(1, 1, ((0, 1, 2, 3),), False)),
-        ((AxisDivision("divides", (1,), "i", SAMPLE, 64), SAMPLES), Tile(2, 1, ((2,), (3,)), False)),
+        ((SAMPLES, CHANNELS), DrawnTile(2, 2, ((0,), (1,), (2,), (3,)), False)),
+        ((CHANNELS, SAMPLES), DrawnTile(2, 2, ((0,), (2,), (1,), (3,)), False)),
+        ((SAMPLES, SAMPLES), DrawnTile(4, 1, ((0,), (1,), (2,), (3,)), False)),
+        ((CHANNELS, SUMMED), DrawnTile(1, 4, ((0,), (1,), (2,), (3,)), True)),
+        ((SAMPLES, REPEATED), DrawnTile(2, 1, ((0, 1), (2, 3)), False)),
+        ((REPEATED, REPEATED), DrawnTile(1, 1, ((0, 1, 2, 3),), False)),
+        ((AxisDivision("divides", (1,), "i", SAMPLE, 64), SAMPLES), DrawnTile(2, 1, ((2,), (3,)), False)),
     ],
 )
-def test_rows_are_samples_and_columns_the_rest(divided: tuple[AxisDivision, ...], expected: Tile) -> None:
+def test_rows_are_samples_and_columns_the_rest(divided: tuple[AxisDivision, ...], expected: DrawnTile) -> None:
     assert tile_of(divided, MESH) == expected
 
 

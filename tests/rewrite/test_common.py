@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import torch
+from same_results import check_results
 from torch import nn
 
 from girih.capture import Inference, capture
 from girih.graph import Graph
-from girih.rewrite.passes.common import Common
-from girih.rewrite.passes.flat import Flat
-from girih.rewrite.results import check_results
+from girih.rewrite.passes.binary_joins import FlatJoins
+from girih.rewrite.passes.computed_once import ComputeOnce
 
 
 def graph_of(function: object, *inputs: torch.Tensor) -> Graph:
@@ -27,7 +27,7 @@ def operators(graph: Graph) -> list[str]:
 def test_equal_nodes_become_one() -> None:
     x = torch.randn(40, 40)
     graph = graph_of(lambda x: (x.relu() + 1).tanh() * (x.relu() + 1).sigmoid(), x)
-    shared = Common().apply(graph)
+    shared = ComputeOnce().apply(graph)
     assert operators(graph).count("relu") == 2
     assert operators(shared).count("relu") == operators(shared).count("add") == 1
     check_results(graph, shared)
@@ -36,16 +36,16 @@ def test_equal_nodes_become_one() -> None:
 def test_what_differs_or_leaves_stays() -> None:
     x = torch.randn(40, 40)
     graph = graph_of(lambda x: (x.relu(), x.relu(), x.sum(0, True), x.sum(0, False), x + 1, x - 1), x)
-    shared = Common().apply(graph)
+    shared = ComputeOnce().apply(graph)
     assert len(shared.outputs) == 6
     check_results(graph, shared)
-    assert Common().apply(graph_of(lambda x: x.relu() + x.tanh(), x)).nodes
+    assert ComputeOnce().apply(graph_of(lambda x: x.relu() + x.tanh(), x)).nodes
 
 
 def test_chains_are_short() -> None:
     x = torch.randn(8, 6)
     graph = graph_of(lambda x: torch.cat([torch.cat([x[1:7][2:5], x[0:2]]), x.relu()[1:][1:]]), x)
-    flat = Flat().apply(graph)
+    flat = FlatJoins(whole=True).apply(graph)
     assert operators(flat).count("slice") == 3
     assert operators(flat).count("cat") == 1
     check_results(graph, flat)
@@ -54,8 +54,8 @@ def test_chains_are_short() -> None:
 def test_all_parts_in_order_are_the_whole() -> None:
     x = torch.randn(8, 6)
     graph = graph_of(lambda x: torch.cat([x[:3], x[3:5], x[5:]]).relu(), x)
-    assert operators(Flat().apply(graph)) == ["relu"]
+    assert operators(FlatJoins(whole=True).apply(graph)) == ["relu"]
     for other in (lambda x: torch.cat([x[3:], x[:3]]).relu(), lambda x: torch.cat([x[:3], x[3:6]]).relu()):
         kept = graph_of(other, x)
-        assert "cat" in operators(Flat().apply(kept))
-        check_results(kept, Flat().apply(kept))
+        assert "cat" in operators(FlatJoins(whole=True).apply(kept))
+        check_results(kept, FlatJoins(whole=True).apply(kept))

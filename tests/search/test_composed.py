@@ -23,6 +23,8 @@ from girih.lower import Overlap
 from girih.machine import machine
 from girih.models import example
 from girih.partition.space.problem import Objective
+from girih.plans.choice import Choice
+from girih.plans.plan import Goal
 from girih.search.composed import Composer
 from girih.search.table import search_of
 
@@ -46,7 +48,7 @@ def test_composed_is_simulated(graph: Graph, overlap: Overlap) -> None:
     composer = Composer(graph, WHERE, GOAL.transfers, overlap)
     for name in ("exact", "data", "model", "sharded"):
         found = search_of(name, 5.0).search(graph, GOAL)
-        plan = Plan(graph, WHERE, found.strategy, found.certificate, name, "time", None, {}, overlap=overlap)
+        plan = Plan(graph, WHERE, Choice(found.strategy, overlap=overlap), found.certificate, Goal(name, "time"))
         assert composer.seconds(found.strategy) == plan.predict().seconds
         assert composer.seconds(found.strategy) == plan.predict().seconds  # once its pieces are known
     assert len(composer.pieces) < 4 * len(graph.nodes)
@@ -79,9 +81,9 @@ def test_measured_costs_count_alike(tmp_path: Path) -> None:
         store.put(setting_of(threads_of(2), 2), took)
         pricing = Pricing(plan.machine, store=store)
     transfers = Objective("time", plan.machine).transfers
-    measured = Composer(plan.graph, plan.machine, transfers, plan.overlap, pricing).seconds(plan.strategy)
+    measured = Composer(plan.graph, plan.machine, transfers, plan.choice.overlap, pricing).seconds(plan.strategy)
     assert measured == plan.predict(store=tmp_path / "costs.sqlite").seconds
-    assert measured > 2 * Composer(plan.graph, plan.machine, transfers, plan.overlap).seconds(plan.strategy)
+    assert measured > 2 * Composer(plan.graph, plan.machine, transfers, plan.choice.overlap).seconds(plan.strategy)
 
 
 def test_partial_sums_of_what_is_whole_take_for_ever() -> None:

@@ -72,7 +72,7 @@ def test_one_device_that_is_as_fast_is_told() -> None:
 
 def test_on_one_device_there_is_nothing_to_search() -> None:
     plan = plan_graph(GRAPH, machine="p3.2xlarge", compare=None)
-    assert plan.certificate.cost == plan.certificate.bound == plan.simulated
+    assert plan.certificate.cost == plan.certificate.bound == plan.predicted.simulated
     assert plan.certificate.stopped == "optimal"
     assert not plan.notes
 

@@ -1,7 +1,9 @@
-"""The objective `time` keeps its time, and says what it left out."""
+"""The objective `time` keeps its time, counted, and says what it left out."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,12 +12,13 @@ import pytest
 from graphs import perceptron
 
 from girih.api import plan_graph
+from girih.layout.budget import Budget
 from girih.machine import machine
-from girih.partition.solver.clock import Clock
 from girih.partition.space.options import SECONDS, SOAP
 from girih.partition.space.pricing import OutOfTimeError
 from girih.partition.space.problem import Objective
-from girih.search.fastest import Timed, _affordable, _Candidates
+from girih.partition.strategy import Strategy
+from girih.search.fastest import Counted, _affordable, _Candidates
 from girih.search.judge import Judge
 from girih.search.table import search_class
 
@@ -54,26 +57,47 @@ def test_what_cannot_be_placed_is_left_out() -> None:
     assert "seconds, model" not in made.certificate.statistics
 
 
-def test_the_first_simulation_is_no_measure_of_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = plan_graph(perceptron(1), machine="2x2", search="data", objective="bytes")
-    now, lengths = 0.0, [5.0, 1.0, 2.0, 0.5]
+def test_a_score_is_asked_once_and_its_work_is_spent() -> None:
+    plan = plan_graph(perceptron(1), machine="2x2", search="data", objective="bytes")
+    asked: list[Strategy] = []
 
-    def simulated(strategy: Any) -> float:
-        nonlocal now
-        now += lengths[len(score.took)]
+    def simulated(strategy: Strategy) -> float:
+        asked.append(strategy)
         return 1.0
 
-    score = Timed(simulated)
-    clocks = SimpleNamespace(perf_counter=lambda: now, thread_time=lambda: now)
-    monkeypatch.setattr("girih.partition.solver.clock.time", clocks)
-    likely = []
-    for strategy in [replace(made.strategy) for _ in lengths]:
-        score(strategy)
-        score(strategy)  # known: takes nothing
-        likely.append(score.likely)
-    assert score.took == lengths
-    assert likely == [5.0, 1.0, 2.0, 2.0]
-    assert score.slowest == 5.0
+    budget = Budget(10.0)
+    score = Counted(simulated, budget, 2.0)
+    for strategy in [replace(plan.strategy) for _ in range(2)]:
+        assert score(strategy) == score(strategy) == 1.0
+    assert len(asked) == 2
+    assert budget.seconds == 6.0
+
+
+def hurried(name: str) -> Callable[[], float]:
+    """A clock of `time` that runs ten times as fast: so a machine looks that has ten times as much to do."""
+    clock = getattr(time, name)
+    return lambda: 10 * clock()
+
+
+@pytest.mark.parametrize(
+    ("share", "search"),
+    [(None, "portfolio"), (0.8, "portfolio"), (None, "exact:seconds=20"), (None, "sampled")],
+)
+def test_the_plan_is_the_same_on_a_busy_machine(
+    share: float | None, search: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """share: of the peak of the plan without a limit."""
+    graph = perceptron(2)
+    options: dict[str, Any] = {"machine": "2x2", "objective": "time", "search": search}
+    if share is not None:
+        options["memory"] = int(plan_graph(graph, **options).peak * share)
+    quiet = plan_graph(graph, **options)
+    clocks = {name: hurried(name) for name in ("monotonic", "perf_counter", "thread_time")}
+    monkeypatch.setattr("girih.layout.budget.time", SimpleNamespace(**clocks))
+    busy = plan_graph(graph, **options)
+    assert busy.choice == quiet.choice
+    assert (busy.certificate.cost, busy.certificate.bound) == (quiet.certificate.cost, quiet.certificate.bound)
+    assert (busy.certificate.stopped, busy.certificate.work) == (quiet.certificate.stopped, quiet.certificate.work)
 
 
 def test_experts_have_the_time_that_such_a_search_took(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +111,9 @@ def test_experts_have_the_time_that_such_a_search_took(monkeypatch: pytest.Monke
     for name in ("one-weird-trick", "equal", "model"):
         monkeypatch.setattr(search_class(name), "search", late)
     objective = Objective("time", made.machine)
-    candidates = _Candidates(made.graph, objective, Timed(Judge(made, None)), Clock(), 100.0, took=60.0)
+    candidates = _Candidates(
+        made.graph, objective, Counted(Judge(made, None), Budget(100.0), 0.0), Budget(100.0), took=60.0
+    )
     candidates.search("one-weird-trick", 0.25)
     candidates.search("equal", 0.25)
     candidates.took = 200.0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from loop_form_law import check as check_loop
+
 import girih.array as gnp
 from girih.array.session.clusters import current
 from girih.capture.lazy.expressions import needed
 from girih.lower import Blocks, BlockStep, Program, check
 from girih.run.loops.build import build
-from girih.run.loops.check import check as check_loop
 
 TINY = Blocks(cache=256, call=0.0, small=0)
 FUSED = [

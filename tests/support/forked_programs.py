@@ -18,9 +18,9 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
-from girih.run.engines.fork_server import Kind, launch
+from girih.run.engines.fork_server import ProcessKind, launch
 
-KIND = Kind(__name__, "main", ("torch", "torch._dynamo"))
+KIND = ProcessKind(__name__, "main", ("torch", "torch._dynamo"))
 
 
 def run(program: Path, environment: Mapping[str, str], timeout: float) -> subprocess.CompletedProcess[str]:

@@ -1,7 +1,8 @@
 """Saves that are killed before, within and after every call of the system that changes files.
 
-Command line: a directory. Prints as JSON, for each kind of what is there before, the calls that a save makes, and what
-was found after each kill. A program of its own, since it forks, and since it listens to all calls of the interpreter.
+Command line: a directory, and N: every Nth call is tried, and those beside the exchange of the old for the new. Prints
+as JSON, for each kind of what is there before, the calls that a save makes, and what was found after each kill, with
+the number of its call. A program of its own, since it forks, and since it listens to all calls of the interpreter.
 """
 
 from __future__ import annotations
@@ -183,21 +184,23 @@ def heard(goal: Path, kind: str) -> list[str]:
     return counter.seen
 
 
-def examine(goal: Path, kind: str) -> dict[str, Any]:
+def examine(goal: Path, kind: str, every: int) -> dict[str, Any]:
     seen = heard(goal, kind)
-    outcomes: dict[str, list[int]] = {}
+    exchange = seen.index("replace")
+    tried = [number for number in range(len(seen)) if number % every == 0 or abs(number - exchange) < 2]
+    outcomes: dict[str, list[tuple[int, int]]] = {}
     for how in ("before", "within", "after"):
-        numbers = [number for number, name in enumerate(seen) if how != "within" or name == "write"]
+        numbers = [number for number in tried if how != "within" or seen[number] == "write"]
         found = [killed(goal, kind, number, how) for number in numbers]
         assert all(was for _, was in found)
-        outcomes[how] = [step for step, _ in found]
-    return {"seen": seen, "outcomes": outcomes, "full": [full(goal, kind, number) for number in range(len(seen))]}
+        outcomes[how] = [(number, step) for number, (step, _) in zip(numbers, found, strict=True)]
+    return {"seen": seen, "outcomes": outcomes, "full": [full(goal, kind, number) for number in tried]}
 
 
 def main() -> None:
     torch.set_num_threads(1)
     goal = Path(sys.argv[1]) / "runs" / "saved"
-    print(json.dumps({kind: examine(goal, kind) for kind in KINDS}))
+    print(json.dumps({kind: examine(goal, kind, int(sys.argv[2])) for kind in KINDS}))
 
 
 if __name__ == "__main__":

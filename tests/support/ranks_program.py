@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 import girih
 from girih.cli.main import main as command
-from girih.run.engines.table import Processes
+from girih.run.engines.engine import Processes
 
 STEPS, COMMAND_STEPS = 3, 30
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from taso_files import encoded
 
 from girih.rewrite.prove import prove
 from girih.rewrite.rules.rule import Rule, RuleError, parse
 from girih.workshop.files import read_rules
-from girih.workshop.taso import decoded, encoded
+from girih.workshop.taso import decoded
 
 TEXTS = [
     "(mm(x, a), mm(x, b)) == (split(mm(x, cat(a, b, dim=1)), dim=1)[0], split(mm(x, cat(a, b, dim=1)), dim=1)[1])",

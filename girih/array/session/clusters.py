@@ -40,10 +40,9 @@ from girih.plans.plan import Plan
 from girih.report.live import LiveView
 from girih.run.engines import in_use
 from girih.run.engines.crew import Crew
-from girih.run.engines.engine import Connection, Engine
+from girih.run.engines.engine import KEEPING_TILES, Connection, Engine, Ray, engine_of
 from girih.run.engines.launcher import refusal_alone
 from girih.run.engines.loop_blocks import LoopBlocks
-from girih.run.engines.table import KEEPING_TILES, Ray, engine_of
 from girih.run.errors import SpoiltError, WorkerError
 from girih.run.tiles.recovery import RecoveringRun
 from girih.run.tiles.tiles import Evaluation, TileRun

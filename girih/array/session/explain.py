@@ -23,7 +23,8 @@ from girih.partition.searches.tiled import Wanted
 from girih.partition.searches.tiled import tiled as tiled_by
 from girih.partition.space.copies import Held
 from girih.partition.space.problem import Candidates, Objective
-from girih.plans.plan import Costs, Plan
+from girih.plans.choice import Choice
+from girih.plans.plan import Costs, Goal, Plan
 from girih.report.notebook import notebook_html
 from girih.report.tables import operators_table, render, summary, tensors_table
 from girih.search.table import search_of
@@ -66,7 +67,7 @@ class Explanation:
         from girih.plans.predict import predict
         from girih.report.page import write_page
 
-        plain = replace(self.plan, blocks=None)  # operator by operator: the page shows no blocks
+        plain = self.plan.but(blocks=None)  # operator by operator: the page shows no blocks
         write_page(os.fspath(path), plain, predict(plain).timeline, others=self.plan.baselines)
 
     def _repr_html_(self) -> str:
@@ -104,20 +105,21 @@ def with_others(plan: Plan, tiled: Tiled | None = None) -> Plan:
     taken to be loaded.
     """
     held = {name: (lies[0],) for name, lies in ((tiled.wanted.held or {}) if tiled is not None else {}).items()}
-    plain = replace(plan, graph=tiled.graph) if tiled is not None else plan
+    plain = plan.but(graph=tiled.graph) if tiled is not None else plan
     others = [_searched(plain, "spartan" if plan.search == "exact" else "exact", held)]
     if tiled is not None and tiled.copies:
         others.insert(0, replace(_searched(plain, plan.search, held), name=f"{plan.search}, no second copies"))
     others += [_tiled(plain, name, dimension, held) for name, dimension in (("rows", 0), ("columns", -1))]
     if len(plan.machine.levels) == 1 and len(two_axes(plan.machine.devices)) == 2:
         others.append(_blocks(plain))
-    return replace(plan, baselines=tuple(others))
+    return plan.but(baselines=tuple(others))
 
 
 def _searched(plan: Plan, search: str, held: Held) -> Costs:
     objective = Objective(plan.objective, plan.machine)
     tiling, certificate = tiled_by(plan.graph, objective, Wanted(search_of(search, 10.0), 0, held, RULES))
-    other = Plan(tiling.graph, plan.machine, tiling.strategy, certificate, search, plan.objective, None, {})
+    choice, goal = Choice(tiling.strategy, routes=objective.unit), Goal(search, plan.objective)
+    other = Plan(tiling.graph, plan.machine, choice, certificate, goal)
     return replace(other.costs, name="greedy (Spartan)" if search == "spartan" else search)
 
 
@@ -144,13 +146,14 @@ def _blocks(plan: Plan) -> Costs:
             for dimension in ((0, last) if value.shape else (0, 0))
         ]
         layouts[key] = (tuple(codes),)
-    return _costs(replace(plan, machine=where), plan.graph, "blocks", layouts)
+    return _costs(plan.but(machine=where), plan.graph, "blocks", layouts)
 
 
 def _costs(plan: Plan, graph: Graph, name: str, layouts: dict[str, Any]) -> Costs:
     objective = Objective(plan.objective, plan.machine)
     result = exact(graph, objective, rules=RULES, candidates=Candidates(layouts, {}), seconds=10.0)
-    other = Plan(graph, plan.machine, result.strategy, result.certificate, name, plan.objective, None, {})
+    choice, goal = Choice(result.strategy, routes=objective.unit), Goal(name, plan.objective)
+    other = Plan(graph, plan.machine, choice, result.certificate, goal)
     return replace(other.costs, name=name)
 
 

@@ -56,13 +56,13 @@ def fitted(
     streamed, files: inputs that are out of memory already. more: whether anything else may go there. threads: are
     workers threads, which compute parts of each other's loops?
     """
-    assert plan.blocks is not None
-    blocks = replace(plan.blocks, streamed=streamed, stealing=threads and plan.machine.devices > 1)
+    assert plan.choice.blocks is not None
+    blocks = replace(plan.choice.blocks, streamed=streamed, stealing=threads and plan.machine.devices > 1)
     bound = 2 * sum(value.bytes for value in plan.graph.values.values())
     if bound <= limit // STREAMED_SHARE:  # as of nearly all programs: their memory need not be known exactly
-        return Fitted(replace(plan, blocks=replace(blocks, files=files)), bound)
+        return Fitted(plan.but(blocks=replace(blocks, files=files)), bound)
     while True:
-        plan = replace(plan, blocks=replace(blocks, files=files, always=more))
+        plan = plan.but(blocks=replace(blocks, files=files, always=more))
         use = max(plan.memory_by_device, key=lambda item: item.peak)
         if use.peak <= limit:
             return Fitted(plan, use.peak)

@@ -22,7 +22,8 @@ from girih.partition.searches.tiled import Wanted
 from girih.partition.space.choice import without_copies
 from girih.partition.space.options import Rules
 from girih.partition.space.problem import Objective
-from girih.plans.plan import Plan
+from girih.plans.choice import Choice
+from girih.plans.plan import Goal, Plan
 from girih.rewrite import Pass, apply
 from girih.rewrite.passes.by_rules import ByRules
 from girih.rewrite.passes.factorisations import DivideFactorisations
@@ -119,8 +120,8 @@ def plan_arrays(graph: Graph, where: Machine, wanted: Wanted, known: PlanCache, 
 
     wanted: search, budget of copies, and how inputs lie. known: what was found for graphs of the same form.
     """
-    graph, objective = apply(graph, passes(where.devices)), objective_of(where)
-    tiling, certificate = known.tiled(graph, Objective(objective, where), replace(wanted, rules=RULES))
+    graph, objective = apply(graph, passes(where.devices)), Objective(objective_of(where), where)
+    tiling, certificate = known.tiled(graph, objective, replace(wanted, rules=RULES))
     tiled = tiling.graph
     staying = {item.name for item in graph.inputs} | {item.name for item in graph.outputs}
     entering = {item.name for item in tiled.inputs}
@@ -130,7 +131,6 @@ def plan_arrays(graph: Graph, where: Machine, wanted: Wanted, known: PlanCache, 
     }
     copied = tuple(Output(copy, "result") for copy in copies if copy not in entering)
     tiled = replace(tiled, outputs=(*tiled.outputs, *copied))
-    plan = Plan(
-        tiled, where, tiling.strategy, certificate, wanted.search.name, objective, None, {}, blocks=blocks or Blocks()
-    )
+    choice = Choice(tiling.strategy, routes=objective.unit, blocks=blocks or Blocks())
+    plan = Plan(tiled, where, choice, certificate, Goal(wanted.search.name, objective.name))
     return Tiled(plan, wanted, tiling.copies, copies)

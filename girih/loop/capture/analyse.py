@@ -23,14 +23,14 @@ import numpy as np
 
 from girih.loop.capture.arithmetic import constant, is_beyond, literal, of_intervals, result_type, ufunc_result
 from girih.loop.capture.body import (
-    Accumulator,
-    Array,
+    AccumulatorRole,
+    ArrayRole,
     Body,
-    Buffer,
+    BufferRole,
     Inherited,
+    KnownSpace,
     Notes,
     Role,
-    Space,
     key_and_value,
     vector_of,
 )
@@ -70,9 +70,9 @@ from girih.loop.capture.values import (
 )
 
 MOST_ROUNDS = 8
-"""Of a loop in the body, until what is known no longer changes; then it is taken to be unknown."""
+"""Passes over a loop in the body until what is known no longer changes; after them it counts as unknown."""
 MOST_CALLS = 12
-"""Of functions within each other."""
+"""How deep functions may call each other."""
 READING_METHODS = frozenset({
     "all", "any", "argmax", "argmin", "astype", "copy", "cumsum", "dot", "item", "max", "mean", "min", "nonzero",
     "prod", "std", "sum", "var",
@@ -82,7 +82,7 @@ CONTAINER_METHODS = READING_METHODS | {
     "count", "difference", "index", "intersection", "isdisjoint", "issubset", "issuperset", "keys",
     "symmetric_difference", "tolist", "union",
 }  # fmt: skip
-"""Of lists, sets, dictionaries and arrays that are inherited: what they return shares nothing with them."""
+"""Methods of inherited lists, sets, dictionaries and arrays whose results share nothing with them."""
 WRITING_METHODS = frozenset({"fill", "sort"})
 WRITING_FUNCTIONS = frozenset(["copyto", "put", "place", "fill_diagonal", "putmask"])
 VIEW_FUNCTIONS = frozenset({
@@ -92,7 +92,7 @@ VIEW_FUNCTIONS = frozenset({
     "nan_to_num", "nditer", "permute_dims", "ravel", "real", "require", "reshape", "rollaxis", "rot90",
     "sliding_window_view", "split", "squeeze", "swapaxes", "transpose", "trim_zeros", "unstack", "vsplit",
 })  # fmt: skip
-"""Of NumPy: what they return may share memory with what they are given."""
+"""NumPy's functions whose results may share memory with their arguments."""
 DRAWING = {
     **dict.fromkeys(("random", "standard_normal", "standard_exponential", "standard_cauchy"), (0, WEAK_FLOAT)),
     **dict.fromkeys(("standard_gamma", "exponential", "chisquare", "pareto", "weibull", "power", "rayleigh",
@@ -105,10 +105,10 @@ DRAWING = {
 }  # fmt: skip
 """Methods of NumPy's Generators that Numba has: how many parameters come before the size, and what they draw."""
 BUILTINS = {abs, min, max, int, float, bool, round, sum, divmod, pow, len, range, complex, print}
-"""Of Python: they keep nothing of what they are given."""
+"""Python's functions that keep nothing of their arguments."""
 
 
-def analyse(source: Source, space: Space, roles: Mapping[str, Role]) -> Body:
+def analyse(source: Source, space: KnownSpace, roles: Mapping[str, Role]) -> Body:
     """The references of a body, where its names are what roles says.
 
     Raises:
@@ -135,7 +135,7 @@ class _Scope:
 class _Run:
     """One run over a body; calls of the user's functions are scopes within it."""
 
-    def __init__(self, source: Source, space: Space, roles: Mapping[str, Role]) -> None:
+    def __init__(self, source: Source, space: KnownSpace, roles: Mapping[str, Role]) -> None:
         self.source = source
         self.space = space
         self.roles = roles
@@ -170,7 +170,7 @@ class _Run:
         if isinstance(node, ast.Assign):
             first = node.targets[0]
             role = self.role_of(first.id, scope) if isinstance(first, ast.Name) else None
-            if isinstance(role, Accumulator) and isinstance(first, ast.Name) and len(node.targets) == 1:
+            if isinstance(role, AccumulatorRole) and isinstance(first, ast.Name) and len(node.targets) == 1:
                 self.accumulate(first, node.value, role, scope)
                 return True
             value = self.value(node.value, scope)
@@ -223,7 +223,7 @@ class _Run:
         scope.variables = dict(before)
         second = self.run(node.orelse, scope)
         if first and second:
-            scope.variables = _joined(then, scope.variables)
+            scope.variables = _either(then, scope.variables)
         elif first or not second:
             scope.variables = then
         return first or second
@@ -242,7 +242,7 @@ class _Run:
             reached = self.run(node.body, scope)
             after = entering
             for ending in (*([scope.variables] if reached else []), *scope.exits):
-                after = _joined(after, ending)
+                after = _either(after, ending)
             if after == entering:
                 break
             if count >= MOST_ROUNDS // 2:  # counters and the like: they would grow for ever
@@ -252,7 +252,7 @@ class _Run:
             raise self.refused(scope, node, "its variables change in too many ways", "write it simpler")
         scope.loops -= 1
         scope.exits = outer
-        scope.variables = _joined(before, after)
+        scope.variables = _either(before, after)
         if isinstance(node, ast.While):
             self.value(node.test, scope)
         self.run(node.orelse, scope)
@@ -290,10 +290,7 @@ class _Run:
         if isinstance(value, Views):
             raise self.refused(scope, node, "it may be one of several arrays", "write one loop for each")
         if isinstance(value, Tuple):
-            found = value.items[0] if value.items else UNKNOWN
-            for item in value.items[1:]:
-                found = join(found, item)
-            return found
+            return joined(value.items) if value.items else UNKNOWN
         if isinstance(value, Outside):
             return self.contained(value)
         return Scalar(value.dtype) if isinstance(value, Vector) else UNKNOWN
@@ -328,16 +325,16 @@ class _Run:
 
     def assign_name(self, target: ast.Name, value: Value, scope: _Scope, origin: ast.expr) -> None:
         role = self.role_of(target.id, scope)
-        if isinstance(role, Accumulator):
+        if isinstance(role, AccumulatorRole):
             raise self.refused(scope, target, f"{target.id} is an accumulator", _how(target.id, role.operation))
-        if isinstance(role, Array | Buffer):
+        if isinstance(role, ArrayRole | BufferRole):
             raise self.refused(
                 scope, target, f"{target.id} would no longer be the shared array", f"write `{target.id}[…] = …`"
             )
         scope.variables[target.id] = value
         self.note(target, value)
 
-    def accumulate(self, target: ast.Name, origin: ast.expr, role: Accumulator, scope: _Scope) -> None:
+    def accumulate(self, target: ast.Name, origin: ast.expr, role: AccumulatorRole, scope: _Scope) -> None:
         """`err = max(err, x)` for an accumulator whose operation is max, or `err = err + x`."""
         words = f"{target.id} is an accumulator by {role.operation}"
         mine = [item for item in ast.walk(origin) if isinstance(item, ast.Name) and item.id == target.id]
@@ -364,7 +361,7 @@ class _Run:
             self.value(origin.func, scope)
         self.accumulated[target.id] = None
 
-    def check_whole(self, target: ast.Name, value: Value, role: Accumulator, scope: _Scope) -> None:
+    def check_whole(self, target: ast.Name, value: Value, role: AccumulatorRole, scope: _Scope) -> None:
         """An accumulator of whole numbers would cut off what is added."""
         dtype = self.dtype(value)
         if "int" in role.dtype and (dtype is None or not ("int" in dtype or dtype == "bool")):
@@ -379,7 +376,7 @@ class _Run:
         if isinstance(target, ast.Name):
             role = self.role_of(target.id, scope)
             value = self.value(node.value, scope)
-            if isinstance(role, Accumulator):
+            if isinstance(role, AccumulatorRole):
                 wanted = {"sum": (ast.Add, ast.Sub), "product": (ast.Mult,)}.get(role.operation, ())
                 if not scope.top or not isinstance(node.op, wanted):
                     words = f"{target.id} is an accumulator by {role.operation}"
@@ -387,10 +384,10 @@ class _Run:
                 self.check_whole(target, value, role, scope)
                 self.accumulated[target.id] = None
                 return
-            if isinstance(role, Array | Buffer):
+            if isinstance(role, ArrayRole | BufferRole):
                 raise self.refused(scope, target, "it changes the whole array", f"write `{target.id}[…] += …`")
             unset = target.id not in scope.variables and target.id not in self.source.parameters
-            if scope.top and unset and not isinstance(role, Array | Buffer):
+            if scope.top and unset:
                 raise self.refused(
                     scope, node, f"{target.id} is inherited, and would be another in each worker",
                     f"make it `{target.id} = gl.accumulator(0.0)`, or set it before",
@@ -412,7 +409,7 @@ class _Run:
     def store(self, target: ast.Subscript, scope: _Scope, update: bool = False, reads: bool = False) -> None:
         name = self.root(target)
         role = self.role_of(name, scope) if name else None
-        if isinstance(role, Buffer):
+        if isinstance(role, BufferRole):
             if not scope.top or not isinstance(target.value, ast.Name):
                 raise self.refused(scope, target, "a buffer is written by its name", f"write `{name}[…] += …`")
             if not update:
@@ -422,7 +419,7 @@ class _Run:
             if len(parts) == len(role.shape) and not any(isinstance(item, Cut) for item in parts):
                 self.note(target, Scalar(role.dtype))
             return
-        if isinstance(role, Accumulator):
+        if isinstance(role, AccumulatorRole):
             raise self.refused(scope, target, "an accumulator has no elements", _how(str(name), role.operation))
         base = self.base(target.value, scope)
         self.check_own(base, target, scope)
@@ -451,7 +448,7 @@ class _Run:
                 "change a copy, or make an array of it with gl.array(…)",
             )  # fmt: skip
 
-    def buffer_parts(self, node: ast.Subscript, role: Buffer, scope: _Scope) -> list[Value]:
+    def buffer_parts(self, node: ast.Subscript, role: BufferRole, scope: _Scope) -> list[Value]:
         """The parts of a buffer's subscript, each noted if it may lie outside."""
         parts = self.subscripts(node.slice, scope)
         if len(parts) > len(role.shape):
@@ -556,14 +553,14 @@ class _Run:
                 )
             return value
         role = self.role_of(name, scope)
-        if isinstance(role, Array):
+        if isinstance(role, ArrayRole):
             return View(name, (ANYWHERE,) * len(role.shape), tuple(range(len(role.shape))))
-        if isinstance(role, Accumulator):
+        if isinstance(role, AccumulatorRole):
             raise self.refused(
                 scope, node, f"{name} is an accumulator, which has no value before the loop has ended",
                 _how(name, role.operation),
             )  # fmt: skip
-        if isinstance(role, Buffer):
+        if isinstance(role, BufferRole):
             raise self.refused(scope, node, "a buffer is not passed on or read whole", f"use `{name}[…]`")
         if isinstance(role, Inherited):
             if scope.top and isinstance(role.value, np.random.Generator):
@@ -606,7 +603,7 @@ class _Run:
     def subscript(self, node: ast.Subscript, scope: _Scope) -> Value:
         name = self.root(node)
         role = self.role_of(name, scope) if name else None
-        if isinstance(role, Buffer):
+        if isinstance(role, BufferRole):
             parts = self.buffer_parts(node, role, scope)
             self.buffered[str(name)] = None
             whole = len(parts) == len(role.shape) and not any(isinstance(item, Cut) for item in parts)
@@ -630,10 +627,7 @@ class _Run:
         if isinstance(base, View):
             return self.subscripted(node, base, parts, scope, writes=False)
         if isinstance(base, Views):
-            found = [self.subscripted(node, view, parts, scope, writes=False) for view in views_of(base)]
-            value = found[0]
-            for item in found[1:]:
-                value = join(value, item)
+            value = joined([self.subscripted(node, view, parts, scope, writes=False) for view in views_of(base)])
             return Views(frozenset(views_of(value)), outside=True) if base.outside and views_of(value) else value
         if isinstance(base, Vector) and len(parts) == 1 and not isinstance(parts[0], Cut | Vector | Unknown):
             return Scalar(base.dtype)
@@ -644,7 +638,7 @@ class _Run:
         return UNKNOWN
 
     def part_of_inherited(self, base: Outside, parts: Sequence[Value]) -> Value:
-        """Of a container a member, or for a slice others of the same; of an array a number, or a part of it."""
+        """What a subscript gives: a member of a container (or a slice of it), a number or a part of an array."""
         positions = [part for part in parts if not isinstance(part, Cut)]
         if base.dims is None:
             return base.element if positions else base
@@ -680,7 +674,7 @@ class _Run:
     ) -> Value:  # fmt: skip
         """A part of a view, and the reference to it. quiet: it is subscripted further, and not read yet."""
         role = self.roles.get(view.array)
-        assert isinstance(role, Array)
+        assert isinstance(role, ArrayRole)
         subscripts, opened = list(view.subscripts), view.open
         if opened is None:
             found = view
@@ -755,7 +749,7 @@ class _Run:
             return UNKNOWN if node.attr in ("shape", "ndim", "size", "dtype") else Outside(base.element, ANY_DIMS)
         for view in views_of(base):
             role = self.roles[view.array]
-            assert isinstance(role, Array)
+            assert isinstance(role, ArrayRole)
             if node.attr == "shape":
                 sizes = [self.length_of(view, at, role) for at in view.open or ()]
                 return Tuple(tuple(Scalar(WEAK_INT) if size is None else Interval(size, size + 1) for size in sizes))
@@ -767,7 +761,7 @@ class _Run:
             raise self.refused(scope, node, f"an array's {node.attr} is not understood", "use its elements")
         return reshaped(base) if views_of(base) else UNKNOWN
 
-    def length_of(self, view: View, at: int, role: Array) -> int | None:
+    def length_of(self, view: View, at: int, role: ArrayRole) -> int | None:
         part = view.subscripts[at]
         if view.cut or (part.dim is not None and not part.anywhere):  # a slice ends with the array
             return None
@@ -917,7 +911,7 @@ class _Run:
         value = self.base(node.args[0], scope) if node.args else UNKNOWN
         if isinstance(value, View) and value.open:
             role = self.roles[value.array]
-            assert isinstance(role, Array)
+            assert isinstance(role, ArrayRole)
             size = self.length_of(value, value.open[0], role)
             return Scalar(WEAK_INT) if size is None else Interval(size, size + 1)
         if isinstance(value, Tuple):
@@ -1067,10 +1061,7 @@ class _Run:
             inner.returns.append(UNKNOWN)
         self.notes.checks = checks  # functions check all of their subscripts
         self.calls.pop()
-        result = inner.returns[0]
-        for other in inner.returns[1:]:
-            result = join(result, other)
-        return result
+        return joined(inner.returns)
 
     def refused(self, scope: _Scope, node: ast.AST, what: str, instead: str) -> LoopError:
         return refusal(scope.file, node, what, instead)
@@ -1098,7 +1089,8 @@ def _hashable(target: Any) -> bool:
     return True
 
 
-def _joined(first: Mapping[str, Value | None], second: Mapping[str, Value | None]) -> dict[str, Value | None]:
+def _either(first: Mapping[str, Value | None], second: Mapping[str, Value | None]) -> dict[str, Value | None]:
+    """The variables after one of two ways through the code."""
     found: dict[str, Value | None] = {}
     for name in (*first, *(item for item in second if item not in first)):
         a, b = first.get(name), second.get(name)
@@ -1107,6 +1099,7 @@ def _joined(first: Mapping[str, Value | None], second: Mapping[str, Value | None
 
 
 def _given_up(before: Value | None, after: Value | None) -> Value | None:
+    """A variable that still changes in a loop: any number, or unknown."""
     if before == after or after is None or views_of(after) or holds_outside(after):
         return after
     return Scalar(WEAK_INT) if isinstance(after, Interval | Index) else UNKNOWN

@@ -13,7 +13,7 @@ from girih.loop.capture.values import Reference, Scalar, Value, Vector, View
 
 
 @dataclass(frozen=True)
-class Array:
+class ArrayRole:
     """A name that is an array of the loop."""
 
     shape: tuple[int, ...]
@@ -21,7 +21,7 @@ class Array:
 
 
 @dataclass(frozen=True)
-class Buffer:
+class BufferRole:
     """A name whose writes reach an array later: they are no references. notes: only which rows are written counts."""
 
     shape: tuple[int, ...]
@@ -30,7 +30,7 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class Accumulator:
+class AccumulatorRole:
     """operation: `sum`, `min`, `max` or `product`."""
 
     operation: str
@@ -44,11 +44,11 @@ class Inherited:
     value: Any
 
 
-Role = Array | Buffer | Accumulator | Inherited
+Role = ArrayRole | BufferRole | AccumulatorRole | Inherited
 
 
 @dataclass(frozen=True)
-class Space:
+class KnownSpace:
     """What is known of the iteration space: the indices of each dimension, and whether entries have values.
 
     An index i of a dimension has starts ≤ i < shape; starts is 0 where nothing is given. values: what each column of
@@ -90,7 +90,7 @@ class Body:
     """
 
     source: Source
-    space: Space
+    space: KnownSpace
     roles: Mapping[str, Role]
     references: tuple[Reference, ...]
     buffered: tuple[str, ...]
@@ -117,7 +117,7 @@ class Body:
         return tuple(name for name in self.written if all(item.update for item in self.of(name)))
 
 
-def key_and_value(source: Source, space: Space) -> tuple[str, str | None]:
+def key_and_value(source: Source, space: KnownSpace) -> tuple[str, str | None]:
     """The names of the parameters that are the key and, where entries have values, the value.
 
     Raises:
@@ -149,7 +149,7 @@ def vector_of(value: Value, roles: Mapping[str, Role]) -> tuple[int, str] | None
         return None if value.length is None else (value.length, value.dtype)
     if isinstance(value, View) and value.open is not None and len(value.open) == 1 and not value.cut:
         role = roles[value.array]
-        assert isinstance(role, Array)
+        assert isinstance(role, ArrayRole)
         at = value.open[0]
         if value.subscripts[at].anywhere and at == len(role.shape) - 1:
             return role.shape[at], role.dtype

@@ -30,7 +30,7 @@ UNCHANGING = (str, bytes, complex, range, slice, EllipsisType, NoneType, Enum, n
 FUNCTIONS_OF = {"builtins", "numpy", "numba", "ctypes"}
 """Whose callable objects change nothing of themselves when they are called."""
 ANY_DIMS = 64
-"""Of an inherited array's view whose number of dimensions is not followed: more than subscripts can take away."""
+"""Dimensions of a view of an inherited array where their number is not followed: more than subscripts can take away."""
 
 
 def inherited(value: Any) -> Value:

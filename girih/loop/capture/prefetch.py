@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
-from girih.loop.capture.body import Array, Body, Buffer
+from girih.loop.capture.body import ArrayRole, Body, BufferRole
 
 ROWS = "rows_of_"
 """What the buffers that take the notes are called, before the name of the array."""
@@ -34,7 +34,7 @@ class _Slicer:
         self.body = body
         self.arrays = arrays
         self.tree = body.source.tree
-        self.shared = {name for name, role in body.roles.items() if isinstance(role, Array | Buffer)}
+        self.shared = {name for name, role in body.roles.items() if isinstance(role, ArrayRole | BufferRole)}
         self.tainted = self._tainted()
         self.noted: dict[str, None] = {}
         self.left: list[str] = []

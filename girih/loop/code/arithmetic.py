@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -85,14 +85,13 @@ def checked(sign: str, words: str, fast: bool = False, in_place: bool = False) -
         numbers = all(isinstance(item, types.Integer | types.Boolean | types.Float) for item in (x, y))
 
         def code(context, builder, sig, operands):  # type: ignore[no-untyped-def]
-            def fail(where: Any, kind: type[Exception], why: str) -> None:
-                with builder.if_then(where, likely=False):
-                    context.call_conv.return_user_exc(builder, kind, (f"{words}: {why}",))
+            fail = partial(_raise_where, context, builder, words)
 
             def as_plain() -> Any:
                 given = [context.cast(builder, *item) for item in zip(operands, sig.args, plain.args, strict=True)]
                 return context.get_function(function, plain)(builder, given)
 
+            # Powers of floats: the C library's, to the last bit; LLVM would write some as products.
             if sign == "**" and not whole and numbers and plain.return_type == types.float64 and not fast:
                 double = ir.DoubleType()
                 power = cgutils.get_or_insert_function(
@@ -102,6 +101,7 @@ def checked(sign: str, words: str, fast: bool = False, in_place: bool = False) -
                 return builder.call(power, given)
             if not whole:
                 return as_plain()
+            # Whole numbers: in 64 bits with a sign, of which each operation tests what Python would do otherwise.
             a, b = (context.cast(builder, *item, types.int64) for item in zip(operands, sig.args, strict=True))
             zero = ir.Constant(INT64, 0)
             for item, kind in zip((a, b), sig.args, strict=True):
@@ -115,7 +115,7 @@ def checked(sign: str, words: str, fast: bool = False, in_place: bool = False) -
                     fail(builder.and_(least, builder.icmp_signed("==", b, ir.Constant(INT64, -1))), OverflowError,
                          BEYOND)  # fmt: skip
                 return as_plain()
-            if sign == "/":
+            if sign == "/":  # float64 holds both operands exactly
                 for item in (a, b):
                     size = builder.select(builder.icmp_signed("<", item, zero), builder.neg(item), item)
                     fail(builder.icmp_unsigned(">", size, ir.Constant(INT64, EXACT)), OverflowError, ROUNDED)
@@ -128,6 +128,7 @@ def checked(sign: str, words: str, fast: bool = False, in_place: bool = False) -
                 if sign == ">>":
                     return context.cast(builder, builder.ashr(a, count), types.int64, plain.return_type)
                 moved = builder.shl(a, count)
+                # Bits are lost if shifting back gives another number, or all are shifted out.
                 lost = builder.icmp_signed("!=", builder.ashr(moved, count), a)
                 gone = builder.and_(far, builder.icmp_signed("!=", a, zero))
                 fail(builder.or_(lost, gone), OverflowError, BEYOND)
@@ -150,6 +151,12 @@ def checked(sign: str, words: str, fast: bool = False, in_place: bool = False) -
     return operation
 
 
+def _raise_where(context: Any, builder: Any, words: str, condition: Any, kind: type[Exception], why: str) -> None:
+    """Write code that raises this exception, with the user's place and text, where the condition holds."""
+    with builder.if_then(condition, likely=False):
+        context.call_conv.return_user_exc(builder, kind, (f"{words}: {why}",))
+
+
 @intrinsic
 def _times(typing_context, x, y):  # type: ignore[no-untyped-def]
     """(the product of whole numbers, whether it did not fit)."""
@@ -163,6 +170,7 @@ def _times(typing_context, x, y):  # type: ignore[no-untyped-def]
 
 
 def _power(x, n):  # type: ignore[no-untyped-def]
+    """(x to the power of n, which is at least 0, by repeated squares; whether a product did not fit)."""
     result, lost = 1, False
     while n > 0:
         if n & 1:
@@ -264,9 +272,7 @@ def _guarded(function: Any, count: int, words: str) -> Any:
             return None
 
         def code(context, builder, sig, operands):  # type: ignore[no-untyped-def]
-            def fail(where: Any, kind: type[Exception], why: str) -> None:
-                with builder.if_then(where, likely=False):
-                    context.call_conv.return_user_exc(builder, kind, (f"{words}: {why}",))
+            fail = partial(_raise_where, context, builder, words)
 
             def is_number(at: int, number: int) -> Any:
                 wide = context.cast(builder, operands[at], items[at], types.int64)
@@ -355,13 +361,13 @@ def _sum(words: str) -> Any:
 
 @intrinsic
 def summed(typing_context, total, x):  # type: ignore[no-untyped-def]
-    """The sum of floats, one of many that may be added in any order."""
+    """total + x, where floats may be added up in any order."""
     return _in_any_order(typing_context, total, x)
 
 
 @intrinsic
 def summed_product(typing_context, total, x, y):  # type: ignore[no-untyped-def]
-    """The same of total and a product."""
+    """total + x · y, where floats may be added up in any order."""
     return _in_any_order(typing_context, total, x, y)
 
 

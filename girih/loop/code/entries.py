@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,11 +26,11 @@ from girih.loop.schedules.unimodular import Form
 
 INTERLEAVED = 32
 BANDS = 16
-"""Of rows; tiles of bands come in a random order, because a loop that learns from entries in the order of their
-columns learns late of the last ones: at the first epochs of matrix factorisation that is seen."""
+"""Rows of a band. Tiles of bands come in a random order: a loop that learns from entries in the order of their columns
+learns late from the last ones, as the first epochs of matrix factorisation show."""
 TILE_BYTES = 1 << 24
-"""Of the arrays' rows that the columns of a tile touch: about half of the cache that cores share. Tiles for a core's
-own cache are no faster, since rows by turns hide what it takes, and learn less in an execution."""
+"""Bytes of the array rows that the columns of a tile touch: about half of the cache that cores share. Tiles that fit a
+core's own cache are no faster, since taking rows by turns hides the latency, and learn less in an execution."""
 
 
 @dataclass(frozen=True)
@@ -177,11 +177,6 @@ def tile_of(keys: np.ndarray, size: int, part: np.ndarray | None, parts: int, ti
     return found
 
 
-def sorted_by(keys: np.ndarray, size: int, order: np.ndarray) -> np.ndarray:
-    """The order, stably sorted by the keys (0 ≤ key < size) of its entries."""
-    return np.asarray(_counting_sort(keys, size, order))
-
-
 def taken(entries: Entries, order: np.ndarray) -> Entries:
     """The entries in another order."""
     return Entries(
@@ -201,7 +196,8 @@ def _taken(column: Column, order: np.ndarray) -> Column:
 
 
 @numba.njit(nogil=True)
-def _counting_sort(keys, size, order):  # type: ignore[no-untyped-def]
+def sorted_by(keys: Any, size: int, order: Any) -> Any:
+    """The order, stably sorted by the keys (0 ≤ key < size) of its entries: a counting sort."""
     starts = np.zeros(size + 1, np.int64)
     for entry in order:
         starts[keys[entry] + 1] += 1
@@ -217,6 +213,7 @@ def _counting_sort(keys, size, order):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True)
 def _gathered(data, offsets, order, target):  # type: ignore[no-untyped-def]
+    """Rows of different lengths in another order. offsets, target: where each begins in the data, and in the result."""
     made = np.empty(target[len(target) - 1], data.dtype)
     for at in range(len(order)):
         first = offsets[order[at]]
@@ -225,13 +222,13 @@ def _gathered(data, offsets, order, target):  # type: ignore[no-untyped-def]
     return made
 
 
-def by_turns(order: np.ndarray, rows: np.ndarray, group: np.ndarray, together: int) -> np.ndarray:
-    """Entries sorted by group and row, with `together` rows of a group by turns: one entry of each, then the next."""
-    return np.asarray(_by_turns(order, rows, group, together))
-
-
 @numba.njit(nogil=True)
-def _by_turns(order, rows, group, together):  # type: ignore[no-untyped-def]
+def by_turns(order: Any, rows: Any, group: Any, together: int) -> Any:
+    """Entries sorted by group and row, with `together` rows of a group by turns: one entry of each, then the next.
+
+    places, ends: of the rows that take turns, the next entry and where the row ends. A row that has ended makes room
+    for the group's next one, from `at` on.
+    """
     count = len(order)
     made = np.empty(count, np.int64)
     places = np.empty(together, np.int64)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import FunctionType, ModuleType
@@ -23,7 +23,7 @@ import numpy as np
 
 from girih.layout.jit import numba
 from girih.loop.capture.arithmetic import LEAST, fits, is_beyond, literal, of_intervals
-from girih.loop.capture.body import Accumulator, Array, Body, Buffer, Inherited, key_and_value
+from girih.loop.capture.body import AccumulatorRole, ArrayRole, Body, BufferRole, Inherited, key_and_value
 from girih.loop.capture.errors import LoopError, short
 from girih.loop.capture.source import Source, identity, names_in
 from girih.loop.capture.values import (
@@ -51,12 +51,12 @@ from girih.loop.code.arithmetic import (
     summed,
     summed_product,
 )
-from girih.loop.code.streams import begin_stream
+from girih.loop.code.streams import begin_random, begin_stream, next_random, stream_of
 from girih.loop.code.vectors import (
     NARROW,
     OWN,
-    Lowering,
     OutlivesError,
+    VectorLowering,
     as_single,
     assign,
     index_name,
@@ -126,7 +126,7 @@ def kernel(body: Body, boxes: bool, fast: bool = False) -> Kernel:
 
     Numba compiles it when it is first run; what it cannot compile, `explained` says.
     """
-    builder = _Builder(body, boxes, fast)
+    builder = _KernelWriter(body, boxes, fast)
     tree = builder.tree()
     _set_lines(tree, body.source.tree.lineno)
     recipe = builder.recipe(ast.unparse(tree))
@@ -184,7 +184,7 @@ def built(recipe: Recipe, code: Any = None) -> Any:
     return run
 
 
-class _Builder:
+class _KernelWriter:
     """The lowered tree of one body."""
 
     def __init__(self, body: Body, boxes: bool, fast: bool) -> None:
@@ -192,14 +192,14 @@ class _Builder:
         self.boxes = boxes
         self.fast = fast
         self.single = _is_single(body)
-        self.rows = Lowering(body, self.single, self.plain)
+        self.rows = VectorLowering(body, self.single, self.plain)
         self.checks: dict[str, tuple[int, bool, int, str]] = {}
         self.operations: dict[str, tuple[str, str, bool]] = {}
         self.fitting: dict[str, tuple[int, int, str]] = {}
         self.calls: dict[str, tuple[Any, int, str]] = {}
         self.stores: dict[str, str] = {}
         # A prefetch computes what the body may not.
-        self.prefetches = any(isinstance(role, Buffer) and role.notes for role in body.roles.values())
+        self.prefetches = any(isinstance(role, BufferRole) and role.notes for role in body.roles.values())
         self.others = () if self.prefetches else tuple(self.other_subscripts())
         self.bounds = (
             any(size < 0 for size, _ in body.notes.checks.values()) or self.unknown_subscripts() or bool(self.others)
@@ -216,8 +216,10 @@ class _Builder:
         return any(not isinstance(types.get(node), Scalar | Index | Interval) for node in self.body.notes.checks)
 
     def other_subscripts(self) -> Iterator[ast.Subscript]:
-        """Of arrays that are not the loop's (inherited, of the entries, or made in the body), whose sizes are not known
-        here. Numba checks them, since what lies behind an array's end would be read, or written, as if it were its own.
+        """Subscripts of arrays that are not the loop's (inherited, of the entries, or made in the body).
+
+        Their sizes are not known here. Numba checks them: what lies behind an array's end would else be read, or
+        written, as if it were its own.
         """
         types = self.body.notes.types
         for node in ast.walk(self.body.source.tree):
@@ -228,7 +230,7 @@ class _Builder:
             followed = base is not None and not is_outside(base) and (views := views_of(base))
             if followed and all(view.open is not None for view in views):
                 continue
-            if isinstance(self.body.roles.get(name), Array | Buffer) or isinstance(base, Tuple):
+            if isinstance(self.body.roles.get(name), ArrayRole | BufferRole) or isinstance(base, Tuple):
                 continue
             if isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
                 continue
@@ -306,11 +308,11 @@ class _Builder:
         for name, role in self.body.roles.items():
             if name in (key, value):
                 continue
-            if isinstance(role, Array):
+            if isinstance(role, ArrayRole):
                 found.append(("array", name))
-            elif isinstance(role, Buffer):
+            elif isinstance(role, BufferRole):
                 found += [("buffer", name), ("flags", name), ("touched", name)]
-            elif isinstance(role, Accumulator):
+            elif isinstance(role, AccumulatorRole):
                 if name in self.body.accumulated:
                     found.append(("accumulator", name))
             elif isinstance(role, Inherited) and is_argument(role.value) and name not in self.body.generators:
@@ -424,7 +426,7 @@ class _Builder:
         if self.single and self.type_of(target) == "float32" and self.type_of(node.value) in (WEAK_INT, "float"):
             value = as_single(value)
         name = target.value.id if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) else ""
-        if not isinstance(self.body.roles.get(name), Buffer):
+        if not isinstance(self.body.roles.get(name), BufferRole):
             return self.changed(node, value, before)
         assert isinstance(target, ast.Subscript)
         parts = [self.plain(item, before) for item in _parts(target.slice)]
@@ -473,7 +475,7 @@ class _Builder:
 
     def shape_of(self, name: str) -> tuple[int, ...]:
         role = self.body.roles[name]
-        assert isinstance(role, Array | Buffer)
+        assert isinstance(role, ArrayRole | BufferRole)
         return role.shape
 
     def type_of(self, node: ast.expr) -> str | None:
@@ -849,7 +851,34 @@ def by_value(function: FunctionType) -> FunctionType:
     return copy
 
 
-def inherited(value: Any, single: bool) -> Any:
+def arguments_of(
+    kinds: Sequence[tuple[str, str]], single: bool, *, buffers: Mapping[str, Any], others: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray] = {}, cells: Mapping[str, np.ndarray] = {}, keys: Mapping[str, np.ndarray] = {},
+    seed: int | np.uint64 = 0,
+) -> list[Any]:  # fmt: skip
+    """What a worker gives to compiled code after the range, keys and values: of `Kernel.arguments`, in their order.
+
+    buffers: the worker's own; cells: of its accumulators; keys: of the streams of Generators; others: inherited values.
+    """
+    streams = {name: stream_of(key) for name, key in keys.items()}
+    found: list[Any] = []
+    for kind, name in kinds:
+        if kind == "array":
+            found.append(arrays[name])
+        elif kind in ("buffer", "flags", "touched"):
+            found.append(getattr(buffers[name], "values" if kind == "buffer" else kind))
+        elif kind == "accumulator":
+            found.append(cells[name])
+        elif kind == "random":
+            found.append(np.array([seed, 0], np.uint64))
+        elif kind in STREAM:
+            found.append(getattr(streams[name], kind))
+        else:
+            found.append(_inherited(others[name], single))
+    return found
+
+
+def _inherited(value: Any, single: bool) -> Any:
     """An inherited value as the code is given it: floats as float32 in a loop of float32, arrays to be read only."""
     if isinstance(value, np.ndarray):
         return read_only(value)
@@ -888,27 +917,6 @@ def perhaps(at, size):  # type: ignore[no-untyped-def]
     return at + size if at < 0 else at
 
 
-@numba.njit(nogil=True, inline="always")
-def _mixed(x):  # type: ignore[no-untyped-def]
-    """SplitMix64's finaliser (Steele, Lea, Flood 2014)."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-@numba.njit(nogil=True)
-def begin_random(state, number):  # type: ignore[no-untyped-def]
-    """state: [seed, where the stream is]. The stream of an iteration depends on the seed and its number alone."""
-    state[1] = _mixed(state[0] + np.uint64(number) * np.uint64(0x9E3779B97F4A7C15))
-
-
-@numba.njit(nogil=True)
-def next_random(state):  # type: ignore[no-untyped-def]
-    """Uniform in [0, 1), in steps of 2⁻²⁴: finer ones would be rounded up to 1 in float32."""
-    state[1] += np.uint64(0x9E3779B97F4A7C15)
-    return np.float64(_mixed(state[1]) >> np.uint64(40)) * 2.0**-24
-
-
 def _set_lines(node: ast.AST, line: int) -> None:
     """Every node has the line of the user's statement that it comes from."""
     line = getattr(node, "lineno", None) or line
@@ -921,7 +929,7 @@ def _set_lines(node: ast.AST, line: int) -> None:
 
 def _is_single(body: Body) -> bool:
     """Are all floating-point data float32?"""
-    dtypes = [role.dtype for role in body.roles.values() if isinstance(role, Array | Buffer)]
+    dtypes = [role.dtype for role in body.roles.values() if isinstance(role, ArrayRole | BufferRole)]
     dtypes += [item.dtype for item in body.space.values]
     dtypes += [
         str(role.value.dtype)

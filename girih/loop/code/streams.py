@@ -1,9 +1,9 @@
-"""Random numbers of a NumPy `Generator` in a loop: a stream for each iteration, whichever worker runs it.
+"""Random numbers in a loop: a stream for each iteration, whichever worker runs it.
 
-The Generator gives two words for each execution, the key of a counter-based bit generator (Philox; Salmon et al. 2011).
-Iteration n draws what `Generator(Philox(key=key, counter=[0, n, 0, 0]))` draws. Compiled code sets the counter in
-Philox's own memory, since Numba has the Generator's methods but cannot make one; where that memory looks otherwise than
-it is known to, that is an error.
+`gl.random()` draws SplitMix64's numbers (Steele et al. 2014). A NumPy `Generator` gives two words for each run, the
+key of a counter-based bit generator (Philox; Salmon et al. 2011): iteration n draws what `Generator(Philox(key=key,
+counter=[0, n, 0, 0]))` draws. Compiled code sets the counter in Philox's own memory, since Numba has the Generator's
+methods but cannot make one; where that memory looks otherwise than it is known to, that is an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Stream:
 
 
 def key_of(generator: np.random.Generator) -> np.ndarray:
-    """Of one execution; the Generator has others for the next."""
+    """The key of one execution's streams; the Generator gives another one to the next."""
     return generator.integers(0, 1 << 64, 2, dtype=np.uint64)
 
 
@@ -61,3 +61,28 @@ def begin_stream(counter, state, number):  # type: ignore[no-untyped-def]
     counter[3] = 0
     state[BUFFER_POSITION] = EMPTY
     state[HAS_HALF] = 0
+
+
+STRIDE = np.uint64(0x9E3779B97F4A7C15)
+FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+@numba.njit(nogil=True, inline="always")
+def mixed(state):  # type: ignore[no-untyped-def]
+    """64 random bits of a state: SplitMix64's finaliser."""
+    z = (state ^ (state >> np.uint64(30))) * FIRST
+    z = (z ^ (z >> np.uint64(27))) * SECOND
+    return z ^ (z >> np.uint64(31))
+
+
+@numba.njit(nogil=True)
+def begin_random(state, number):  # type: ignore[no-untyped-def]
+    """state: [seed, where the stream is]. The stream of an iteration depends on the seed and its number alone."""
+    state[1] = mixed(state[0] + np.uint64(number) * STRIDE)
+
+
+@numba.njit(nogil=True)
+def next_random(state):  # type: ignore[no-untyped-def]
+    """Uniform in [0, 1), in steps of 2⁻²⁴: finer ones would be rounded up to 1 in float32."""
+    state[1] += STRIDE
+    return np.float64(mixed(state[1]) >> np.uint64(40)) * 2.0**-24

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from girih.loop.capture.body import Array, Body, vector_of
+from girih.loop.capture.body import ArrayRole, Body, vector_of
 from girih.loop.capture.values import (
     WEAK_FLOAT,
     WEAK_INT,
@@ -67,7 +67,7 @@ class Rows:
 
 
 @dataclass
-class Lowering:
+class VectorLowering:
     """One body on its way. single: floating-point numbers are float32. plain: lowers any other expression;
     statements that must come before it go to the list."""
 
@@ -112,7 +112,7 @@ class Lowering:
         size: ast.expr = ast.Constant(length)
         if length < UNROLLED:
             for name, role in self.body.roles.items():
-                if isinstance(role, Array) and role.shape[-1] == length:
+                if isinstance(role, ArrayRole) and role.shape[-1] == length:
                     shape = ast.Attribute(ast.Name(name, ast.Load()), "shape", ast.Load())
                     told = ast.Subscript(shape, ast.Constant(len(role.shape) - 1), ast.Load())
                     size = ast.IfExp(ast.Compare(told, [ast.Lt()], [ast.Constant(length)]), told, ast.Constant(length))
@@ -318,7 +318,7 @@ class Lowering:
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
             role = self.body.roles.get(node.value.id)
             texts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-            if isinstance(role, Array) and all(self.is_position(text) for text in texts):
+            if isinstance(role, ArrayRole) and all(self.is_position(text) for text in texts):
                 parts = [
                     ast.Name(K, ast.Load()) if isinstance(text, ast.Slice) else self.scalar(text, made)
                     for text in texts

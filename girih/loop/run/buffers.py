@@ -25,7 +25,7 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "max": max,
     "product": operator.mul,
 }
-"""Of accumulators: how two workers' values become one."""
+"""How an accumulator's values of two workers become one."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class WorkerBuffer:
 
     @staticmethod
     def of(shape: tuple[int, ...], dtype: Any) -> WorkerBuffer:
-        """Of an array of this dtype; whole numbers are summed in 64 bits, since their total may fit where a part does
+        """An empty buffer for an array. Whole numbers are summed in 64 bits: their total may fit where a part does
         not."""
         return WorkerBuffer(
             np.zeros(shape, sums_of(str(np.dtype(dtype)))),

@@ -30,13 +30,13 @@ class LoopCrew:
         Raises:
             TransportError: another rank has not come, or cannot be reached.
         """
-        from girih.run.transport.mesh import Mesh
+        from girih.run.transport.zeromq import ZeroMQTransport
 
         options.settle_pages()
         meeting = launched("loops", address, options.timeout)
         self.size, self.rank = meeting.size, meeting.rank
         self.program: Program | LoopBlocks = program
-        self.mesh = Mesh(meeting, options.timeout)
+        self.mesh = ZeroMQTransport(meeting, options.timeout)
         self._progress = list(NOT_BEGUN)
         self._service = Service(program, self.rank, self.mesh, options, self._progress)
 
@@ -70,7 +70,7 @@ class LoopCrew:
             raise failure.error() from error
 
     def status(self) -> list[Status]:
-        """Of this rank alone."""
+        """How far this rank is: the others are not asked."""
         return [Status(self.rank, *self._progress)]
 
     def close(self, failed: str = "") -> None:

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from girih.loop.code.kernel import STREAM, built, inherited, read_only
-from girih.loop.code.streams import stream_of
+from girih.loop.code.kernel import arguments_of, built, read_only
 from girih.loop.run.buffers import OPERATIONS, WorkerBuffer, add, applier, empty, flat
 from girih.loop.schedules.schedule import Schedule, Task
 from girih.ops.functions import pickled
@@ -43,8 +42,8 @@ class Travelling:
 
 
 @dataclass(frozen=True)
-class Share:
-    """What a worker is told once.
+class LoopShare:
+    """What a worker is told before it runs its share of a loop for the first time.
 
     recipe: the pickled code. columns: its entries' keys and values. ranges: of each task, what the code is to run; with
     buffers, of each piece. senders, receivers: of each task, the worker that the time part comes from and goes to, or
@@ -68,8 +67,8 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Call:
-    """One execution.
+class ShareCall:
+    """What a worker is told to run its share of a loop once.
 
     number: of the share; live: of all that may still be asked for. given: parts of arrays by name, each with where it
     belongs; those in zeroed begin with zeros. reported: where what the driver gets back lies. inherited: other values
@@ -78,7 +77,7 @@ class Call:
 
     number: int
     live: tuple[int, ...]
-    share: Share | None
+    share: LoopShare | None
     given: Mapping[str, Sequence[tuple[tuple[slice, ...], np.ndarray]]]
     zeroed: tuple[str, ...]
     reported: Mapping[str, Sequence[tuple[slice, ...]]]
@@ -86,7 +85,7 @@ class Call:
     seed: int
 
     def shares(self) -> LoopWorker:
-        """What runs such calls on a worker."""
+        """A new object that runs such calls on a worker."""
         return LoopWorker()
 
 
@@ -113,7 +112,7 @@ def framed(reply: Reply) -> list[bytes | np.ndarray]:
 
 
 def opened(frames: Sequence[Any]) -> Reply:
-    """What `framed` was given."""
+    """The reply that `framed` wrote."""
     text, *arrays = frames
     told, accumulated, spans = json.loads(bytes(text))
     left = iter(arrays)
@@ -127,10 +126,10 @@ def opened(frames: Sequence[Any]) -> Reply:
     return Reply(parts, accumulated, tuple(map(tuple, spans)))
 
 
-class _Ready:
+class _PreparedShare:
     """A share with compiled code and memory for its arrays."""
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: LoopShare) -> None:
         self.share = share
         self.run = built(pickle.loads(share.recipe))
         self.columns = tuple(map(read_only, share.columns))
@@ -146,14 +145,14 @@ class LoopWorker:
     """A worker's side: the shares that it was given, by number."""
 
     def __init__(self) -> None:
-        self.shares: dict[int, _Ready] = {}
+        self.shares: dict[int, _PreparedShare] = {}
 
-    def run(self, call: Call, transport: Transport, rank: int, cells: MutableSequence[int]) -> Reply:
+    def run(self, call: ShareCall, transport: Transport, rank: int, cells: MutableSequence[int]) -> Reply:
         """One execution of a share. cells: in which it tells how far it is."""
         for number in self.shares.keys() - set(call.live):
             del self.shares[number]
         if call.share is not None:
-            self.shares[call.number] = _Ready(call.share)
+            self.shares[call.number] = _PreparedShare(call.share)
         ready = self.shares[call.number]
         for name, parts in call.given.items():
             for where, values in parts:
@@ -161,7 +160,16 @@ class LoopWorker:
         for name in call.zeroed:
             ready.arrays[name][...] = 0
         sums = {name: np.array([neutral]) for name, (_, neutral) in ready.share.accumulators.items()}
-        arguments = _arguments(ready, call, sums)
+        arguments = arguments_of(
+            ready.share.arguments,
+            ready.share.single,
+            arrays=ready.arrays,
+            buffers=ready.buffers,
+            cells=sums,
+            keys={name: call.inherited[name] for kind, name in ready.share.arguments if kind == "generator"},
+            seed=call.seed,
+            others=call.inherited,
+        )
         spans: list[tuple[float, float]] = []
         progress.begin(cells)
         if ready.share.buffers:
@@ -176,28 +184,8 @@ class LoopWorker:
         return Reply(results, accumulated, tuple(spans))
 
 
-def _arguments(ready: _Ready, call: Call, cells: Mapping[str, np.ndarray]) -> list[Any]:
-    found: list[Any] = []
-    streams = {name: stream_of(call.inherited[name]) for kind, name in ready.share.arguments if kind == "generator"}
-    for kind, name in ready.share.arguments:
-        if kind == "array":
-            found.append(ready.arrays[name])
-        elif kind in ("buffer", "flags", "touched"):
-            own = ready.buffers[name]
-            found.append({"buffer": own.values, "flags": own.flags, "touched": own.touched}[kind])
-        elif kind == "accumulator":
-            found.append(cells[name])
-        elif kind == "random":
-            found.append(np.array([call.seed, 0], np.uint64))
-        elif kind in STREAM:
-            found.append(getattr(streams[name], kind))
-        else:
-            found.append(inherited(call.inherited[name], ready.share.single))
-    return found
-
-
 def _tasks(
-    ready: _Ready, arguments: Sequence[Any], sums: Mapping[str, np.ndarray], transport: Transport,
+    ready: _PreparedShare, arguments: Sequence[Any], sums: Mapping[str, np.ndarray], transport: Transport,
     cells: MutableSequence[int], spans: list[tuple[float, float]],
 ) -> dict[str, list[Any]]:  # fmt: skip
     """The worker's blocks in their order, with the messages between them."""
@@ -225,7 +213,7 @@ def _tasks(
     return accumulated
 
 
-def _send(ready: _Ready, part: int, receiver: int, transport: Transport) -> Any:
+def _send(ready: _PreparedShare, part: int, receiver: int, transport: Transport) -> Any:
     messages = []
     for name, how in ready.share.travelling.items():
         array = ready.arrays[name]
@@ -234,7 +222,7 @@ def _send(ready: _Ready, part: int, receiver: int, transport: Transport) -> Any:
     return transport.begin(messages, [])
 
 
-def _receive(ready: _Ready, part: int, sender: int, transport: Transport) -> None:
+def _receive(ready: _PreparedShare, part: int, sender: int, transport: Transport) -> None:
     places = []
     for name, how in ready.share.travelling.items():
         array = ready.arrays[name]
@@ -246,7 +234,7 @@ def _receive(ready: _Ready, part: int, sender: int, transport: Transport) -> Non
 
 
 def _buffered(
-    ready: _Ready, arguments: Sequence[Any], sums: Mapping[str, np.ndarray], transport: Transport, rank: int,
+    ready: _PreparedShare, arguments: Sequence[Any], sums: Mapping[str, np.ndarray], transport: Transport, rank: int,
     cells: MutableSequence[int],
 ) -> dict[str, list[Any]]:  # fmt: skip
     """Pieces of the worker's entries; after each, all workers' sums are exchanged and applied by all alike."""

@@ -30,7 +30,7 @@ class Span:
 
 
 class _Counts:
-    """How many blocks each worker has finished. failed: one has raised, and nobody waits any more."""
+    """How many blocks each worker has finished. failed: what one has raised; the others stop waiting then."""
 
     def __init__(self, workers: int) -> None:
         self.finished = [0] * workers

@@ -10,7 +10,6 @@ that has just been released is on its way while the worker computes the next (Fi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 
 from girih.loop.schedules.strategy import LoopStrategy
 
@@ -94,7 +93,7 @@ def rotation(workers: int, each: int, rounds: int = 1) -> Schedule:
 
 
 def rounds_of(plan: Schedule) -> tuple[tuple[int, ...], ...]:
-    """Of each worker's tasks, the first round in which they can run, where all workers stop after each round.
+    """The first round in which each worker's tasks can run, where all workers stop after each round.
 
     Raises:
         ValueError: tasks wait for each other in a circle, or for tasks that there are not.
@@ -142,34 +141,3 @@ def finished_before(plan: Schedule) -> dict[tuple[int, int], tuple[int, ...]]:
             ended[worker, number] = tuple(clock)
             left.discard((worker, number))
     return known
-
-
-def check(plan: Schedule, in_order: bool) -> None:
-    """The law of a schedule: every block once; of two that share a part, one ends before the other begins.
-
-    in_order: also, a block begins after all blocks that lie before it in both directions (or level with it in one).
-
-    Raises:
-        ValueError: the law is broken; the message names the two blocks.
-    """
-    blocks = [(task.space, task.time) for tasks in plan.tasks for task in tasks]
-    whole = sorted((space, time) for space in range(plan.spaces) for time in range(plan.times))
-    if sorted(blocks) != whole:
-        raise ValueError(f"{len(blocks)} tasks do not cover {plan.spaces} × {plan.times} blocks once")
-    before = finished_before(plan)
-    places = {
-        (task.space, task.time): (worker, number)
-        for worker, tasks in enumerate(plan.tasks)
-        for number, task in enumerate(tasks)
-    }
-
-    def ends_first(first: tuple[int, int], second: tuple[int, int]) -> bool:
-        worker, number = places[first]
-        return before[places[second]][worker] > number
-
-    for first, second in combinations(whole, 2):
-        shared = first[0] == second[0] or first[1] == second[1]
-        if shared and not (ends_first(first, second) or ends_first(second, first)):
-            raise ValueError(f"blocks {first} and {second} may run at once")
-        if in_order and first[0] <= second[0] and first[1] <= second[1] and not ends_first(first, second):
-            raise ValueError(f"block {second} may begin before {first} has ended")

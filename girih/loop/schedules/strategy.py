@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from math import prod
 
-from girih.loop.capture.body import Array, Body
+from girih.loop.capture.body import ArrayRole, Body
 from girih.loop.capture.dependences import (
     POSITIVE,
     Vector,
@@ -169,7 +169,7 @@ def movements_of(
     others = workers - 1
     for name, references in _by_array(body).items():
         role = body.roles[name]
-        assert isinstance(role, Array)
+        assert isinstance(role, ArrayRole)
         elements = prod(role.shape)
         if kind == "serial" or not others:
             yield Movement(name, "stays", 0)
@@ -198,7 +198,7 @@ def least_moved(body: Body, ordered: bool, workers: int) -> int:
         total = 0
         for name, references in _by_array(body).items():
             role = body.roles[name]
-            assert isinstance(role, Array)
+            assert isinstance(role, ArrayRole)
             halo = _halo(references, unit, role)
             total += (prod(role.shape) if halo is None else halo) * (workers - 1)
         totals.append(total)
@@ -209,7 +209,7 @@ def _by_array(body: Body) -> Mapping[str, tuple[Reference, ...]]:
     return {name: body.of(name) for name in dict.fromkeys(item.array for item in body.references)}
 
 
-def _halo(references: tuple[Reference, ...], form: Form | None, role: Array) -> int | None:
+def _halo(references: tuple[Reference, ...], form: Form | None, role: ArrayRole) -> int | None:
     """Elements of the array on both sides of one cut of a loop dimension; None: it is not cut along with it."""
     if form is None or sum(map(abs, form)) != 1 or 1 not in form:
         return None

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from girih.loop.shared_tables import messages as m
 from girih.loop.shared_tables.bandwidth import Bucket, Link, first
-from girih.loop.shared_tables.messages import Header, Reader, header_of, message
-from girih.loop.shared_tables.options import Options, TableError, TableSpec
+from girih.loop.shared_tables.messages import FrameReader, Header, header_of, message
+from girih.loop.shared_tables.options import TableError, TableOptions, TableSpec
 from girih.loop.shared_tables.rows.cache import VERSION, DenseCached, Rowset, SparseCached
 from girih.loop.shared_tables.rows.keyed import AHEAD, READ
 
@@ -60,7 +60,7 @@ class Client:
         self,
         rank: int,
         specs: tuple[TableSpec, ...],
-        options: Options,
+        options: TableOptions,
         send: Callable[[int, bytes], None],
         clock: int = 0,
     ) -> None:
@@ -251,8 +251,11 @@ class Client:
             self._send(server, Header(m.HELLO))
 
     def leave(self) -> None:
-        """Send everything, also what rounding left, and hold nobody any more. Messages are received until all servers
-        have said farewell, see `dismissed`: a line that is closed with something unread may lose what was sent last."""
+        """Send everything, also what rounding left, and that no other worker has to wait for this one any more.
+
+        Messages are received until all servers have said farewell, see `dismissed`: a line that is closed with
+        something unread may lose what was sent last.
+        """
         for number in range(len(self.tables)):
             self.flush(number, whole=True)
         for server in range(self.options.servers):
@@ -285,11 +288,11 @@ class Client:
         elif header.kind == m.AGE:
             self.ages[server] = max(self.ages[server], header.clock)
         elif header.kind == m.LAGGARDS:
-            self.laggards[server] = set(Reader(frame).take(np.int32, header.rows).tolist())
+            self.laggards[server] = set(FrameReader(frame).take(np.int32, header.rows).tolist())
 
     def _rows(self, server: int, header: Header, frame: bytes) -> None:
         table, spec, servers = self.tables[header.table], self.specs[header.table], self.options.servers
-        reader = Reader(frame)
+        reader = FrameReader(frame)
         local = reader.take(np.int32, header.rows).astype(np.int64)
         rows = local if servers == 1 else local * servers + server
         read = None

@@ -18,7 +18,7 @@ HELLO, UPDATE, PULL, FORGET, CLOCK, BYE = 1, 2, 3, 4, 5, 6
 # From servers to workers.
 ROWS, PUSH, AGE, ACK, LAGGARDS, WELCOME, FAREWELL = 16, 17, 18, 19, 20, 21, 22
 ASK = 7
-"""Who holds me? The answer is LAGGARDS."""
+"""A worker that waits asks for which others; a server answers with LAGGARDS."""
 CONTROL = 32
 """From and to the session; the rest is MessagePack."""
 
@@ -56,7 +56,7 @@ def header_of(frame: bytes) -> Header:
     return Header._make(HEADER.unpack_from(frame))
 
 
-class Reader:
+class FrameReader:
     """The arrays behind a header, one after another; they are views of the frame and cannot be written."""
 
     def __init__(self, frame: bytes) -> None:

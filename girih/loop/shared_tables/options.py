@@ -68,7 +68,7 @@ class TableSpec:
 
 
 @dataclass(frozen=True)
-class Options:
+class TableOptions:
     """How workers and servers keep each other up to date.
 
     workers, servers: how many. staleness: by how many clocks a read may lag (S of the paper); 0 is bulk synchronous.

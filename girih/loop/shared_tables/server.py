@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from girih.loop.shared_tables import messages as m
 from girih.loop.shared_tables.bandwidth import Bucket, Link, first
-from girih.loop.shared_tables.messages import Header, Reader, header_of, message
-from girih.loop.shared_tables.options import Options, TableSpec
+from girih.loop.shared_tables.messages import FrameReader, Header, header_of, message
+from girih.loop.shared_tables.options import TableOptions, TableSpec
 from girih.loop.shared_tables.rows.store import Partition, Update
 from girih.loop.shared_tables.snapshots import Snapshot
 
 GONE = (1 << 31) - 1
-"""The clock of a worker that has left: it holds nobody."""
+"""The clock of a worker that has left: no other one waits for it."""
 LARGEST_HALF = 65504.0
 LARGEST = 1 << 20
 """Bytes of one message of rows."""
@@ -45,7 +45,7 @@ class Pull:
 class Server:
     """outbox: (worker, frame), to be sent in this order. events: [clock, path, why it failed or ""] of snapshots."""
 
-    def __init__(self, number: int, specs: tuple[TableSpec, ...], options: Options) -> None:
+    def __init__(self, number: int, specs: tuple[TableSpec, ...], options: TableOptions) -> None:
         self.number, self.specs, self.options = number, specs, options
         self.tables = [Partition(spec, number, options) for spec in specs]
         self.outbox: list[tuple[int, bytes]] = []
@@ -89,14 +89,14 @@ class Server:
             if header.flags & m.WANTS_ACK:
                 self._send(worker, Header(m.ACK), now=now)
         elif header.kind == m.PULL:
-            rows = Reader(frame).take(np.int32, header.rows)
+            rows = FrameReader(frame).take(np.int32, header.rows)
             pull = Pull(worker, header.table, rows, header.clock, header.sequence)
             if header.clock <= self.clock:
                 self._answer(pull, now)
             else:
                 self._pulls.append(pull)
         elif header.kind == m.FORGET:
-            rows = Reader(frame).take(np.int32, header.rows)
+            rows = FrameReader(frame).take(np.int32, header.rows)
             table = self.tables[header.table]
             table.present[worker, rows] = False
             table.dirty[worker, rows] = False
@@ -121,7 +121,7 @@ class Server:
 
     def _update(self, worker: int, header: Header, frame: bytes) -> None:
         spec = self.specs[header.table]
-        reader = Reader(frame)
+        reader = FrameReader(frame)
         versions = columns = None
         if spec.sparse:
             entries = reader.take(np.int64, header.rows)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,31 +18,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zmq
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from girih.cost.cache import others_may_write, usable_cache, write_whole
 from girih.loop.shared_tables import snapshots
 from girih.loop.shared_tables.client import checked_rows, checked_values
-from girih.loop.shared_tables.options import Options, TableError, TableSpec, bytes_of
-from girih.loop.shared_tables.processes import (
-    Ended,
-    Host,
-    Job,
-    ProcessHost,
-    ServerWork,
-    ThreadHost,
-    WorkerWork,
-    outcome_of,
-    wait_for,
-)
+from girih.loop.shared_tables.options import TableError, TableOptions, TableSpec, bytes_of
 from girih.loop.shared_tables.server import GONE
-from girih.loop.shared_tables.sockets import Control, keys_of
+from girih.loop.shared_tables.sockets import Control, ServerWork, keys_of
+from girih.loop.shared_tables.worker import WorkerWork
+from girih.run.engines.jobs import Ended, Host, Job, ProcessHost, ThreadHost, outcome_of, wait_for
 from girih.run.transport.meeting import endpoint, is_loopback, launched, numeric
 
 PIECE = 4 << 20
 """Bytes of rows in one message."""
 START_SECONDS = 120.0
+LOADED = ("numba", "numpy", "scipy.sparse", "zmq", "girih.loop.shared_tables.worker")
 LOOK = 0.25
 """Seconds between two looks at the servers' clocks."""
 
@@ -51,7 +45,7 @@ class TablesError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Held:
+class WorkersLate:
     """Workers that have not ended a clock for longer than the session's patience, while others wait for them."""
 
     workers: tuple[int, ...]
@@ -76,7 +70,7 @@ class Restarted:
     why: str
 
 
-Event = Held | SnapshotTaken | Restarted | snapshots.SnapshotFailed
+Event = WorkersLate | SnapshotTaken | Restarted | snapshots.SnapshotFailed
 
 
 @dataclass(frozen=True)
@@ -120,7 +114,7 @@ class Session:
 
     def __init__(
         self,
-        options: Options,
+        options: TableOptions,
         *,
         memory: str | int = 256 << 20,
         backend: str = "processes",
@@ -143,13 +137,14 @@ class Session:
         self.clock = 0
         self._memory = bytes_of(memory)
         self._restarts, self._resume, self._observer, self._join = restarts, resume, observer, join
+        self._context = zmq.Context()
         self._host: Host
         if ray:
-            from girih.loop.shared_tables.ray_host import RayHost
+            from girih.run.engines.ray_jobs import RayHost
 
             self._host = RayHost(threads, backend)
         else:
-            self._host = ThreadHost(threads) if backend == "threads" else ProcessHost(threads)
+            self._host = ThreadHost(self._context) if backend == "threads" else ProcessHost(threads, LOADED)
         self._servers: dict[int, Job] = {}
         self._control: Control | None = None
         self._addresses: tuple[str, ...] = ()
@@ -287,7 +282,7 @@ class Session:
         found = [] if join is None else [f"{address} {public}" for address in join.addresses]
         for server in mine:
             if join is None:
-                own = self._host.address(server)
+                own = self._address(server)
             else:
                 own = endpoint(meeting.address, "*") if meeting is not None else numeric(join.addresses[server])
             work = ServerWork(server, own, self.specs, options, join is not None, secret)
@@ -303,7 +298,7 @@ class Session:
             found = list(meeting.hear("server", range(options.servers), options.timeout).values())
         self._addresses = tuple(found)
         rank = 0 if join is None else join.rank
-        self._control = Control(self._addresses, self._host.context, options.timeout, rank)
+        self._control = Control(self._addresses, self._context, options.timeout, rank)
         if clock is not None:
             for server in mine:
                 self._control.ask(server, "restore", folder=options.folder, clock=clock)
@@ -315,6 +310,14 @@ class Session:
                 self._empty_states(0)
             self._control.ask_all("written", save=options.snapshot_every > 0)
         self._initial.clear()
+
+    def _address(self, server: int) -> str:
+        """Where a server is to listen; "": on the host where Ray places it."""
+        if isinstance(self._host, ThreadHost):
+            return f"inproc://tables-{id(self)}-{server}"
+        if isinstance(self._host, ProcessHost):
+            return f"ipc://{self._host.folder}/{server}" if sys.platform == "linux" else "tcp://127.0.0.1:*"
+        return ""
 
     def _clock_to_resume(self) -> int | None:
         options = self.options
@@ -467,10 +470,10 @@ class Session:
                     )
                     if now - since > self.options.patience and waiting and late != told:
                         told = late
-                        self._tell(Held(late, min(seen), waiting))
+                        self._tell(WorkersLate(late, min(seen), waiting))
 
     def _statuses(self, timeout: float | None = None) -> list[Any]:
-        """Of all servers; what they report goes to the observer."""
+        """Every server's status; the observer is told what they report."""
         control = self._ready()
         statuses = [control.ask(server, "status", timeout) for server in range(self.options.servers)]
         for status in statuses:
@@ -594,6 +597,7 @@ class Session:
                     job.kill()
             if self._control is not None:
                 self._control.close()
+            self._context.destroy(linger=0)
             self._host.close()
 
 
@@ -627,5 +631,5 @@ def _check_values(spec: TableSpec, rows: int, values: Any) -> None:
     checked_values(spec, values.data if issparse(values) else values)
 
 
-def session(options: Options, **more: Any) -> Session:
+def session(options: TableOptions, **more: Any) -> Session:
     return Session(replace(options, folder=str(Path(options.folder))) if options.folder else options, **more)

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.loop.shared_tables.options import Options, TableSpec
+from girih.loop.shared_tables.options import TableOptions, TableSpec
 from girih.loop.shared_tables.rows.store import Dense, Shadow, Update
 
 MAGIC = "girih tables 1"
@@ -176,7 +176,7 @@ def _described(spec: TableSpec, count: int) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------- workers' own state
 
 
-def write_state(options: Options, clock: int, worker: int, state: bytes) -> SnapshotFailed | None:
+def write_state(options: TableOptions, clock: int, worker: int, state: bytes) -> SnapshotFailed | None:
     """What a worker wants to have again when it goes on from this clock."""
     path = folder_of(options.folder, clock) / f"worker-{worker}"
     try:
@@ -257,7 +257,7 @@ def head_of(path: Path) -> dict[str, Any]:
     return msgspec.structs.asdict(head)
 
 
-def check_snapshot(folder: str, clock: int, specs: tuple[TableSpec, ...], options: Options) -> None:
+def check_snapshot(folder: str, clock: int, specs: tuple[TableSpec, ...], options: TableOptions) -> None:
     """Everything that a restart from this clock needs is there and sound.
 
     Raises:
@@ -290,7 +290,7 @@ def clocks_of(folder: str) -> list[int]:
     return sorted((int(match[1]) for name in names if (match := NAME.fullmatch(name))), reverse=True)
 
 
-def newest(folder: str, specs: tuple[TableSpec, ...], options: Options) -> tuple[int | None, list[SnapshotError]]:
+def newest(folder: str, specs: tuple[TableSpec, ...], options: TableOptions) -> tuple[int | None, list[SnapshotError]]:
     """(the newest clock whose snapshot is whole, or None; what is wrong with those that are newer)."""
     wrong: list[SnapshotError] = []
     for clock in clocks_of(folder):
@@ -303,7 +303,7 @@ def newest(folder: str, specs: tuple[TableSpec, ...], options: Options) -> tuple
     return None, wrong
 
 
-def remove_older(folder: str, specs: tuple[TableSpec, ...], options: Options) -> None:
+def remove_older(folder: str, specs: tuple[TableSpec, ...], options: TableOptions) -> None:
     """Keep the newest whole snapshots, so many as the options say, and what is newer than they."""
     whole = 0
     for clock in clocks_of(folder):

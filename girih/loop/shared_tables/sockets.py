@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -20,9 +21,11 @@ from zmq.utils import z85
 from girih.loop.shared_tables import messages as m
 from girih.loop.shared_tables.client import Client
 from girih.loop.shared_tables.messages import HEADER, Header, decoded, encoded, message
-from girih.loop.shared_tables.options import Options, TableError, TableSpec
+from girih.loop.shared_tables.options import TableError, TableOptions, TableSpec
 from girih.loop.shared_tables.server import GONE, Server
 from girih.loop.shared_tables.snapshots import Snapshot, SnapshotError, restore
+from girih.run.engines.stopping import StoppedError
+from girih.run.transport.meeting import endpoint
 
 SESSION = b"s"
 EVENTS, READY = int(zmq.EVENTS), int(zmq.POLLIN)  # plain numbers: pyzmq's own have a price at each use
@@ -34,7 +37,7 @@ def worker_name(rank: int, epoch: int) -> bytes:
 
 
 def keys_of(secret: str = "") -> tuple[bytes, bytes]:
-    """(public, secret) key of a server: the same for who knows the same secret; without one, new ones."""
+    """(public, secret) key of a server: the same one for the same secret; without a secret, a new one."""
     if not secret:
         public, own = zmq.curve_keypair()
         return public, own
@@ -60,10 +63,6 @@ class HeldError(RuntimeError):
     """A worker waited too long for others; the message names them."""
 
 
-class Stopped(Exception):  # noqa: N818
-    """The run of this worker was ended by the program that runs it: no error."""
-
-
 # ------------------------------------------------------------------------------------------- workers
 
 
@@ -79,7 +78,7 @@ class Lines:
         rank: int,
         addresses: tuple[str, ...],
         specs: tuple[TableSpec, ...],
-        options: Options,
+        options: TableOptions,
         clock: int = 0,
         context: Any = None,
         epoch: int = 0,
@@ -115,7 +114,8 @@ class Lines:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        """All that was sent has arrived when the servers have said farewell; who leaves otherwise waits for nobody."""
+        """End the thread of the lines. Once the servers have said farewell, all that was sent has arrived; after an
+        error that is not waited for."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -130,6 +130,7 @@ class Lines:
 
         Raises:
             HeldError: it took longer than the options allow; names the workers that are behind.
+            StoppedError: the program that runs this worker wants it to end.
         """
         self.pump(0)
         if ready():
@@ -145,7 +146,7 @@ class Lines:
                 self.waited += time.monotonic() - began
                 return
             if self._stopped():
-                raise Stopped
+                raise StoppedError
             now = time.monotonic()
             if now - asked > self.options.patience:
                 self.client.ask_who()
@@ -245,7 +246,7 @@ def serve(
         socket.bind(address)
         if ready is not None:
             ready(f"{socket.getsockopt_string(zmq.LAST_ENDPOINT)}{key}")
-        _Loop(socket, server).run()
+        _ServerLoop(socket, server).run()
     except zmq.ZMQError as error:
         if error.errno not in (zmq.EADDRNOTAVAIL, zmq.EADDRINUSE, zmq.ENODEV):
             raise
@@ -256,7 +257,31 @@ def serve(
             context.term()
 
 
-class _Loop:
+@dataclass(frozen=True)
+class ServerWork:
+    """A server, as a job of the session (`girih.run.engines.jobs`), which is ready when it has an address.
+
+    locked: only who knows its key may speak to it. secret: from which all programs derive it; "": it is new.
+    """
+
+    number: int
+    address: str
+    specs: tuple[TableSpec, ...]
+    options: TableOptions
+    locked: bool = False
+    secret: str = ""
+
+    computes = False
+
+    def run(self, shared: Any, ready: Callable[[Any], None], stopped: Callable[[], bool]) -> None:
+        serve(self.address, Server(self.number, self.specs, self.options), shared, ready, self.locked, self.secret)
+
+    def placed(self, host: str) -> ServerWork:
+        """It listens to the network of that host, with a key of its own."""
+        return replace(self, address=endpoint(host, "*"), locked=True)
+
+
+class _ServerLoop:
     def __init__(self, socket: Any, server: Server) -> None:
         self.socket, self.server = socket, server
         self._ready = False
@@ -375,7 +400,8 @@ class _Loop:
 
 
 REQUESTS: dict[str, Callable[..., Any]] = {
-    name: getattr(_Loop, name) for name in ("stop", "status", "write", "written", "begin", "read", "restore", "save")
+    name: getattr(_ServerLoop, name)
+    for name in ("stop", "status", "write", "written", "begin", "read", "restore", "save")
 }
 
 

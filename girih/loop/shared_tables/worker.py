@@ -1,8 +1,10 @@
-"""What a worker's function gets: the tables, with the paper's five calls and their batches, and the clock."""
+"""A worker: what its function gets, which is the tables, with the paper's five calls and their batches, and the
+clock; and the work that calls the function."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,8 @@ from scipy.sparse import csr_array, issparse
 
 from girih.loop.shared_tables import snapshots
 from girih.loop.shared_tables.client import Read, checked_rows, checked_values
-from girih.loop.shared_tables.messages import encoded
-from girih.loop.shared_tables.options import TableError, TableSpec
+from girih.loop.shared_tables.messages import decoded, encoded
+from girih.loop.shared_tables.options import TableError, TableOptions, TableSpec
 from girih.loop.shared_tables.sockets import Lines
 
 Rows = NDArray[Any]
@@ -189,3 +191,44 @@ class Worker:
             "early_messages": client.early_messages,
             "seconds_waited": self._lines.waited,
         }
+
+
+@dataclass(frozen=True)
+class WorkerWork:
+    """A worker, as a job of the session (`girih.run.engines.jobs`).
+
+    clock: at which it begins. epoch: how often workers were started before. resumed: whether it goes on from the
+    snapshot of that clock.
+    """
+
+    rank: int
+    addresses: tuple[str, ...]
+    specs: tuple[TableSpec, ...]
+    options: TableOptions
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    clock: int = 0
+    epoch: int = 0
+    resumed: bool = False
+
+    computes = True
+
+    def run(self, shared: Any, ready: Callable[[Any], None], stopped: Callable[[], bool]) -> tuple[Any, list[str]]:
+        """(what the function returns, snapshots that could not be written)."""
+        options = self.options
+        data = snapshots.read_state(options.folder, self.clock, self.rank) if self.resumed else b""
+        state = decoded(data) if data else None
+        with Lines(self.rank, self.addresses, self.specs, options, self.clock, shared, self.epoch, stopped) as lines:
+            with lines.lock:
+                lines.client.greet()
+                lines.wait(lambda: len(lines.client.welcomed) == options.servers, "the servers' first values")
+            worker = Worker(lines, state)
+            result = self.function(worker, self.rank, *self.arguments)
+            with lines.lock:
+                lines.client.leave()
+                lines.wait(lambda: len(lines.client.dismissed) == options.servers, "the servers' farewell")
+        return result, worker.failures
+
+    def placed(self, host: str) -> WorkerWork:
+        """The same work: a worker listens at no address, so the host does not matter."""
+        return self

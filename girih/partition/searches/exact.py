@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from girih.graph import Graph
+from girih.layout.budget import Clock
 from girih.partition.search import Search
-from girih.partition.solver.clock import PATIENCE, Clock
 from girih.partition.solver.elimination import Problem, Solution, minimise
 from girih.partition.space.options import SECONDS, TOFU, Rules
 from girih.partition.space.problem import EVERYTHING, Candidates, Objective, build
@@ -23,14 +23,12 @@ SPACE = "every assignment of mesh axes to index variables of every node and to d
 NANOSECONDS = 1e9
 
 
-def solve(
-    problem: Problem, objective: Objective, seconds: float, *, enough: float = 0.0, patience: float = PATIENCE
-) -> Solution:
+def solve(problem: Problem, objective: Objective, seconds: float, *, enough: float = 0.0) -> Solution:
     """The cheapest labels; seconds are solved as nanoseconds, where the solver's tolerance of 1e-6 is nothing."""
     if objective.unit != "seconds":
-        return minimise(problem, seconds=seconds, enough=enough, patience=patience)
+        return minimise(problem, seconds=seconds, enough=enough)
     scaled = replace(problem, tables=tuple(table * NANOSECONDS for table in problem.tables))
-    labelling = minimise(scaled, seconds=seconds, enough=enough, patience=patience)
+    labelling = minimise(scaled, seconds=seconds, enough=enough)
     return replace(labelling, cost=labelling.cost / NANOSECONDS, bound=labelling.bound / NANOSECONDS)
 
 
@@ -64,26 +62,29 @@ def exact(
 
     rules: what may be chosen; by default Tofu's rule for `bytes`, and everything for `seconds`.
     seconds: of work, after which the best strategy so far is returned with its gap (`Budget`); pricing, which has to be
-    done, does not count. By `time`, where a search has its part of seconds that are given, they are the clock's, and
-    pricing counts. enough: the gap, as a share of the
-    cost, with which it may end.
+    done, does not count, but by `time`, where a search has its part of seconds that are given. enough: the gap, as a
+    share of the cost, with which it may end.
 
     Raises:
-        OutOfTimeError: the objective has a deadline, and tables could not be priced until then.
+        OutOfTimeError: the objective has a budget, and it is too small for the tables.
     """
     clock = Clock()
     chosen = rules if rules is not None else (SECONDS if objective.unit == "seconds" else TOFU)
     problem = build(graph, objective, chosen, candidates)
     built = clock.passed
-    timed = objective.name == "time"
-    left = max(seconds - built, 0.0) if timed else seconds
-    solution = solve(problem.problem, objective, left, enough=enough, patience=1.0 if timed else PATIENCE)
+    left = max(seconds - problem.seconds, 0.0) if objective.name == "time" else seconds
+    solution = solve(problem.problem, objective, left, enough=enough)
+    searching = float(solution.statistics["seconds of work"])
+    if objective.budget is not None:
+        objective.budget.spend(searching * NANOSECONDS)
     statistics: dict[str, float | int | str] = {
         "seconds to price": round(built, 3),
         "seconds to search": round(clock.passed - built, 3),
         "variables": len(problem.problem.domains),
         "tables": len(problem.problem.tables),
         **solution.statistics,
+        "seconds of work": round(problem.seconds + searching, 3),
+        "seconds of work to price": round(problem.seconds, 3),
     }
     certificate = Certificate(
         solution.cost, solution.bound, objective.unit, solution.how, solution.stopped, space, statistics

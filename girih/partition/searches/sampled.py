@@ -5,7 +5,8 @@ mesh axis (the operator dimension), independently of its neighbours. A Markov ch
 random, any division that its operator allows; the Metropolis-Hastings rule (equation 3.1) accepts by what the step
 then takes; a chain starts from each initial candidate and from what the exact search finds, and ends when its
 proposals or its time are used up, or the best is not improved on for half of those made or of the time (§3.5.2), and
-not before some proposals for each node.
+not before some proposals for each node. The time is counted: what a proposal takes is known from the sizes of the
+tables, so that a chain makes the same proposals on a busy machine and on any number of cores.
 
 Where we differ, and why:
 - A proposal completes the layer of the drawn node: what is divided otherwise than its neighbours costs transfers, and
@@ -31,6 +32,7 @@ import numpy as np
 
 from girih.graph import Graph
 from girih.layout import Mesh, coordinates_of
+from girih.layout.budget import Budget
 from girih.partition.search import ScoredSearch
 from girih.partition.searches.data_parallel import DataParallel
 from girih.partition.searches.exact import Exact
@@ -42,6 +44,11 @@ from girih.partition.strategy import Certificate, SearchError, SearchResult, Str
 
 MOST = {"proposals": 10**9, "patience": 10**9, "sharpness": 1e9, "guided": 1, "seed": 2**32 - 1}
 """What options may be at most; all are at least 0."""
+AT_ONCE = 2
+"""Chains that have the search's time together: so many cores are expected."""
+TOUCHED, MEMBER, ENTRY = 10.0, 0.3, 0.7
+"""Nanoseconds of the guide for each node and transfer, and for each of its devices; and of completing a layer for each
+entry of a table."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +59,8 @@ class Sampled(ScoredSearch):
     proposals: of each chain, at most. patience: so many proposals for each node are made in vain before a chain ends,
     and as many as it took to find its best. sharpness: β of equation 3.1, for times relative to the chain's first: at
     200 a proposal that takes 1 % longer is accepted once in e² times. guided: the share of proposals on the critical
-    path. seed: equal seeds give equal answers, as long as time does not cut the chains short.
-    judging: seconds that a call of the score takes, for which the chains leave time. bound, how: a lower bound on any
-    strategy's seconds, for the certificate. rules: what may be chosen.
+    path. seed: equal seeds give equal answers.
+    bound, how: a lower bound on any strategy's seconds, for the certificate. rules: what may be chosen.
 
     An objective without a score is scored by the chains' guide.
 
@@ -67,7 +73,6 @@ class Sampled(ScoredSearch):
     sharpness: float = 200.0
     guided: float = 0.5
     seed: int = 0
-    judging: float = field(default=0.0, repr=False)
     bound: float = field(default=0.0, repr=False)
     how: str = field(default="none", repr=False)
     rules: Rules = field(default=SOAP, repr=False)
@@ -223,7 +228,8 @@ def labels_of(item: PartitionProblem, strategy: Strategy) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class Chain:
-    """One chain's answer. seconds: by the guide, before and after; judged: by the simulator."""
+    """One chain's answer. before, seconds: of the step by the guide, where it began and at its best. work: nanoseconds
+    that it has spent."""
 
     name: str
     labels: np.ndarray
@@ -232,6 +238,7 @@ class Chain:
     proposals: int
     accepted: int
     found_at: int
+    work: float
     stopped: str
 
     @property
@@ -243,16 +250,23 @@ def _sampled(search: Sampled, graph: Graph, objective: Objective) -> SearchResul
     if not (support := search.supports(objective)):
         raise SearchError(support.why_not)
     started = time.perf_counter()
+    budget = objective.budget or Budget(search.seconds)
     candidates = {result.search: result.strategy for result in search.known}
     for first in (Exact(search.seconds / 4), DataParallel(search.seconds / 4)):
         if first.name not in candidates:
-            candidates[first.name] = first.search(graph, objective).strategy
+            result = first.search(graph, objective)
+            candidates[first.name] = result.strategy
+            if objective.budget is None:
+                budget.spend(result.certificate.work * 1e9)
     item = build(graph, objective, search.rules)
+    if objective.budget is None:
+        budget.spend(item.seconds * 1e9)
     arrays = flatten(item)
     priced = time.perf_counter()
     starts = {name: labels_of(item, strategy) for name, strategy in candidates.items()}
     usable = {name: labels for name, labels in starts.items() if labels is not None}
-    chains = _chains(arrays, usable, search, started + search.seconds - search.judging * len(usable))
+    budget.spend(objective.judging * len(usable) * 1e9)  # of the judge, who looks at what the chains find
+    chains = _chains(arrays, usable, search, budget)
     tried: list[tuple[str, Strategy]] = list(candidates.items())
     tried += [(f"chain from {chain.name}", item.strategy(chain.labels)) for chain in chains if chain.improved]
     score = objective.score or (lambda strategy: _guide(item, arrays, strategy))
@@ -261,6 +275,7 @@ def _sampled(search: Sampled, graph: Graph, objective: Objective) -> SearchResul
     statistics: dict[str, float | int | str] = {
         "seconds to price": round(priced - started, 3),
         "seconds to search": round(time.perf_counter() - priced, 3),
+        "seconds of work": round((budget.spent + sum(chain.work for chain in chains)) / 1e9, 3),
         "proposals": sum(chain.proposals for chain in chains),
         "accepted": sum(chain.accepted for chain in chains),
         "found by": name,
@@ -285,48 +300,61 @@ def guided_seconds(arrays: Arrays, labels: np.ndarray) -> float:
     return float(makespan(arrays.flat, labels, cause, np.empty(nodes), np.empty(nodes)))
 
 
-def _chains(arrays: Arrays, starts: Mapping[str, np.ndarray], options: Sampled, deadline: float) -> list[Chain]:
-    """Every start's chain, in slices, so that the time is kept; the compiled loops run beside each other."""
-    workers = min(len(starts) or 1, os.cpu_count() or 1)
-    rounds = -(-len(starts) // workers)  # each worker runs so many chains, one after the other
-    share = max(deadline - time.perf_counter(), 0.0) / max(rounds, 1)
-    nodes = len(arrays.users.inside)
+def proposal_nanoseconds(arrays: Arrays) -> float:
+    """The work of a proposal, in the mean over the nodes: the guide's walk over all nodes, and two sweeps over the
+    layer that is completed, in which each node looks at its tables."""
+    flat, users = arrays.flat, arrays.users
+    nodes = len(users.inside)
+    touched = len(flat.in_value) + len(flat.out_value)
+    divisions = users.domains[len(users.domains) - nodes :]
+    entries = np.zeros(nodes)
+    np.add.at(entries, np.repeat(np.arange(nodes), np.diff(flat.in_from)), 1.0)
+    entries *= divisions
+    made = np.repeat(np.arange(nodes), np.diff(flat.out_from))
+    np.add.at(entries, made, (divisions[made] * users.domains[flat.out_variable]).astype(np.float64))
+    of_layer = np.bincount(users.inside, entries)
+    completing = 2 * float(of_layer[users.inside].mean()) if nodes else 0.0
+    return (TOUCHED + MEMBER * flat.devices) * (touched + nodes) + ENTRY * completing
+
+
+def _chains(arrays: Arrays, starts: Mapping[str, np.ndarray], options: Sampled, budget: Budget) -> list[Chain]:
+    """Every start's chain, in slices, so that the budget is kept; the compiled loops run beside each other."""
+    share = budget.seconds / max(-(-len(starts) // AT_ONCE), 1)
+    nodes, proposal = len(arrays.users.inside), proposal_nanoseconds(arrays)
 
     def one(number: int, name: str, labels: np.ndarray) -> Chain:
-        started = time.perf_counter()
+        own = budget.part(share)
         before = guided_seconds(arrays, labels)
-        best, seconds, sampler, accepted, found_at, better = labels.copy(), before, 0, 0, 0, started
+        best, seconds, sampler, accepted, found_at, better = labels.copy(), before, 0, 0, 0, 0.0
         now = labels.copy()
-        slice_size = 1  # grows with what is seen of the speed, so that a slice takes little of the time
-        while not (stopped := _stopped(options, nodes, sampler, found_at, share, started, better)):
+        slice_size = 1
+        while not (stopped := _stopped(options, nodes, sampler, found_at, own, better)):
             size = min(slice_size, options.proposals - sampler)
             got, cost, did, took, at = chain(
                 arrays.flat, arrays.users, arrays.layers, now, options.seed * 1_000_003 + number * 10_007 + sampler,
                 options.sharpness, size, size, options.guided,
             )  # fmt: skip
+            own.spend(int(did) * proposal)
             if cost < seconds * (1 - 1e-9):
-                best, seconds, found_at, better = got, float(cost), sampler + int(at), time.perf_counter()
+                best, seconds, found_at, better = got, float(cost), sampler + int(at), own.spent
             sampler += int(did)
             accepted += int(took)
             slice_size = min(2 * slice_size, 256)
-        return Chain(name, best, before, seconds, sampler, accepted, found_at, stopped)
+        return Chain(name, best, before, seconds, sampler, accepted, found_at, own.spent, stopped)
 
-    with ThreadPoolExecutor(max_workers=workers) as pool:
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         work = [pool.submit(one, number, name, labels) for number, (name, labels) in enumerate(starts.items())]
         return [job.result() for job in work]
 
 
-def _stopped(
-    options: Sampled, nodes: int, proposals: int, found_at: int, share: float, started: float, better: float
-) -> str:
-    """Why a chain ends now; "" if it goes on. share: its seconds. better: when the best was found."""
-    now = time.perf_counter()
+def _stopped(options: Sampled, nodes: int, proposals: int, found_at: int, budget: Budget, better: float) -> str:
+    """Why a chain ends now; "" if it goes on. better: what was spent when the best was found."""
     if proposals >= options.proposals:
         return "all proposals made"
-    if now - started >= share:
-        return "time"
+    if budget.late:
+        return budget.why
     if proposals - found_at > max(found_at, options.patience * nodes):
         return "no better for half of the proposals"
-    if now - better > share / 2:
+    if budget.spent - better > budget.left / 2:
         return "no better for half of the time"
     return ""

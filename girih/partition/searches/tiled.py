@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from girih.graph import Graph
+from girih.layout.budget import Budget
 from girih.partition.search import Search
 from girih.partition.searches.exact import Exact, solve
 from girih.partition.searches.spartan import Spartan, TilingGraph, greedy_certificate, spartan_labels
@@ -84,7 +85,7 @@ def chosen(graph: Graph, objective: Objective, wanted: Wanted) -> tuple[Choice, 
 
 def _optimum(item: CopyProblem, objective: Objective, wanted: Wanted, started: float) -> tuple[np.ndarray, Certificate]:
     """The cheapest labels whose copies fit the budget."""
-    until = time.perf_counter() + wanted.search.seconds
+    budget = Budget(wanted.search.seconds)
     count = itertools.count()
     everything = tuple(np.ones(len(costs), np.bool_) for costs in item.bytes)
     queue: list[tuple[float, int, np.ndarray, tuple[np.ndarray, ...]]] = []
@@ -95,7 +96,8 @@ def _optimum(item: CopyProblem, objective: Objective, wanted: Wanted, started: f
         nonlocal best, cost, how, left_out
         if sum(float(costs[able].min()) for costs, able in zip(item.bytes, allowed, strict=True)) > wanted.copies:
             return
-        solution = solve(_restricted(item.problem, allowed), objective, max(0.0, until - time.perf_counter()))
+        solution = solve(_restricted(item.problem, allowed), objective, budget.seconds)
+        budget.spend(float(solution.statistics["seconds of work"]) * 1e9)
         labels = _without_idle_copies(item, solution.labels)
         if solution.how != "elimination":
             how = solution.how
@@ -108,7 +110,7 @@ def _optimum(item: CopyProblem, objective: Objective, wanted: Wanted, started: f
 
     open_part(everything)
     while queue and queue[0][0] < cost:
-        if time.perf_counter() > until:
+        if budget.late:
             break
         _, _, labels, allowed = heapq.heappop(queue)
         how = "branch and bound"
@@ -126,7 +128,7 @@ def _optimum(item: CopyProblem, objective: Objective, wanted: Wanted, started: f
         "parts": next(count),
     }
     space = SPACE if wanted.copies else ALONE
-    stopped = "optimal" if closed else "time"
+    stopped = "optimal" if closed else budget.why
     return best, Certificate(cost, cost if closed else bound, objective.unit, how, stopped, space, statistics)
 
 

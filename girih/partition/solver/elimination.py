@@ -32,8 +32,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from girih.layout.budget import Budget
 from girih.partition.solver.bounds import Bound
-from girih.partition.solver.clock import PATIENCE, Budget
 from girih.partition.solver.factors import Factors
 from girih.partition.solver.tables import Tables
 
@@ -135,13 +135,12 @@ def minimise(
     upper: np.ndarray | None = None,
     enough: float = 0.0,
     observe: Observer | None = None,
-    patience: float = PATIENCE,
 ) -> Solution:
-    """Labels of least cost. `seconds`: of work, and `patience`: as a `Budget` has them; `upper`: labels already known;
+    """Labels of least cost. `seconds`: of work, as a `Budget` has them; `upper`: labels already known;
     `table_limit`: entries of the largest table made; `enough`: the gap, as a share of the cost, with which it may stop.
 
     Raises ValueError where no labels avoid all forbidden entries."""
-    search = _Search(problem, table_limit, Budget(seconds, patience), observe or (lambda what, value: None), enough)
+    search = _Search(problem, table_limit, Budget(seconds), observe or (lambda what, value: None), enough)
     if upper is not None:
         search.offer(np.asarray(upper, np.int64))
     with _no_collection():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from girih.partition.solver.clock import Budget
+from girih.layout.budget import Budget
 from girih.partition.solver.tables import Tables
 
 Scope = tuple[int, ...]

@@ -31,8 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
+from girih.layout.budget import Budget
 from girih.partition.searches.exact import solve
-from girih.partition.solver.clock import Budget
 from girih.partition.solver.elimination import Problem, Solution, cost_of, restricted
 from girih.partition.solver.held import Exchanged, HeldTables, Moment, moments_of
 from girih.partition.solver.in_order import InOrder
@@ -133,6 +133,8 @@ class Front:
     floor: int = 0
     whole: bool = False
     solved: int = 0
+    spent: float = 0.0
+    """Nanoseconds of work, counted as a `Budget` does."""
 
     def strategy(self, labels: NDArray[np.int64]) -> Strategy:
         return self.space.plain.strategy(labels)
@@ -142,6 +144,8 @@ class Front:
         key = labels.tobytes()
         if key not in self.seen or proved:
             known = self.seen.get(key)
+            if known is None:
+                self.spent += len(self.space.plain.graph.nodes) * MEASURED
             measured = self.measure(self.strategy(labels)) if known is None else known.measured
             point = Point(labels, cost_of(self.space.plain.problem, labels), measured, proved)
             self.seen[key] = point
@@ -219,6 +223,7 @@ def front_of(
     """The front of cost against peak memory, as far as it is found; see `memory_constrained`."""
     rules = SECONDS if objective.unit == "seconds" else TOFU
     front = Front(HeldTables(build(graph, objective, rules), exchanged), objective, measure)
+    front.spent += front.space.plain.seconds * 1e9
     begin = None if first is None else front.space.plain.labels(first.strategy)
     if first is not None and begin is not None:
         front.take(begin)
@@ -276,6 +281,7 @@ def lowered(front: Front, effort: Effort) -> None:
                     solution = solve(restricted(problem, among), front.objective, 1.0, enough=ENOUGH)
                 except ValueError:  # no strategy has such a tensor there
                     continue
+                front.spent += float(solution.statistics["seconds of work"]) * 1e9
                 front.take(np.asarray([labels[label] for labels, label in zip(among, solution.labels, strict=True)]))
 
 
@@ -316,7 +322,11 @@ def _result(front: Front, point: Point, cap: int) -> SearchResult:
         "all strategies in the order of their cost" if proved and point.proved else "Lagrangian dual of the memory cap",
         "optimal" if proved else f"after {front.solved} rounds of memory prices",
         SPACE,
-        {"strategies measured": len(front.seen), "rounds of memory prices": front.solved},
+        {
+            "strategies measured": len(front.seen),
+            "rounds of memory prices": front.solved,
+            "seconds of work": round(front.spent / 1e9, 3),
+        },
     )
     return SearchResult(front.strategy(point.labels), certificate)
 
@@ -386,7 +396,9 @@ class Prices:
         """The optimum, in what is left of the budget, and a second at least."""
         left = max(self.budget.left - self.budget.spent, 1e9) / 1e9
         solution = solve(problem, objective, left, enough=enough)
-        self.budget.spend(float(solution.statistics["seconds of work"]) * 1e9)
+        work = float(solution.statistics["seconds of work"]) * 1e9
+        self.budget.spend(work)
+        self.front.spent += work
         return solution
 
     def keep_chosen(self) -> None:

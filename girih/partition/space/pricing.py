@@ -8,7 +8,6 @@ between different pieces and layouts. The compiled loops release the interpreter
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy as np
 
 from girih.graph import Value
 from girih.layout import Layout, Placements, Transfers
+from girih.layout.budget import Budget
 
 SMALL, LARGE = 1e5, 2e6
 """Pairs × devices below which looking for equal pieces takes longer than it saves, and above which the cores share the
@@ -25,8 +25,12 @@ BRIEF = 2**14
 """Bytes of pieces up to which whole tables are compared before they are priced; more would take memory until then."""
 
 
+PAIR = 12.0
+"""Nanoseconds of pricing a transfer on one device."""
+
+
 class OutOfTimeError(Exception):
-    """Tables could not be priced until the deadline."""
+    """The budget is too small for the tables."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +69,11 @@ class _Group:
         return sum(len(pieces) for pieces, _ in self.different)
 
 
-def priced(wanted: Sequence[Wanted], transfers: Transfers, deadline: float | None = None) -> list[np.ndarray]:
-    """The tables, in their order. deadline: of `time.perf_counter`.
+def priced(wanted: Sequence[Wanted], transfers: Transfers, budget: Budget | None = None) -> list[np.ndarray]:
+    """The tables, in their order. budget: spends the work; None: there is as much as is needed.
 
     Raises:
-        OutOfTimeError: the deadline was reached before all tables were priced.
+        OutOfTimeError: the budget is smaller than the work, which is known before it is begun, or its clock is over.
     """
     groups: dict[object, _Group] = {}
     devices = transfers.mesh.devices
@@ -81,8 +85,14 @@ def priced(wanted: Sequence[Wanted], transfers: Transfers, deadline: float | Non
         group.different.append(item.pieces.distinct())
     tables: list[np.ndarray] = [np.empty(0)] * len(wanted)
 
+    work_of = [group.pairs * len(wanted[group.members[0]].layouts) * devices for group in groups.values()]
+    if budget is not None:
+        if not budget.affords(sum(work_of) * PAIR):
+            raise OutOfTimeError(f"{len(wanted)} tables could not be priced in time")
+        budget.spend(sum(work_of) * PAIR)
+
     def work(group: _Group) -> None:
-        if deadline is not None and time.perf_counter() > deadline:
+        if budget is not None and budget.late:
             raise OutOfTimeError(f"{len(wanted)} tables could not be priced in time")
         for number, table in zip(group.members, _tables(wanted[group.members[0]], group, transfers), strict=True):
             item = wanted[number]
@@ -91,7 +101,6 @@ def priced(wanted: Sequence[Wanted], transfers: Transfers, deadline: float | Non
                 table = np.where(lies.partial.any(axis=1), np.inf, table)
             tables[number] = table
 
-    work_of = [group.pairs * len(wanted[group.members[0]].layouts) * devices for group in groups.values()]
     workers = os.cpu_count() or 1
     if sum(work_of) < LARGE or workers == 1:
         for group in groups.values():

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 
 from girih.graph import Graph, Node
 from girih.layout import Layout, Mesh, Transfers
+from girih.layout.budget import Budget
 from girih.machine import Machine
 from girih.ops import Description
 from girih.ops.known import several_descriptions
@@ -43,15 +45,17 @@ class Objective:
 
     name: `bytes`: all bytes that devices receive in a step; `seconds`: the roofline of the pieces plus transfers;
     `time`: the simulated step, in which computing and transfers overlap.
-    deadline: of `time.perf_counter`, behind which no tables are priced any more; None where they have to be.
+    budget: of work, which making tables and searching them spend; tables that it is too small for are not priced.
+    None: they have to be.
     score: of `time`, the seconds of a strategy, infinite for one that may not be chosen. Tables, which cannot say what
-    overlaps, are then those of `seconds`.
+    overlaps, are then those of `seconds`. judging: seconds of work that a call of the score takes.
     """
 
     name: str
     machine: Machine
-    deadline: float | None = None
+    budget: Budget | None = field(default=None, compare=False, repr=False)
     score: Callable[[Strategy], float] | None = field(default=None, compare=False, repr=False)
+    judging: float = field(default=0.0, compare=False, repr=False)
 
     @property
     def unit(self) -> str:
@@ -83,13 +87,16 @@ class Candidates:
 
 
 EVERYTHING = Candidates({}, {})
+NODE, LABEL = 50_000.0, 500.0
+"""Nanoseconds of making a problem, for each node, and for each different division on one device; without prices."""
 
 
 @dataclass(frozen=True)
 class PartitionProblem:
     """The constraint problem, and what its labels mean.
 
-    variable: of each value (values that replace one another share theirs); nodes follow after the values.
+    variable: of each value (values that replace one another share theirs); nodes follow after the values. seconds: of
+    work to make it, counted as a `Budget` does.
     """
 
     graph: Graph
@@ -98,6 +105,7 @@ class PartitionProblem:
     variable: dict[str, int]
     layouts: tuple[tuple[Layout, ...], ...]
     options: tuple[NodeOptions, ...]
+    seconds: float = 0.0
 
     def strategy(self, labels: np.ndarray) -> Strategy:
         first_node = len(self.layouts)
@@ -165,8 +173,8 @@ class _Tables:
         self.arrays.append(_NONE)
         return number
 
-    def priced(self, transfers: Transfers, deadline: float | None) -> tuple[np.ndarray, ...]:
-        for number, table in zip(self.wanted, priced(list(self.wanted.values()), transfers, deadline), strict=True):
+    def priced(self, transfers: Transfers, budget: Budget) -> tuple[np.ndarray, ...]:
+        for number, table in zip(self.wanted, priced(list(self.wanted.values()), transfers, budget), strict=True):
             self.arrays[number] = table
         return tuple(self.arrays)
 
@@ -183,7 +191,7 @@ def build(
     """The problem of dividing `graph` on the objective's machine.
 
     Raises:
-        OutOfTimeError: the objective's deadline was reached before all tables were priced.
+        OutOfTimeError: the objective's budget is too small for the tables.
     """
     mesh = objective.machine.mesh
     variable = value_variables(graph)
@@ -221,9 +229,14 @@ def build(
             )
             pairs.append((count + number, variable[name], table))
     domains = (*(len(choices) for choices in layouts), *(len(choice.divisions) for choice in options))
-    arrays = tables.priced(objective.transfers, objective.deadline)
+    budget = objective.budget or Budget(inf)
+    before = budget.spent
+    labels = sum(len(choice.divisions) for choice in {id(choice): choice for choice in options}.values())
+    budget.spend(NODE * len(graph.nodes) + LABEL * labels * mesh.devices)
+    arrays = tables.priced(objective.transfers, budget)
     problem = Problem(domains, tuple(unary), tuple(pairs), arrays)
-    return PartitionProblem(graph, mesh, problem, variable, tuple(layouts), options)
+    seconds = (budget.spent - before) / 1e9
+    return PartitionProblem(graph, mesh, problem, variable, tuple(layouts), options, seconds)
 
 
 def _options(graph: Graph, mesh: Mesh, rules: Rules, candidates: Candidates) -> tuple[NodeOptions, ...]:

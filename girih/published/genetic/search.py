@@ -16,6 +16,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+from girih.layout.budget import Budget
 from girih.published.genetic.evaluate import Problem, seconds_of_step
 from girih.published.genetic.orders import crossed_orders, mutated_order
 from girih.published.genetic.pool import Pool, crossed, least_counts, mended_counts, mutated, object_bytes, random_pool
@@ -30,6 +31,9 @@ MUTATION = 0.1
 
 ATTEMPTS = 20
 """How often a random pool is drawn anew where the mapping of sizes leaves too few objects."""
+
+INDIVIDUAL, STEP = 200_000.0, 500.0
+"""Nanoseconds that an individual takes, made and timed on two cores: at all, and for each step of the graph."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +77,18 @@ def evolved(
     pools: bool = True,
     observe: Callable[[Generation], None] = lambda generation: None,
 ) -> Evolution:
-    """The best order and pool behind `budget` seconds of search, in whole generations; at least the random one.
+    """The best order and pool of so many whole generations as `budget` allows; at least the random one.
 
-    capacity: bytes of the pool. recent: of the planner's threshold, in seconds. orders, pools: is this half searched?
-    Else all have the program's order, or a pool as frameworks have it.
+    budget: seconds of work, counted, so that equal seeds give equal answers. capacity: bytes of the pool. recent: of
+    the planner's threshold, in seconds. orders, pools: is this half searched? Else all have the program's order, or a
+    pool as frameworks have it.
 
     Raises:
         ValueError: no pool can be drawn that has the objects which each step needs by itself.
     """
-    random, began = np.random.default_rng(seed), perf_counter()
+    random, began, work = np.random.default_rng(seed), perf_counter(), Budget(budget)
     captured = np.arange(len(item.seconds))
+    each = INDIVIDUAL + STEP * len(captured)
     needs, sizes = item.needs, item.size_table
 
     def pool() -> Pool:
@@ -120,9 +126,10 @@ def evolved(
         drawn = [Individual(order(captured, 1.0), fixed or pool()) for _ in range(population)]
         alive = list(threads.map(timed, drawn))
         best = min(alive, key=lambda individual: individual.seconds)
+        work.spend(population * each)
         generations = [_seen(alive, perf_counter() - began)]
         observe(generations[0])
-        while perf_counter() - began < budget:
+        while not work.late:
             children = []
             for one, two in random.permutation(population)[: population // 2 * 2].reshape(-1, 2):
                 at = int(random.integers(0, len(captured) + 1))
@@ -132,6 +139,7 @@ def evolved(
                     mine = order(new_order, mutation)
                     children += [Individual(mine, changed(new_pool)) for new_pool in new_pools]
             alive += threads.map(timed, children)
+            work.spend(len(children) * each)
             best = min((best, *alive), key=lambda individual: individual.seconds)
             alive = _surviving(random, alive, population, best.seconds)
             generations.append(_seen(alive, perf_counter() - began))

@@ -1,4 +1,4 @@
-"""Template, style, scripts and data become one file."""
+"""Template, style, scripts and data become one file. BokehJS, which draws the charts, is in the package bokeh."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ import re
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from girih.plans.file import check_folder
-from girih.report.page.data import page_data
-from girih.report.page.library import scripts
+from girih.report.page.holdings import holdings_data
+from girih.report.page.measured import measured_data
+from girih.report.page.nodes import TextNumbers, graph_data
+from girih.report.page.spans import chosen_devices, timeline_data
+from girih.report.page.transfers import axis_names, links_data, traffic_of
 from girih.report.page.verdict import comparisons, figures, sentences
+from girih.report.palette import device_colours
 from girih.simulate.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -34,7 +39,7 @@ def page(plan: Plan, timeline: Timeline, *, measured: Timeline | None = None, ot
         MissingLibraryError: if bokeh is not installed.
     """
     library = scripts()
-    title = f"{plan.model or 'program'} on {plan.machine.described_devices}"
+    title = f"{plan.origin.model or 'program'} on {plan.machine.described_devices}"
     return fill(
         _static("page.html"),
         {
@@ -112,3 +117,52 @@ def _comparison(item: dict[str, Any]) -> str:
         own = ' class="own"' if number == 0 else ""
         rows.append(f"<tr{own}><th scope=row>{escape(name)}</th><td>{share}</td><td>{escape(text)}{note}</td></tr>")
     return f"<table><caption>{item['title']}<small>{item['note']}</small></caption>{''.join(rows)}</table>"
+
+
+# ------------------------------------------------------------------------------------------- data
+
+
+def page_data(plan: Plan, timeline: Timeline, measured: Timeline | None = None) -> dict[str, Any]:
+    """The page's data; texts that occur often are numbered in `texts`."""
+    texts: TextNumbers[str] = TextNumbers()
+    traffic = traffic_of(plan.program)
+    axes = axis_names(tuple((level.name, level.axes) for level in plan.machine.levels))
+    devices, why = chosen_devices(timeline)
+    data = {
+        "objective": plan.objective,
+        "devices": plan.machine.devices,
+        "drawn": why,
+        "colours": device_colours(plan.machine.devices),
+        "timelines": [timeline_data(item, devices) for item in (timeline, measured) if item is not None],
+        "graph": graph_data(plan, traffic, axes, texts),
+        "holdings": holdings_data(plan),
+        "links": links_data(traffic, devices, axes),
+        "measured": None if measured is None else measured_data(plan, timeline, measured, traffic.kinds),
+    }
+    return {**data, "texts": texts.items}
+
+
+# ------------------------------------------------------------------------------------------- BokehJS
+
+FILES = ("bokeh.min.js", "bokeh-api.min.js")
+
+
+class MissingLibraryError(ImportError):
+    """The page cannot be made without bokeh; the message says how to install it."""
+
+
+def scripts() -> list[str]:
+    """The scripts that a page inlines.
+
+    Raises:
+        MissingLibraryError: if bokeh is not installed.
+    """
+    package = find_spec("bokeh")
+    if package is None or not package.submodule_search_locations:
+        raise MissingLibraryError("the page draws with Bokeh, which is not installed: pip install 'girih[report]'")
+    folder = Path(package.submodule_search_locations[0]) / "server" / "static" / "js"
+    missing = [name for name in FILES if not (folder / name).is_file()]
+    if missing:
+        names = ", ".join(missing)
+        raise MissingLibraryError(f"bokeh in {folder} has no {names}: pip install --upgrade 'girih[report]'")
+    return [(folder / name).read_text(encoding="utf-8") for name in FILES]

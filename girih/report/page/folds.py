@@ -41,7 +41,7 @@ def folds(graph: Graph) -> tuple[Fold, ...]:
 
 
 def _aligned(graph: Graph, repeat: Repeat, free: int) -> Fold | None:
-    """Of the whole stretch that repeats, as many copies as begin with a layer; None if less than two are left."""
+    """As many copies of the stretch that repeats as begin with a layer; None if less than two are left."""
     period = repeat.period
     low, high = _stretch(graph, repeat, free)
     start, count = max(repeat.start, low), (min(repeat.stop, high) - max(repeat.start, low)) // period

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,22 +15,45 @@ from girih.lower import ComputeStep, MoveStep, Program, StartStep, TransferStep
 from girih.ops import first_description
 from girih.report.kinds import KINDS, kind_of
 from girih.report.page.folds import Fold, folds
-from girih.report.page.tables import Numbered
 from girih.report.page.transfers import Traffic
-from girih.report.tiles import AxisDivision, Tile, axis_divisions, division_words, drawn_axes, parameter_values, tile_of
+from girih.report.tiles import (
+    AxisDivision,
+    DrawnTile,
+    axis_divisions,
+    division_words,
+    drawn_axes,
+    parameter_values,
+    tile_of,
+)
 from girih.simulate.tasks import move_amounts
 
 if TYPE_CHECKING:
     from girih.plans.plan import Plan
 
+Item = TypeVar("Item", bound=Hashable)
 
-def graph_data(plan: Plan, traffic: Traffic, axes: list[str], texts: Numbered[str]) -> dict[str, Any]:
+
+class TextNumbers(Generic[Item]):
+    """Items in the order in which they were first seen, each once; `number` finds or adds one."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Item, int] = {}
+
+    def number(self, item: Item) -> int:
+        return self._numbers.setdefault(item, len(self._numbers))
+
+    @property
+    def items(self) -> list[Item]:
+        return list(self._numbers)
+
+
+def graph_data(plan: Plan, traffic: Traffic, axes: list[str], texts: TextNumbers[str]) -> dict[str, Any]:
     """Columns of nodes, values and transfers; texts, tiles and divisions by number."""
     graph, program, mesh = plan.graph, plan.program, plan.strategy.mesh
     parameters = parameter_values(graph)
     values = {name: number for number, name in enumerate(graph.values)}
-    tiles: Numbered[Tile] = Numbered()
-    divisions: Numbered[tuple[AxisDivision, ...]] = Numbered()
+    tiles: TextNumbers[DrawnTile] = TextNumbers()
+    divisions: TextNumbers[tuple[AxisDivision, ...]] = TextNumbers()
     folded = folds(graph)
     reads = _reads(program, texts)
     columns: dict[str, list[Any]] = {name: [] for name in NODE_COLUMNS}
@@ -84,7 +108,7 @@ def _division(divided: tuple[AxisDivision, ...], mesh: Mesh) -> list[list[Any]]:
     ]
 
 
-def _reads(program: Program, texts: Numbered[str]) -> dict[int, list[int]]:
+def _reads(program: Program, texts: TextNumbers[str]) -> dict[int, list[int]]:
     """For each node the shape of the largest region that a device reads of each input."""
     return {
         step.node: [
@@ -105,7 +129,7 @@ def _shape(sizes: tuple[int, ...]) -> str:
     return " × ".join(map(str, sizes)) or "scalar"
 
 
-def _values(plan: Plan, texts: Numbered[str]) -> dict[str, list[Any]]:
+def _values(plan: Plan, texts: TextNumbers[str]) -> dict[str, list[Any]]:
     graph, layouts = plan.graph, plan.strategy.layouts
     columns: dict[str, list[Any]] = {"name": [], "shape": [], "type": [], "layout": [], "part": [], "bytes": []}
     for name, value in graph.values.items():
@@ -119,7 +143,7 @@ def _values(plan: Plan, texts: Numbered[str]) -> dict[str, list[Any]]:
 
 
 def _transfers(
-    program: Program, traffic: Traffic, values: dict[str, int], texts: Numbered[str]
+    program: Program, traffic: Traffic, values: dict[str, int], texts: TextNumbers[str]
 ) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {"node": [], "value": [], "kind": [], "purpose": [], "bytes": []}
     for step, kind, amount in zip(program.transfers, traffic.kinds, traffic.amounts, strict=True):

@@ -1,4 +1,5 @@
-"""A Timeline as the page keeps it: lanes of spans in whole ticks, each begin counted from the end before it."""
+"""A Timeline as the page keeps it: lanes of spans in whole ticks, each begin counted from the end before it. Of a large
+machine only some devices are drawn."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.report.timelines import followed
 from girih.simulate.timeline import COMPUTE, Memory, Timeline
 
+MOST_DEVICES = 16  # that are all drawn
 MOST_POINTS = 6000  # of one device's memory over time
 
 
@@ -79,3 +80,30 @@ def _highest_points(amounts: NDArray[np.int64], most: int) -> NDArray[np.intp]:
     highest = [low + int(np.argmax(amounts[low:high])) for low, high in edges]
     lowest = [low + int(np.argmin(amounts[low:high])) for low, high in edges]
     return np.unique(np.asarray([0, *highest, *lowest, count - 1]))
+
+
+def chosen_devices(timeline: Timeline) -> tuple[tuple[int, ...], str]:
+    """The devices to draw, and why these if they are not all."""
+    count = timeline.devices
+    if count <= MOST_DEVICES:
+        return tuple(range(count)), ""
+    reasons = {0: "the first", count - 1: "the last"}
+    reasons.setdefault(int(np.argmax(timeline.busy())), "the one that computes longest")
+    for stream in range(1, len(timeline.streams)):
+        reasons.setdefault(
+            int(np.argmax(timeline.busy(stream))), f"the one that receives longest over {timeline.streams[stream]}"
+        )
+    last = int(timeline.device[np.argmax(timeline.end)]) if len(timeline.end) else 0
+    reasons.setdefault(last, "the one that ends last")
+    for device, share in ((count // 4, "a quarter"), (count // 2, "half"), (3 * count // 4, "three quarters")):
+        reasons.setdefault(device, f"the one at {share}")
+    chosen = tuple(sorted(reasons))
+    explained = "; ".join(f"{device} is {reasons[device]}" for device in chosen)
+    return chosen, f"{len(chosen)} of {count} devices are drawn: {explained}."
+
+
+def followed(timeline: Timeline) -> list[tuple[int, Memory]]:
+    """(device, its memory); where fewer are followed than there are devices, they are the first ones and the last."""
+    count = len(timeline.memory)
+    numbers = range(count) if count == timeline.devices else [*range(count - 1), timeline.devices - 1]
+    return list(zip(numbers, timeline.memory, strict=False))

@@ -33,7 +33,7 @@ def name_of(search: str) -> str:
 
 def sentences(plan: Plan, timeline: Timeline, others: Sequence[Costs]) -> list[str]:
     """The first is the verdict, the others its reasons. others: what else one could do, in simulated seconds."""
-    held = [f"It keeps {held_words(plan)}."] if plan.unlimited is not None else []
+    held = [f"It keeps {held_words(plan)}."] if plan.predicted.unlimited is not None else []
     return [headline(plan, timeline, others), *held, bound_sentence(plan, timeline), gap_sentence(plan)]
 
 
@@ -108,7 +108,7 @@ def _plural(kind: str) -> str:
 
 
 def _heaviest_kind(plan: Plan, timeline: Timeline) -> tuple[str, float]:
-    """Of the busiest device: the kind of operator in which it spends most of its computing, and its share."""
+    """(the kind of operator in which the busiest device spends most of its computing, its share)."""
     device = int(np.argmax(timeline.busy()))
     mine = (timeline.device == device) & (timeline.stream == COMPUTE)
     total: dict[str, float] = {}
@@ -172,7 +172,7 @@ def _copies(plan: Plan) -> list[tuple[str, str, str]]:
     if not out and not back:
         return []
     host = plan.machine.host.name if plan.machine.host is not None else "the large memory"
-    whose = "a device" if plan.residency is not None and plan.machine.devices > 1 else "all devices"
+    whose = "a device" if len(plan.choice.residency) == 1 and plan.machine.devices > 1 else "all devices"
     told = f"of {whose}: {format_bytes(out)} out to {host}, {format_bytes(back)} back"
     return [("Copied in a step", format_bytes(out + back), told)]
 

@@ -8,6 +8,7 @@ So that two branches of 32 can be one, and two such pairs one of four (TASO Fig.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from girih.graph import Argument, Graph, Node, Ref, Value, without_unread
@@ -110,34 +111,77 @@ def place_of(graph: Graph, node: Node) -> tuple[int, int, int] | None:
 
 @dataclass(frozen=True)
 class FlatJoins:
-    """Write joins of joins as one, and slices of slices."""
+    """Write joins of joins as one, and slices of slices: merging in pairs makes chains.
+
+        slice(slice(x, 2, 8), 1, 3)           → slice(x, 3, 5), along the same dimension
+        cat(cat(a, b), c)                     → cat(a, b, c), where nothing else reads the inner one
+        cat(slice(x, 0, 2), slice(x, 2, 5))   → x, if that is all of it, with `whole`
+
+    whole: also write what joins all slices of a value as that value. Libraries that copy slices would make each slice.
+    """
+
+    whole: bool = False
 
     def apply(self, graph: Graph) -> Graph:
-        makers = {name: node for node in graph.nodes if node.operator in (CAT, SLICE) for name in node.outputs}
-        if not any(name in makers for node in makers.values() for name in node.inputs):
-            return graph
+        leaving = {output.name for output in graph.outputs}
+        makers: dict[str, Node] = {}
+        stands: dict[str, str] = {}
         nodes, changed = list[Node](), False
         for node in graph.nodes:
             new = node
-            if node.operator == CAT:
-                dim = node.attributes.get("dim", 0)
-                parts: list[str] = []
-                for name in node.inputs:
-                    inner = makers.get(name)
-                    alone = len(graph.consumers[name]) == 1
-                    same = inner is not None and inner.operator == CAT and inner.attributes.get("dim", 0) == dim
-                    parts.extend(inner.inputs if inner is not None and same and alone else (name,))
-                if len(parts) > len(node.inputs):
-                    new = replace(node, arguments=(("tensors", tuple(map(Ref, parts))), ("dim", dim)))
-            elif (place := place_of(graph, node)) is not None:
-                inner = makers.get(node.inputs[0])
-                before = None if inner is None else place_of(graph, inner)
-                if inner is not None and before is not None and before[0] == place[0]:
-                    dim, start, stop = place[0], before[1] + place[1], before[1] + place[2]
-                    at = (("self", Ref(inner.inputs[0])), ("dim", dim), ("start", start), ("end", stop), ("step", 1))
-                    new = replace(node, arguments=at)
-            if new is not node:
-                changed = True
-                makers[new.outputs[0]] = new
+            if not stands.keys().isdisjoint(node.inputs):
+                new = node.renamed(lambda name: stands.get(name, name))
+            if new.operator == CAT:
+                new = _flat_join(graph, new, makers)
+                again = _joined_again(graph, new, makers) if self.whole else None
+                if again is not None and new.outputs[0] not in leaving:
+                    stands[new.outputs[0]] = again
+                    continue
+            elif new.operator == SLICE:
+                new = _flat_slice(graph, new, makers)
+            changed |= new is not node
+            makers.update(dict.fromkeys(new.outputs, new))
             nodes.append(new)
-        return without_unread(replace(graph, nodes=tuple(nodes))) if changed else graph
+        if not changed and not stands:
+            return graph
+        values = {name: value for name, value in graph.values.items() if name not in stands}
+        return without_unread(replace(graph, nodes=tuple(nodes), values=values))
+
+
+def _flat_join(graph: Graph, node: Node, makers: Mapping[str, Node]) -> Node:
+    """A join with the parts of joins that it alone reads in their place."""
+    dim = node.attributes.get("dim", 0)
+    parts: list[str] = []
+    for name in node.inputs:
+        inner = makers.get(name)
+        same = inner is not None and inner.operator == CAT and inner.attributes.get("dim", 0) == dim
+        parts.extend(inner.inputs if inner is not None and same and len(graph.consumers[name]) == 1 else (name,))
+    if len(parts) == len(node.inputs):
+        return node
+    return replace(node, arguments=(("tensors", tuple(map(Ref, parts))), ("dim", dim)))
+
+
+def _flat_slice(graph: Graph, node: Node, makers: Mapping[str, Node]) -> Node:
+    """A slice of what the inner slice is a slice of."""
+    inner, place = makers.get(node.inputs[0]), place_of(graph, node)
+    before = None if inner is None else place_of(graph, inner)
+    if inner is None or place is None or before is None or before[0] != place[0]:
+        return node
+    dim, start, stop = place[0], before[1] + place[1], before[1] + place[2]
+    at = (("self", Ref(inner.inputs[0])), ("dim", dim), ("start", start), ("end", stop), ("step", 1))
+    return replace(node, arguments=at)
+
+
+def _joined_again(graph: Graph, node: Node, makers: Mapping[str, Node]) -> str | None:
+    """The value that a join puts together again from all its slices, in their order."""
+    parts = [makers.get(name) for name in node.inputs]
+    places = [None if part is None else place_of(graph, part) for part in parts]
+    wholes = {part.inputs[0] for part in parts if part is not None}
+    shape, dim = graph.values[node.outputs[0]].shape, node.attributes.get("dim", 0)
+    if None in places or len(wholes) != 1 or not isinstance(dim, int):
+        return None
+    (whole,) = wholes
+    known = [place for place in places if place is not None]
+    edges = [0, *(stop for _, _, stop in known)]
+    in_order = [start for _, start, _ in known] == edges[:-1] and {axis for axis, _, _ in known} == {dim % len(shape)}
+    return whole if in_order and graph.values[whole].shape == shape else None

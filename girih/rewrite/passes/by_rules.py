@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from girih.graph import Argument, Graph, Node, Ref
-from girih.rewrite.rules.apply import Index, matches, replaced
+from girih.rewrite.rules.apply import NodeIndex, matches, replaced
 from girih.rewrite.rules.rule import Rule
 
 
@@ -32,7 +32,7 @@ class ByRules:
         return graph if better is known else better
 
     def _smaller(self, graph: Graph) -> Iterator[Graph]:
-        index = Index.of(graph)
+        index = NodeIndex.of(graph)
         for rule in self.rules:
             for match in matches(rule, index):
                 after = replaced(graph, match)

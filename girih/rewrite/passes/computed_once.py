@@ -3,14 +3,15 @@
     a = relu(x); b = relu(x); y = a + b   →   a = relu(x); y = a + a
 
 Random numbers that are asked for are named by their seeds, which are inputs, so they are alike only where they are the
-same. What leaves the graph keeps its node, since one value cannot leave under two names. Cost: linear in the nodes.
+same. What leaves the graph keeps its node, since one value cannot leave under two names. Capture shares only small
+results, since in training a shared one lives longer; inference has no such reason. Cost: linear in the nodes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from girih.graph import Graph, Node
+from girih.graph import Argument, Graph, Node
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class ComputeOnce:
         for node in graph.nodes:
             if not stands.keys().isdisjoint(node.inputs):
                 node = node.renamed(lambda name: stands.get(name, name))
-            key = (node.operator, tuple(sorted(node.arguments, key=lambda item: item[0])))
+            key = (node.operator, tuple(sorted((name, _exact(item)) for name, item in node.arguments)))
             first = known.setdefault(key, node)
             if first is not node and leaving.isdisjoint(node.outputs):
                 stands.update(zip(node.outputs, first.outputs, strict=True))
@@ -35,3 +36,8 @@ class ComputeOnce:
             return graph
         values = {name: value for name, value in graph.values.items() if name not in stands}
         return replace(graph, nodes=tuple(nodes), values=values)
+
+
+def _exact(item: Argument) -> str:
+    """An argument as text, which tells kinds of numbers apart: 1 is neither True nor 1.0."""
+    return repr(item)

@@ -36,11 +36,11 @@ from girih.graph import Argument, Graph, Node, Ref, Value
 from girih.rewrite.writer import Shape, Writer, rewritten
 
 LEAST_ROWS = 25
-"""Of a tile, for each of its columns: the R's of all tiles together are then small beside the matrix."""
+"""Rows of a tile for each of its columns: the R's of all tiles together are then small beside the matrix."""
 WIDTH = 300
 """Columns of a panel, about: so few that everybody may factor the squares, so many that products are fast."""
 MOST_PANELS = 32
-"""Of larger matrices they are wider."""
+"""Panels of a matrix; those of larger matrices are wider."""
 LEAST = 1000
 """Rows of a symmetric matrix that is worth being divided."""
 REAL = {"complex64": "float32", "complex128": "float64"}
@@ -77,7 +77,7 @@ class DivideFactorisations:
 
 
 def _adjoint(writer: Writer, x: str, name: str = "") -> str:
-    """Of a matrix."""
+    """The conjugate transpose of a matrix."""
     if writer.values[x].dtype not in REAL:
         return writer.permute(x, (1, 0), name)
     turned = writer.values[writer.permute(x, (1, 0))]
@@ -90,7 +90,7 @@ def _first(writer: Writer, x: str) -> str:
 
 
 def _product(writer: Writer, left: str, right: str, name: str = "") -> str:
-    """Of two matrices, or of two batches of as many."""
+    """The product of two matrices, or of two batches of equally many."""
     first, second = writer.values[left], writer.values[right]
     operator = "aten.mm" if len(first.shape) == 2 else "aten.bmm"
     shape = (*first.shape[:-1], second.shape[-1])
@@ -204,8 +204,7 @@ def _divide_singular_values(options: DivideFactorisations, writer: Writer, node:
     each = writer.one(operator, (count, columns, columns), value.dtype, A=Ref(_tiled(writer, x, count)))
     stacked = writer.reshape(each, (count * columns, columns))
     R = writer.one(operator, (columns, columns), value.dtype, A=Ref(stacked))
-    writer.one(node.operator, (columns,), REAL.get(value.dtype, value.dtype), node.outputs[0], A=Ref(R))
-    return True
+    return writer.instead(node.operator, A=Ref(R))
 
 
 # ------------------------------------------------------------------------------------------- Cholesky

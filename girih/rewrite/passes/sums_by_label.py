@@ -138,7 +138,7 @@ def _total(graph: Graph, family: _Family, item: _Sum) -> tuple[list[tuple[Node, 
 
 
 def _new(new: Iterable[tuple[Node, Value]], values: dict[str, Value]) -> Iterable[Node]:
-    """Of these nodes those that the graph does not have yet."""
+    """Those of these nodes that the graph does not have yet."""
     for node, value in new:
         if value.name not in values:
             values[value.name] = value

@@ -59,15 +59,11 @@ def _max_pool(parts: Parts, writer: Writer, node: Node) -> bool:
     at = dict(node.arguments)
     window = at["kernel_size"]
     assert isinstance(window, tuple)
-    value = parts.graph.values[node.outputs[0]]
     kept: dict[str, Argument] = {name: item for name, item in at.items() if name not in ("input", "ceil_mode")}
     more = {"ceil_mode": at["ceil_mode"]} if at.get("ceil_mode") else {}
     if len(parts.shape(at["input"])) != len(window) + 2:
         return False
-    writer.one(
-        f"aten.max_pool{len(window)}d", value.shape, value.dtype, node.outputs[0], self=at["input"], **kept, **more
-    )
-    return True
+    return writer.instead(f"aten.max_pool{len(window)}d", self=at["input"], **kept, **more)
 
 
 def _mean(parts: Parts, writer: Writer, node: Node) -> bool:
@@ -76,20 +72,14 @@ def _mean(parts: Parts, writer: Writer, node: Node) -> bool:
     assert isinstance(dims, tuple)
     if at["count"] != math.prod(shape[dim] for dim in dims if isinstance(dim, int)):
         return False
-    value = parts.graph.values[node.outputs[0]]
-    writer.one(
-        "aten.mean.dim", value.shape, value.dtype, node.outputs[0], self=at["input"], dim=dims, keepdim=at["keepdim"]
-    )
-    return True
+    return writer.instead("aten.mean.dim", self=at["input"], dim=dims, keepdim=at["keepdim"])
 
 
 def _embedding(parts: Parts, writer: Writer, node: Node) -> bool:
     at = dict(node.arguments)
     if at.get("first") is not None:
         return False
-    value = parts.graph.values[node.outputs[0]]
-    writer.one("aten.embedding", value.shape, value.dtype, node.outputs[0], weight=at["weight"], indices=at["indices"])
-    return True
+    return writer.instead("aten.embedding", weight=at["weight"], indices=at["indices"])
 
 
 def _normaliser(parts: Parts, logsumexp: Argument, x: Argument) -> int | None:
@@ -109,9 +99,7 @@ def _softmax(whole: str, parts: Parts, writer: Writer, node: Node) -> bool:
     dim = _normaliser(parts, at["logsumexp"], at["input"])
     if dim is None:
         return False
-    value = parts.graph.values[node.outputs[0]]
-    writer.one(whole, value.shape, value.dtype, node.outputs[0], self=at["input"], dim=dim, half_to_float=False)
-    return True
+    return writer.instead(whole, self=at["input"], dim=dim, half_to_float=False)
 
 
 def _layer_norm(parts: Parts, writer: Writer, node: Node) -> bool:
@@ -142,18 +130,7 @@ def _layer_norm(parts: Parts, writer: Writer, node: Node) -> bool:
             if parts.dtype(ref) != parts.dtype(x):
                 return False  # half precision is normalised in float32 by weights of half; no kernel takes both
             more[name] = Ref(writer.reshape(ref.name, sizes))
-    value = parts.graph.values[node.outputs[0]]
-    writer.one(
-        "aten.layer_norm",
-        value.shape,
-        value.dtype,
-        node.outputs[0],
-        input=x,
-        normalized_shape=sizes,
-        **more,
-        eps=epsilon,
-    )
-    return True
+    return writer.instead("aten.layer_norm", input=x, normalized_shape=sizes, **more, eps=epsilon)
 
 
 def _attention(parts: Parts, writer: Writer, node: Node) -> bool:

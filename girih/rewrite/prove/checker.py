@@ -23,7 +23,7 @@ from girih.rewrite.prove.terms import (
     Function,
     Guard,
     Proof,
-    Step,
+    ProofStep,
     Term,
     Terms,
     collected,
@@ -38,7 +38,7 @@ from girih.rewrite.prove.terms import (
 from girih.rewrite.rules.extent import Extent
 from girih.rewrite.rules.rule import Rule
 
-Advise = Callable[[Term, Facts], "Step | None"]
+Advise = Callable[[Term, Facts], "ProofStep | None"]
 ONE = Extent.of(1)
 
 
@@ -62,11 +62,11 @@ def forms(rule: Rule, radix: Extent | None, advise: Advise) -> list[tuple[Terms,
     return [(normalised(one, sides.facts, advise), normalised(other, sides.facts, advise)) for one, other in pairs]
 
 
-def recorded(steps: tuple[Step | None, ...]) -> Advise:
+def recorded(steps: tuple[ProofStep | None, ...]) -> Advise:
     """Gives the steps of a proof in turn."""
     left = iter(steps)
 
-    def advise(term: Term, facts: Facts) -> Step | None:
+    def advise(term: Term, facts: Facts) -> ProofStep | None:
         try:
             return next(left)
         except StopIteration:
@@ -156,7 +156,7 @@ def _resolved(term: Term, reducer: str) -> Terms:
 # ------------------------------------------------------------------------------------------------ steps
 
 
-def applied(step: Step, term: Term, facts: Facts, reducer: str = "sum") -> list[Term]:
+def applied(step: ProofStep, term: Term, facts: Facts, reducer: str = "sum") -> list[Term]:
     """The terms whose sum (or fold) the term is, by this step.
 
     Raises:

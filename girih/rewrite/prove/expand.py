@@ -47,8 +47,7 @@ MANY = 6
 
 @dataclass(frozen=True)
 class Expanded:
-    """Both sides of a rule at an element of each output. radices: the parts of each output's dimensions, by which its
-    index is written (the channels of a grouped convolution are groups by channels of a group)."""
+    """Both sides of a rule at an element of each output."""
 
     source: tuple[Terms, ...]
     target: tuple[Terms, ...]
@@ -58,8 +57,9 @@ class Expanded:
 @lru_cache(maxsize=64)
 def expanded(rule: Rule, radix: Extent | None = None) -> Expanded:
     """The terms of both sides, with the shapes that the rule declares. radix: output dimensions that are multiples of
-    it are indexed by two variables, the second one below it. Kept for the next who asks: shapes are solved, a proof is
-    looked for and replayed one after the other.
+    it are indexed by two variables, the second one below it (groups, and the channels of a group).
+
+    Kept for the next who asks: shapes are solved, a proof is looked for and replayed one after the other.
 
     Raises:
         UnprovableError: an operator has no index notation for symbols, or the shapes do not fit for all sizes.
@@ -104,7 +104,8 @@ def expanded(rule: Rule, radix: Extent | None = None) -> Expanded:
 
 
 def least_values(rule: Rule) -> dict[str, int]:
-    """1 for sizes, strides and groups: no tensor is empty. 0 for what only pads."""
+    """The least value of each symbol of a rule: 1 for sizes, strides and groups, as no tensor is empty; 0 for what only
+    pads."""
     least: dict[str, int] = {}
     for item in (*walk(rule.source), *walk(rule.target)):
         if isinstance(item, Call):
@@ -113,8 +114,7 @@ def least_values(rule: Rule) -> dict[str, int]:
                     least[symbol] = max(least.get(symbol, 0), 0 if name in ("padding", "pad") else 1)
     for _, shape in rule.shapes:
         least |= dict.fromkeys((symbol for size in shape for symbol in size.symbols if symbol not in least), 1)
-    for name, shape in rule.shapes:
-        del name
+    for _, shape in rule.shapes:
         least |= {symbol: 1 for size in shape if len(size.terms) == 1 for symbol in size.symbols}
     return least
 
@@ -127,11 +127,6 @@ def sizes_in(rule: Rule) -> frozenset[str]:
         if isinstance(item, Call):
             used.update(symbol for name, value in item.attributes if name in SIZES for symbol in _symbols(value))
     return frozenset(used)
-
-
-def extents_in(rule: Rule) -> set[str]:
-    """Symbols that are written in a rule."""
-    return set(least_values(rule))
 
 
 def _symbols(value: Attribute) -> frozenset[str]:
@@ -330,7 +325,7 @@ def _trees(shape: tuple[Extent, ...], names: list[str], log: list[Element]) -> t
 
 
 def _size(name: str, log: list[Element], joined: Mapping[str, list[Extent]], scope: Scope) -> Extent:
-    """Of an output's dimension, by how its index reads."""
+    """The extent of an output's dimension, from how its index reads."""
     if name in joined:
         return sum(joined[name], Extent())
     sizes = set()

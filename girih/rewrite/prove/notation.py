@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import reduce
 from itertools import pairwise
 from math import inf
 from typing import Any, TypeAlias
@@ -55,7 +56,7 @@ class Element(Expression):
 
 @dataclass
 class Scope:
-    """Of one rule. sizes: of index variables that were made."""
+    """What is shared while one rule is expanded. sizes: of index variables that were made."""
 
     facts: Facts
     sizes: dict[str, Extent] = field(default_factory=dict)
@@ -215,7 +216,7 @@ class Notation:
         return tuple(guards)
 
     def _condition(self, item: Expression) -> list[Guard] | None:
-        """Of indices alone, as guards that hold together; None if it is of values."""
+        """A condition on indices alone, as guards that hold together; None if it is on values."""
         if not isinstance(item, Applied):
             return None
         if item.function == "and":
@@ -256,8 +257,7 @@ class Notation:
             return (Term(factors=(Fold(name, tuple(map(branch, arguments))),)),)
         exponent = item.arguments[1] if name == "pow" else None
         if isinstance(exponent, Constant) and exponent.value in (2, 3):
-            power = arguments[0]
-            return prod_of([power] * int(exponent.value))
+            return reduce(times, [arguments[0]] * int(exponent.value))
         return (Term(factors=(Function(name, tuple(arguments)),)),)
 
 
@@ -268,15 +268,8 @@ def _position(item: Expression) -> Extent | None:
     return Extent.of(item.value) if isinstance(item, Constant) and isinstance(item.value, int) else None
 
 
-def prod_of(items: list[Terms]) -> Terms:
-    result = number(1)
-    for item in items:
-        result = times(result, item)
-    return result
-
-
 def _exponential(terms: Terms) -> Terms:
-    """Of a sum: the product of those of its terms, of which log(z) has z, and -log(z) has 1/z."""
+    """The exponential of a sum: the product of its terms' exponentials, of which log(z) has z, and -log(z) has 1/z."""
     rest: list[Term] = []
     result = number(1)
     for term in terms:
@@ -293,7 +286,7 @@ def _exponential(terms: Terms) -> Terms:
 
 
 def _reciprocal(terms: Terms) -> Terms:
-    """Of a number and powers of sizes (which are not zero) exactly; else a function of which nothing is known."""
+    """The reciprocal: exact for a number and powers of sizes (which are not zero); else an unknown function."""
     if len(terms) == 1 and not terms[0].bound and not terms[0].guards:
         (term,) = terms
         if all(isinstance(factor, Power) and not factor.symbol.startswith("$") for factor in term.factors):

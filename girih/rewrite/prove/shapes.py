@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import count, product
 
-from girih.rewrite.prove.expand import expanded, extents_in
+from girih.rewrite.prove.expand import expanded, least_values
 from girih.rewrite.prove.refutation.refute import misfits
 from girih.rewrite.prove.symbolic import FLOORS, DifferentShapesError, MismatchError, UnprovableError
 from girih.rewrite.prove.terms import put
@@ -33,7 +33,7 @@ def shaped(rule: Rule) -> Rule:
         return rule
     reason = ""
     for ranks in _ranks(len(missing)):
-        taken = extents_in(rule)
+        taken = set(least_values(rule))
         fresh = (f"{letter}{number or ''}" for number in count() for letter in LETTERS)
         shapes = dict(rule.shapes)
         for name, rank in zip(missing, ranks, strict=True):

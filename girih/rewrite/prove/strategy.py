@@ -18,7 +18,7 @@ from girih.rewrite.prove.arithmetic import ONE, divided, nonnegative
 from girih.rewrite.prove.canonical import ProofError
 from girih.rewrite.prove.checker import applied
 from girih.rewrite.prove.samples import COUNT, Because, Sampled, Samples
-from girih.rewrite.prove.terms import Facts, Fold, Function, Guard, Step, Term, free_of, linear
+from girih.rewrite.prove.terms import Facts, Fold, Function, Guard, ProofStep, Term, free_of, linear
 from girih.rewrite.rules.extent import Extent
 
 
@@ -26,11 +26,11 @@ class Searcher:
     """Advises, and keeps what it advised. most: steps, after which it gives up."""
 
     def __init__(self, most: int = 2000) -> None:
-        self.steps: list[Step | None] = []
+        self.steps: list[ProofStep | None] = []
         self.most = most
         self.samples = Samples()
 
-    def __call__(self, term: Term, facts: Facts) -> Step | None:
+    def __call__(self, term: Term, facts: Facts) -> ProofStep | None:
         if len(self.steps) >= self.most:
             raise ProofError(f"more than {self.most} steps")
         step = next(candidates(term, facts, self.samples), None)
@@ -38,7 +38,7 @@ class Searcher:
         return step
 
 
-def candidates(term: Term, facts: Facts, samples: Samples) -> Iterator[Step]:
+def candidates(term: Term, facts: Facts, samples: Samples) -> Iterator[ProofStep]:
     for step in _candidates(term, facts, samples):
         try:
             applied(step, term, facts, "sum" if not _is_branch(term) else "max")
@@ -51,7 +51,7 @@ def _is_branch(term: Term) -> bool:
     return len(term.factors) == 1 and isinstance(term.factors[0], Function) and term.factors[0].name == "value"
 
 
-def _candidates(term: Term, facts: Facts, samples: Samples) -> Iterator[Step]:
+def _candidates(term: Term, facts: Facts, samples: Samples) -> Iterator[ProofStep]:
     if term.guards:
         yield from _decided(term, facts, samples)
     for number, (sign, extent) in enumerate(term.guards):
@@ -59,29 +59,29 @@ def _candidates(term: Term, facts: Facts, samples: Samples) -> Iterator[Step]:
             for name, _ in term.bound:
                 parts = linear(extent, name)
                 if parts is not None and parts[0].number in (1, -1):
-                    yield Step("solve", number, name)
+                    yield ProofStep("solve", number, name)
     for name, size in term.bound:
         if size == ONE:
-            yield Step("single", 0, name)
+            yield ProofStep("single", 0, name)
     yield from _ranges(term)
     for name, _ in term.bound:
         if free_of(replace(term, bound=tuple(item for item in term.bound if item[0] != name)), name):
-            yield Step("unused", 0, name)
+            yield ProofStep("unused", 0, name)
     for sign, extent in _hidden(term):
         inside = facts.under(term)
         sampled = samples.where(inside)
         for one in [extent] if sign == ">=" else [extent, -extent]:
             if _because(one, inside, sampled) is None and _because(-1 - one, inside, sampled) is None:
-                yield Step("split", 0, "", (one,))
+                yield ProofStep("split", 0, "", (one,))
                 return
     if _is_branch(term):
         yield from _witnesses(term)
     for number, factor in enumerate(term.factors):
         if isinstance(factor, Fold):
-            yield from (Step(kind, number) for kind in signs.KINDS)
+            yield from (ProofStep(kind, number) for kind in signs.KINDS)
 
 
-def _witnesses(term: Term) -> Iterator[Step]:
+def _witnesses(term: Term) -> Iterator[ProofStep]:
     """Indices at which the conditions of a branch hold: where a window begins to be inside of its tensor."""
     choices = []
     for name, _ in term.bound:
@@ -93,10 +93,10 @@ def _witnesses(term: Term) -> Iterator[Step]:
                 values.append(-offset)
         choices.append(values[::-1])
     for chosen in product(*choices):
-        yield Step("witness", 0, "", chosen)
+        yield ProofStep("witness", 0, "", chosen)
 
 
-def _decided(term: Term, facts: Facts, samples: Samples) -> Iterator[Step]:
+def _decided(term: Term, facts: Facts, samples: Samples) -> Iterator[ProofStep]:
     """Conditions that always hold or never, or that can be divided."""
     sampled = samples.where(facts.under(term))
     outer = np.ones(COUNT, bool)
@@ -109,13 +109,13 @@ def _decided(term: Term, facts: Facts, samples: Samples) -> Iterator[Step]:
         others = np.logical_and.reduce([outer, *own[:number], *own[number + 1 :]]) & sampled.valid
         if not (others & ~own[number]).any():
             if sign == "==" and not extent.terms:
-                yield Step("drop", number)
+                yield ProofStep("drop", number)
             elif sign == ">=" and (because := _because(extent, inside, sampled)) is not None:
-                yield Step("drop", number, "", (), because)
+                yield ProofStep("drop", number, "", (), because)
         for left in [] if possible else [-1 - extent] if sign == ">=" else [-1 - extent, extent - 1]:
             because = _because(left, inside, sampled)
             if because is not None:
-                yield Step("kill", number, "", (left,), because)
+                yield ProofStep("kill", number, "", (left,), because)
         yield from _divisions(number, sign, extent, inside, sampled)
 
 
@@ -155,13 +155,13 @@ def _reason(left: Extent, guards: Iterable[Extent], facts: Facts, sampled: Sampl
     return None
 
 
-def _divisions(number: int, sign: str, extent: Extent, facts: Facts, sampled: Sampled) -> Iterator[Step]:
+def _divisions(number: int, sign: str, extent: Extent, facts: Facts, sampled: Sampled) -> Iterator[ProofStep]:
     key = sign, extent, _ranges_of(extent.symbols, facts)
     parts = sampled.samples.parts
     if key not in parts:
         parts[key] = list(_parts(sign, extent, facts, sampled))
     for extents in parts[key]:
-        yield Step("divide", number, "", extents)
+        yield ProofStep("divide", number, "", extents)
 
 
 def _parts(sign: str, extent: Extent, facts: Facts, sampled: Sampled) -> Iterator[tuple[Extent, Extent, Extent]]:
@@ -186,7 +186,7 @@ def _parts(sign: str, extent: Extent, facts: Facts, sampled: Sampled) -> Iterato
                 yield quotient - shift, divisor, rest + divisor * shift
 
 
-def _ranges(term: Term) -> Iterator[Step]:
+def _ranges(term: Term) -> Iterator[ProofStep]:
     """v >= lower, v <= upper: one or both become the range of v."""
     bound = {name for name, _ in term.bound}
     for name, size in term.bound:
@@ -201,7 +201,7 @@ def _ranges(term: Term) -> Iterator[Step]:
                 uppers.append(parts[1])
         for lower in reversed(lowers):
             for upper in reversed(uppers):
-                yield Step("tighten", 0, name, (lower, upper - lower + 1))
+                yield ProofStep("tighten", 0, name, (lower, upper - lower + 1))
 
 
 def _hidden(term: Term) -> Iterator[Guard]:

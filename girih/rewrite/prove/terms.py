@@ -112,7 +112,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Step:
+class ProofStep:
     """One step of a proof, on one term. guard: its number in the term. extents: as the kind of step needs them.
     because: (factor, guard) whose sum is taken away before the rest is seen to be >= 0."""
 
@@ -134,7 +134,7 @@ class Proof:
     output dimensions that are multiples of it are indexed in two parts. `checker.check` replays it."""
 
     rule: Rule
-    steps: tuple[Step | None, ...]
+    steps: tuple[ProofStep | None, ...]
     radix: Extent | None = None
 
 
@@ -165,7 +165,7 @@ def linear(extent: Extent, name: str) -> tuple[Extent, Extent] | None:
 
 
 def put(extent: Extent, values: Mapping[str, Extent]) -> Extent:
-    """With extents for symbols."""
+    """The extent with these extents in the place of symbols."""
     if extent.symbols.isdisjoint(values):
         return extent
     total = Extent()

@@ -45,7 +45,7 @@ class Match:
         return tuple(self.names[item] for item in self.rule.source)
 
 
-class Index:
+class NodeIndex:
     """What matching looks at: which nodes make a value, by operator, and by what they read.
 
     In a graph one node makes a value; in an e-graph, whose classes are values, each of several. Nodes with several
@@ -57,12 +57,12 @@ class Index:
         self.nodes = tuple(node for node in nodes if len(node.outputs) == 1)
 
     @staticmethod
-    def of(graph: Graph) -> Index:
-        return Index(graph.values, graph.nodes)
+    def of(graph: Graph) -> NodeIndex:
+        return NodeIndex(graph.values, graph.nodes)
 
     @cached_property
     def makers(self) -> dict[tuple[str, str], list[Node]]:
-        """By (value, operator)."""
+        """The nodes by (the first value that they make, operator)."""
         nodes: dict[tuple[str, str], list[Node]] = {}
         for node in self.nodes:
             nodes.setdefault((node.outputs[0], node.operator), []).append(node)
@@ -91,7 +91,7 @@ Bound = tuple[dict[Expression, str], dict[str, Argument]]
 
 def matches(
     rule: Rule,
-    index: Index,
+    index: NodeIndex,
     seen: set[tuple[object, ...]] | None = None,
     wanted: Callable[[Mapping[Expression, str]], bool] | None = None,
 ) -> Iterator[Match]:
@@ -124,7 +124,7 @@ def _order(rule: Rule) -> tuple[Expression, ...] | None:
     return None if needed - known or any(isinstance(item, Variable) for item in rule.source) else source
 
 
-def _roots(roots: tuple[Expression, ...], index: Index, bound: Bound) -> Iterator[Bound]:
+def _roots(roots: tuple[Expression, ...], index: NodeIndex, bound: Bound) -> Iterator[Bound]:
     if not roots:
         yield bound
         return
@@ -139,7 +139,7 @@ def _roots(roots: tuple[Expression, ...], index: Index, bound: Bound) -> Iterato
             yield from _roots(tuple(rest), index, more)
 
 
-def _reached(term: Term, index: Index, names: Mapping[Expression, str]) -> list[str] | None:
+def _reached(term: Term, index: NodeIndex, names: Mapping[Expression, str]) -> list[str] | None:
     """The values that the term can be, as something it reads is known; None where nothing is."""
     operator = _operator(term)
     for argument in term.arguments:
@@ -156,7 +156,7 @@ def _operator(term: Term) -> str:
     return "aten.slice.Tensor" if term.operator == SPLIT else operator_named(term.operator)
 
 
-def _match(item: Expression, name: str, index: Index, bound: Bound) -> Iterator[Bound]:
+def _match(item: Expression, name: str, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
     """The ways in which an expression is a value."""
     names, symbols = bound
     if item in names:
@@ -221,7 +221,7 @@ def _equal(wanted: Attribute, has: Argument, symbols: dict[str, Argument]) -> di
     return symbols if wanted == has else None
 
 
-def _holds(match: Match, index: Index) -> bool:
+def _holds(match: Match, index: NodeIndex) -> bool:
     """Do the declared shapes hold, and do the nodes say what the rule says of these operands?"""
     symbols = dict(match.symbols)
     for name, shape in match.rule.shapes:
@@ -265,7 +265,7 @@ def _holds(match: Match, index: Index) -> bool:
     return True
 
 
-def _place(term: Term, match: Match, index: Index, operands: dict[Expression, Operand]) -> None:
+def _place(term: Term, match: Match, index: NodeIndex, operands: dict[Expression, Operand]) -> None:
     """Where an input of the rule that the source splits is split: where the graph does. Whatever is cut into two is the
     two joined."""
     (argument,) = term.arguments

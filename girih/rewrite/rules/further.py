@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from functools import cache
 
-from girih.rewrite.rules.rule import Rule, parse
+from girih.rewrite.rules.rule import Rule, parse_all
 
 ALIKE = "stride=s, padding=p, dilation=d"
 
 
-def _sides(term: str, dim: int = 1) -> str:
-    """Both sides of what a term joins."""
-    return f"split({term}, dim={dim})[0], split({term}, dim={dim})[1]"
+def _sides(term: str) -> str:
+    """Both sides of what a term joins in dimension 1."""
+    return f"split({term}, dim=1)[0], split({term}, dim=1)[1]"
 
 
 def _of_both(operator: str) -> str:
@@ -131,18 +131,14 @@ logistic: reciprocal(add(exp(neg(x)), other=1.0)) == sigmoid(x)
 
 @cache
 def inference() -> tuple[Rule, ...]:
-    return _rules(GATES) + _rules(JOINS) + _rules(PARTS) + _rules(POOLS)
+    return parse_all(GATES) + parse_all(JOINS) + parse_all(PARTS) + parse_all(POOLS)
 
 
 @cache
 def training() -> tuple[Rule, ...]:
-    return _rules(TRAINING)
+    return parse_all(TRAINING)
 
 
 @cache
 def arrays() -> tuple[Rule, ...]:
-    return _rules(ARRAYS)
-
-
-def _rules(text: str) -> tuple[Rule, ...]:
-    return tuple(parse(" ".join(rule.split())) for rule in text.strip().split("\n\n"))
+    return parse_all(ARRAYS)

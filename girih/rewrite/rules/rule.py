@@ -124,13 +124,18 @@ def operators(side: tuple[Expression, ...]) -> int:
 # ------------------------------------------------------------------------------------------------------ text
 
 
+def parse_all(text: str) -> tuple[Rule, ...]:
+    """The rules of a text, between which are empty lines."""
+    return tuple(parse(" ".join(rule.split())) for rule in text.strip().split("\n\n"))
+
+
 def parse(text: str) -> Rule:
     """The rule that a text says; `str` of a rule is such a text again.
 
     Raises:
         RuleError: for what is no rule, with the part that is not understood.
     """
-    parts = [part.strip() for part in _parts(text)]
+    parts = [part.strip() for part in split_outside(text, ":")]
     *front, equation = parts
     if len(front) > 2:
         raise RuleError(f"{text!r} has {len(front)} colons; a rule is 'name: inputs: source == target'")
@@ -147,12 +152,12 @@ def parse(text: str) -> Rule:
     return Rule(source, target, shapes, name)
 
 
-def _parts(text: str) -> list[str]:
-    """Split at colons outside of brackets."""
+def split_outside(text: str, separator: str) -> list[str]:
+    """Split at a letter where it stands outside of brackets."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "([") - (letter in ")]")
-        if letter == ":" and depth == 0:
+        if letter == separator and depth == 0:
             parts.append("")
         else:
             parts[-1] += letter

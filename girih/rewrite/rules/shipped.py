@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from girih.rewrite.rules.rule import Expression, Rule, Term, Variable, operators, parse, walk
+from girih.rewrite.rules.rule import Expression, Rule, Term, Variable, operators, parse, parse_all, walk
 
 GENERATED = Path(__file__).parent / "generated.txt"
 
@@ -68,7 +68,7 @@ weights_first: x[m, k], a[k, n], b[n, p]: mm(mm(x, a), b) == mm(x, mm(a, b))
 @cache
 def shipped() -> tuple[Rule, ...]:
     """All of them, in the order in which they are tried; what was written down and found is there once."""
-    written = tuple(parse(" ".join(text.split())) for text in RULES.strip().split("\n\n"))
+    written = parse_all(RULES)
     known = {_renamed(rule) for rule in written}
     return (*written, *(rule for rule in generated() if _renamed(rule) not in known))
 

@@ -36,7 +36,7 @@ OWN_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "aten._softmax": {"half_to_float": False},
     "aten._log_softmax": {"half_to_float": False},
 }
-"""Of what PyTorch's schema wants to be told."""
+"""Defaults of what PyTorch's schema wants to be told."""
 MISSING = object()
 
 Tree: TypeAlias = "int | tuple[Tree, Tree]"
@@ -73,6 +73,21 @@ class Call:
     arguments: tuple[tuple[str, Argument], ...]
 
 
+def operands_and_attributes(call: Call) -> tuple[dict[str, int], dict[str, Argument]]:
+    """Which operand each parameter takes (those of a list have its name with a number: `tensors.0`); and attributes.
+    Operands are named by their numbers here."""
+    operands: dict[str, int] = {}
+    attributes: dict[str, Argument] = {}
+    for name, argument in call.arguments:
+        if isinstance(argument, Ref):
+            operands[name] = int(argument.name)
+        elif isinstance(argument, tuple) and any(isinstance(item, Ref) for item in argument):
+            operands |= {f"{name}.{at}": int(item.name) for at, item in enumerate(argument) if isinstance(item, Ref)}
+        else:
+            attributes[name] = argument
+    return operands, attributes
+
+
 @cache
 def operator_named(name: str) -> str:
     """The operator of graphs that a name in a rule is.
@@ -92,7 +107,7 @@ def operator_named(name: str) -> str:
 
 @cache
 def parameters(operator: str) -> tuple[Parameter, ...]:
-    """Of an operator of graphs, in the order of its schema."""
+    """The parameters of a graph's operator, in the order of its schema."""
     from girih.kernels.evaluate import resolve
 
     function: Any = resolve(operator)

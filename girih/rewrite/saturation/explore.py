@@ -17,47 +17,61 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from girih.graph import Ref
-from girih.rewrite.rules.apply import Index, Match, built, matches
+from girih.layout.budget import Budget
+from girih.rewrite.rules.apply import Match, NodeIndex, built, matches
 from girih.rewrite.rules.rule import Expression, Rule, Term, Variable, walk
 from girih.rewrite.rules.vocabulary import Call
 from girih.rewrite.saturation.egraph import CAT, EGraph
 
+MATCHED, APPLIED = 1_000.0, 500_000.0
+"""Nanoseconds of looking for one rule, for each node of the e-graph, and of adding one replacement to it."""
+
 
 @dataclass(frozen=True)
 class Explored:
-    """stopped: `saturated` where no rule makes anything new; else the limit that was met. applied: replacements."""
+    """stopped: `saturated` where no rule makes anything new; else the limit that was met. applied: replacements.
+    seconds: by the clock, and `work`: as they were counted."""
 
     stopped: str
     rounds: int
     applied: int
     seconds: float
+    work: float
 
 
 def explore(egraph: EGraph, rules: Sequence[Rule], *, nodes: int, rounds: int, seconds: float) -> Explored:
-    """Grow the e-graph. nodes: at most so many, and what one more replacement adds; rounds, seconds: at most."""
-    began = time.monotonic()
+    """Grow the e-graph. nodes: at most so many, and what one more replacement adds; rounds, seconds of counted work
+    (`girih.layout.budget.Budget`): at most."""
+    began, budget = time.monotonic(), Budget(seconds)
     done: list[set[tuple[object, ...]]] = [set() for _ in rules]
     applied = 0
 
     def why() -> str:
         if egraph.size >= nodes:
             return f"limit of {nodes} nodes"
-        return f"limit of {seconds:g} seconds" if time.monotonic() - began >= seconds else ""
+        if not budget.late:
+            return ""
+        return f"limit of {seconds:g} seconds" + (" of work, by the clock" if budget.why == "clock" else "")
+
+    def explored(stopped: str, rounds: int) -> Explored:
+        return Explored(stopped, rounds, applied, time.monotonic() - began, budget.spent / 1e9)
 
     for number in range(rounds):
-        index = Index({name: egraph.values[name] for name in egraph.nodes}, egraph.every())
+        index = NodeIndex({name: egraph.values[name] for name in egraph.nodes}, egraph.every())
         places: list[Match] = []
+        budget.spend(MATCHED * len(rules) * egraph.size)
         for rule, seen in zip(rules, done, strict=True):
             for match in matches(rule, index, seen, _wanted(egraph, rule)):
                 places.append(match)
                 if len(places) % 64 == 63 and why():
                     break
         if not places:
-            return Explored("saturated", number, applied, time.monotonic() - began)
+            return explored("saturated", number)
         for match in places:
             if limit := why():
                 egraph.rebuild()
-                return Explored(limit, number + 1, applied, time.monotonic() - began)
+                return explored(limit, number + 1)
+            budget.spend(APPLIED)
             now = replace(match, names={item: egraph.find(name) for item, name in match.names.items()})
             targets = _targets(egraph, now)
             if targets is not None:
@@ -65,7 +79,7 @@ def explore(egraph: EGraph, rules: Sequence[Rule], *, nodes: int, rounds: int, s
                 for old, new in zip(now.outputs, targets, strict=True):
                     egraph.join(old, new)
         egraph.rebuild()
-    return Explored(f"limit of {rounds} rounds", rounds, applied, time.monotonic() - began)
+    return explored(f"limit of {rounds} rounds", rounds)
 
 
 class _UselessError(Exception):

@@ -26,13 +26,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from girih.graph import Graph, Node, Ref, Value
+from girih.layout.budget import Budget
 from girih.rewrite.saturation.egraph import RESULT, SLICE, EGraph
-from girih.rewrite.ways import ROWS, Costing, Way
+from girih.rewrite.ways import ROWS, Costing, Way, measuring
+
+NODE = 100_000.0
+"""Nanoseconds of finding the ways of a node and writing their rows."""
+ROOT, BRANCH = 500_000.0, 50_000.0
+"""Nanoseconds for each entry of a program's rows: of solving it at the root, and in each branch after it."""
 
 
 @dataclass(frozen=True)
 class Extracted:
-    """graph: None where the time ran out before a graph without circles was found. bound: no graph of the e-graph costs
+    """graph: None where the work ran out before a graph without circles was found. bound: no graph of the e-graph costs
     less. exact: is there none cheaper than `graph`? cuts: circles that were cut off."""
 
     graph: Graph | None
@@ -76,14 +82,18 @@ class _Program:
         self.low.append(limit)
         self.high.append(np.inf)
 
-    def solve(self, seconds: float) -> tuple[np.ndarray | None, float, bool]:
-        """(values, dual bound, optimal?)."""
+    def solve(self, budget: Budget) -> tuple[np.ndarray | None, float, bool]:
+        """(values, dual bound, optimal?). The root is solved to its end, and as many branches as the budget allows;
+        the clock alone may end that earlier."""
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
 
         if not self.costs:
             return np.zeros(0), 0.0, True
         scale = max(map(abs, self.costs)) or 1.0
+        entries = sum(map(len, self.rows))
+        budget.spend(ROOT * entries)
+        branches = int(budget.seconds * 1e9 / (BRANCH * max(entries, 1)))
         at = [(row, column, value) for row, terms in enumerate(self.rows) for column, value in terms.items()]
         row, column, value = (np.array(part) for part in zip(*at, strict=True))
         matrix = csr_array((value, (row, column)), shape=(len(self.rows), len(self.costs)))
@@ -92,8 +102,9 @@ class _Program:
             integrality=np.ones(len(self.costs)),
             bounds=Bounds(0, 1),
             constraints=LinearConstraint(matrix, np.array(self.low), np.array(self.high)),
-            options={"time_limit": max(seconds, 0.01), "mip_rel_gap": 1e-9},
+            options={"time_limit": max(budget.clock, 0.01), "node_limit": 1 + branches, "mip_rel_gap": 1e-9},
         )
+        budget.spend(BRANCH * entries * max((result.get("mip_node_count") or 0) - 1, 0))
         bound = result.mip_dual_bound
         bound = 0.0 if bound is None or not np.isfinite(bound) else max(float(bound), 0.0) * scale
         return result.x, bound, result.status == 0
@@ -102,14 +113,14 @@ class _Program:
 def extract(
     egraph: EGraph, costing: Costing, known: Collection[str], *, seconds: float = 10.0, ends: Collection[str] = ()
 ) -> Extracted:
-    """The cheapest graph. known: inputs that are constants. ends: layouts besides rows in which inputs come, and in
-    which, if there are any, outputs may leave."""
-    began = time.monotonic()
+    """The cheapest graph. known: inputs that are constants. seconds: of counted work. ends: layouts besides rows in
+    which inputs come, and in which, if there are any, outputs may leave."""
+    began, budget = time.monotonic(), Budget(seconds)
     shapes = egraph.as_graph()
     constant = egraph.constants(known)
     entering = {egraph.find(item.name) for item in egraph.graph.inputs}
     roots = list(dict.fromkeys(egraph.roots.values()))
-    taken = _variables(egraph, costing, shapes, constant, roots, began + seconds)
+    taken = _variables(egraph, costing, shapes, constant, roots, budget)
     if taken is None:
         return Extracted(None, 0.0, False, 0, 0, 0, time.monotonic() - began)
     needed = _needed(taken, constant | entering)
@@ -163,8 +174,8 @@ def extract(
     _slice_what_is_no_slice(egraph, taken, by_class, free, program)
     _cut_pairs(taken, free, program)
     bound, cuts, graph, exact = 0.0, 0, None, False
-    while time.monotonic() - began < seconds:
-        found, dual, optimal = program.solve(seconds - (time.monotonic() - began))
+    while not budget.late:
+        found, dual, optimal = program.solve(budget)
         bound = max(bound, dual)
         if found is None:
             break
@@ -182,10 +193,11 @@ def extract(
 
 
 def _variables(
-    egraph: EGraph, costing: Costing, shapes: Graph, constant: Collection[str], roots: Collection[str], ends: float
+    egraph: EGraph, costing: Costing, shapes: Graph, constant: Collection[str], roots: Collection[str], budget: Budget
 ) -> list[_Taken] | None:
     """All ways to compute what the outputs may need. A node that reads its own class is part of no graph. None where
-    the time is over before all are priced, which may mean to measure them."""
+    the budget is over before all are priced, which may mean to measure them."""
+    measured = measuring(costing)
     taken: list[_Taken] = []
     entering = {egraph.find(item.name) for item in egraph.graph.inputs}
     waiting, seen = list(roots), set(roots)
@@ -196,8 +208,10 @@ def _variables(
         for node in egraph.nodes[name].values():
             if name in node.inputs:
                 continue
-            if time.monotonic() > ends:
+            if budget.late:
                 return None
+            budget.spend(NODE + (measuring(costing) - measured) * 1e9)
+            measured = measuring(costing)
             for way in _ways(egraph, costing, shapes, constant, node):
                 taken.append(_Taken(name, node, way))
             for read in node.inputs:

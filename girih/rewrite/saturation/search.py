@@ -9,7 +9,6 @@ rules reach where the e-graph is saturated, otherwise of what was explored befor
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -26,10 +25,10 @@ from girih.rewrite.ways import Cost, Costing, cheapest, costing_of
 
 @dataclass(frozen=True)
 class Saturation:
-    """nodes: of the e-graph at most. rounds: of rules at most. seconds: of both halves together, of which extraction
-    keeps a third at least. whole: in `bounded`, explore from the graph as it was too, and not from what was found
-    alone: where kernels are measured, those that were found to be slower need not be. ends: layouts besides rows in
-    which inputs may come and outputs leave."""
+    """nodes: of the e-graph at most. rounds: of rules at most. seconds: of counted work at most, of both halves
+    together, of which extraction keeps a third at least. whole: in `bounded`, explore from the graph as it was too, and
+    not from what was found alone: where kernels are measured, those that were found to be slower need not be. ends:
+    layouts besides rows in which inputs may come and outputs leave."""
 
     nodes: int = 4000
     rounds: int = 8
@@ -53,14 +52,13 @@ class Saturation:
     def _best(
         self, found: Rewritten, graph: Graph, rules: Sequence[Rule], costing: Costing, progress: Progress | None
     ) -> Rewritten:
-        began = time.monotonic()
         first = graph if self.whole else found.graph
         egraph = EGraph(first)
         for other in (BinaryJoins().apply(first), found.graph):
             if other is not first:
                 join(egraph, other)
         explored = explore(egraph, rules, nodes=self.nodes, rounds=self.rounds, seconds=2 / 3 * self.seconds)
-        rest = max(self.seconds - (time.monotonic() - began), self.seconds / 3)
+        rest = max(self.seconds - explored.work, self.seconds / 3)
         known = costing.constants(graph) & {item.name for item in graph.inputs}
         extracted = extract(egraph, costing, known, seconds=rest, ends=self.ends)
         best = found

@@ -44,9 +44,8 @@ from girih.run.calibrate.measure_links import (
 from girih.run.calibrate.measure_moves import Moved, MoveTask
 from girih.run.calibrate.measure_operators import OperatorTask, Sample, Task
 from girih.run.engines.crew import Crew
-from girih.run.engines.engine import Engine
+from girih.run.engines.engine import CALIBRATED, Engine, engine_of
 from girih.run.engines.launcher import refusal_alone
-from girih.run.engines.table import CALIBRATED, engine_of
 from girih.run.worker.service import Options
 
 Observe = Callable[[str, float], None]
@@ -193,7 +192,7 @@ def _ask(crew: Crew, task: Task) -> list[Any]:
 
 
 def _measurement(samples: list[Sample]) -> Measurement:
-    """Of all workers: the mean of their medians, the largest of their spreads."""
+    """The mean of all workers' medians, and the largest of their spreads."""
     seconds = float(np.mean([sample.seconds for sample in samples]))
     return Measurement(
         seconds, max(sample.spread for sample in samples), sum(sample.repeats for sample in samples), _now()

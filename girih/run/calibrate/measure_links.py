@@ -29,7 +29,7 @@ from girih.run.transport.transport import Messages, Transport, exchange
 from girih.run.worker.parts import Tensor
 
 SIZES = tuple(4 << (10 + 2 * step) for step in range(8))
-"""Of messages: 4 KiB, 16 KiB, …, 64 MiB."""
+"""Bytes of messages: 4 KiB, 16 KiB, …, 64 MiB."""
 MOST_AT_ONCE = 128 << 20
 """Bytes that one worker sends at once: larger all-to-alls are left out."""
 SPREAD_BYTES = 16 << 20
@@ -135,7 +135,8 @@ class LinkTask:
 
 
 def meetings(replies: Sequence[Sequence[tuple[float, float]]], messages: int) -> Sample:
-    """Of one message: from when the last worker has come until all have done, by every worker's times of each turn."""
+    """Seconds of one message, from when the last worker has come until all have done. replies: each worker's times of
+    each turn."""
     times = np.asarray(replies)  # [workers, turns, 2]
     took = (times[..., 1].max(axis=0) - times[..., 0].max(axis=0)) / messages
     low, middle, high = np.quantile(took, [0.25, 0.5, 0.75]).tolist()

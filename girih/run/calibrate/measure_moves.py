@@ -54,7 +54,7 @@ class MoveTask:
             large, small = torch.ones(LARGE // 4, device=device), torch.ones(SMALL // 4, device=device)
             host = {tensor: copiers.out(tensor, str(tensor.nbytes)).result() for tensor in (large, small)}
             turn = self.seconds / (5 * ROUNDS)
-            loop = _Loop()
+            loop = _Computing()
             places = {tensor: torch.ones_like(tensor) for tensor in (large, small)}
             ways: list[tuple[Turn, int, Callable[[], Any]]] = [
                 (loop.both if tensor is large else loop.product, AHEAD[tensor.nbytes], work)
@@ -84,7 +84,7 @@ Turn = Callable[[], Iterator[None]]
 """The calls of one turn of a loop, each behind the one before."""
 
 
-class _Loop:
+class _Computing:
     """both: so many products and one pass that either takes as long."""
 
     def __init__(self) -> None:

@@ -111,8 +111,8 @@ def standstill(pid: int) -> str:
 
 
 def culprit(program: Program | LoopBlocks, late: Sequence[Status], standing: Container[int] = ()) -> Status:
-    """Of the workers that have not answered, the one that the others wait for: one whose process stands still; or it
-    has come least far, and where two are at the same instruction, it is not the one that waits in a transfer.
+    """Which of the workers that have not answered is to blame: one whose process stands still; else the one that has
+    come least far, and of two at the same instruction the one that does not wait in a transfer.
 
     standing: ranks whose processes stand still (`standstill`).
     """

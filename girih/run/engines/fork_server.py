@@ -31,7 +31,7 @@ from typing import Any, NoReturn, Protocol
 
 
 @dataclass(frozen=True)
-class Kind:
+class ProcessKind:
     """Processes with one main. module, main: what a worker calls with its arguments. loaded: modules that the fork
     server loads beforehand."""
 
@@ -40,7 +40,7 @@ class Kind:
     loaded: tuple[str, ...]
 
 
-CREW = Kind(
+CREW = ProcessKind(
     "girih.run.engines.processes",
     "main",
     ("torch", "girih.run.engines.processes", "girih.run.worker.service", "girih.run.transport.shared"),
@@ -67,7 +67,12 @@ class Process(Protocol):
         """End it at once."""
 
 
-def launch(arguments: Sequence[str], files: Sequence[int], threads: int, kind: Kind = CREW) -> Process:
+def say_how_it_ended(code: int) -> str:
+    """What became of a process, by its exit code."""
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+def launch(arguments: Sequence[str], files: Sequence[int], threads: int, kind: ProcessKind = CREW) -> Process:
     """A new process in which the worker's main has these arguments, and behind them the numbers of the open files.
 
     Raises:
@@ -97,7 +102,7 @@ def _environment(threads: int) -> dict[str, str]:
 
 # ------------------------------------------------------------------------------------------- in the driver
 
-_known: dict[tuple[int, int, Kind], ForkServer] = {}  # by driver (a fork of one is another), threads and kind
+_known: dict[tuple[int, int, ProcessKind], ForkServer] = {}  # by driver (a fork of one is another), threads and kind
 _lock = threading.Lock()
 
 
@@ -108,7 +113,7 @@ def _end_all() -> None:
             server.close()
 
 
-def _server(threads: int, kind: Kind) -> ForkServer:
+def _server(threads: int, kind: ProcessKind) -> ForkServer:
     with _lock:
         key = os.getpid(), threads, kind
         known = _known.get(key)
@@ -122,7 +127,7 @@ def _server(threads: int, kind: Kind) -> ForkServer:
 class ForkServer:
     """A process that forks workers of so many threads, until it is closed or its driver ends."""
 
-    def __init__(self, threads: int, kind: Kind = CREW) -> None:
+    def __init__(self, threads: int, kind: ProcessKind = CREW) -> None:
         self.threads = threads
         self._lock = threading.Lock()
         self._whole = True
@@ -161,7 +166,7 @@ class ForkServer:
         return Forked(status)
 
 
-def _words(kind: Kind) -> list[str]:
+def _words(kind: ProcessKind) -> list[str]:
     return [kind.module, kind.main, *kind.loaded]
 
 
@@ -212,7 +217,7 @@ class Forked:
 def main() -> None:
     """A fork server, from its command line: its end of the socket, and its kind."""
     orders = socket.socket(fileno=int(sys.argv[1]))
-    kind = Kind(sys.argv[2], sys.argv[3], tuple(sys.argv[4:]))
+    kind = ProcessKind(sys.argv[2], sys.argv[3], tuple(sys.argv[4:]))
     for name in kind.loaded:
         importlib.import_module(name)
     gc.collect()
@@ -266,7 +271,7 @@ def _bury(pipes: dict[int, int]) -> None:
             os.close(pipe)
 
 
-def _become_worker(kind: Kind, order: tuple[list[str], dict[str, str], str], files: list[int]) -> NoReturn:
+def _become_worker(kind: ProcessKind, order: tuple[list[str], dict[str, str], str], files: list[int]) -> NoReturn:
     arguments, environment, directory = order
     code = 1
     try:

@@ -6,7 +6,7 @@ from collections.abc import MutableSequence
 from dataclasses import dataclass
 
 IDLE = -1
-"""The step of who is between loops, as between programs."""
+"""The step of a worker that runs no loop, as of one that runs no program."""
 
 
 @dataclass(frozen=True)
@@ -30,21 +30,21 @@ class LoopBlocks:
 
 
 def begin(cells: MutableSequence[int]) -> None:
-    """A worker begins a loop."""
+    """Note in a worker's cells that it begins a loop."""
     cells[0] += 1
     cells[2] = 0
 
 
 def wait(cells: MutableSequence[int], block: int) -> None:
-    """It waits until it may run a block."""
+    """Note that it waits until it may run a block."""
     cells[1] = 2 * block
 
 
 def run(cells: MutableSequence[int], block: int) -> None:
-    """It runs the block."""
+    """Note that it runs the block."""
     cells[1] = 2 * block + 1
 
 
 def end(cells: MutableSequence[int]) -> None:
-    """It has run all of its blocks."""
+    """Note that it has run all of its blocks."""
     cells[1] = IDLE

@@ -14,7 +14,6 @@ import mmap
 import os
 import pickle
 import shutil
-import signal
 import socket
 import struct
 import subprocess
@@ -32,7 +31,7 @@ from typing import Any
 from girih.lower import Program
 from girih.run.engines.crew import Status, first_failure, hanging, resident_bytes, standstill
 from girih.run.engines.folders import Folder, new_folder
-from girih.run.engines.fork_server import LOOPBACK, Process, launch
+from girih.run.engines.fork_server import LOOPBACK, Process, launch, say_how_it_ended
 from girih.run.engines.loop_blocks import LoopBlocks
 from girih.run.engines.stopping import held_back
 from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
@@ -182,8 +181,7 @@ class ProcessCrew:
             code = self.processes[rank].wait(timeout=2.0)
         except subprocess.TimeoutExpired:
             return WorkerError(rank, place, standstill(self.pids[rank]) or "closed its pipe", lost=True)
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return WorkerError(rank, place, how, lost=True)
+        return WorkerError(rank, place, say_how_it_ended(code), lost=True)
 
     def _break(self, error: WorkerError) -> None:
         self.broken = error

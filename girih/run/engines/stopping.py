@@ -93,7 +93,7 @@ def held_back() -> Iterator[None]:
 
 
 def _raise_in(thread: threading.Thread, error: type[BaseException] | None) -> None:
-    """None: nothing that was to be raised is."""
+    """Raise an error in another thread at its next step in Python. None: take back what was to be raised."""
     what = ctypes.py_object() if error is None else ctypes.py_object(error)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), what)
 

@@ -90,7 +90,7 @@ class ThreadCrew:
                 raise
 
     def status(self) -> list[Status]:
-        """They share one memory."""
+        """How far each thread is, read from the memory that all share."""
         return [Status(rank, *cells) for rank, cells in enumerate(self.progress)]
 
     def close(self) -> None:

@@ -91,7 +91,7 @@ class RankCrew:
         return words
 
     def status(self) -> list[Status]:
-        """Of this rank alone."""
+        """How far this rank is: the others are not asked."""
         return [Status(self.rank, *self._progress)]
 
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""Loops over the blocks of a group: their form, its law, and a printer for each target that runs them."""
+"""Loops over the blocks of a group: their form, and a printer for each target that runs them."""

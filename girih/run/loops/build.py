@@ -44,10 +44,10 @@ Region = tuple[tuple[Number, Number], ...]
 
 def build(program: Program, step: BlockStep, rank: int) -> LoopForm:
     """The loop of a group on one device."""
-    return _Builder(program, step, rank).form()
+    return _FormBuilder(program, step, rank).form()
 
 
-class _Builder:
+class _FormBuilder:
     """The statements so far. local: by buffer that a member made, its register, and the region that this holds."""
 
     def __init__(self, program: Program, step: BlockStep, rank: int) -> None:

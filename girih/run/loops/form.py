@@ -1,7 +1,8 @@
 """The form of a loop over the blocks of a group: six kinds of statements on named registers, whatever runs them.
 
-A form is built from a BlockStep on one device (`girih.run.loops.build`), keeps a law (`girih.run.loops.check`), and is
-what each target prints or runs: Python (`girih.run.loops.python`) and TorchScript (`girih.run.loops.torchscript`).
+A form is built from a BlockStep on one device (`girih.run.loops.build`), and is what each target prints or runs: Python
+(`girih.run.loops.python`) and TorchScript (`girih.run.loops.torchscript`). Tests hold it against a law
+(`tests/support/loop_form_law.py`).
 `str(form)` is for people:
 
     loop over [0, 40) in blocks of 16
@@ -45,7 +46,7 @@ class Slice:
     cuts: tuple[tuple[int, Number, Number], ...] = ()
 
     def shape(self, whole: Shape) -> Shape:
-        """Of the slice of a register with this shape."""
+        """The shape of the slice of a register with this shape."""
         sizes = list(whole)
         for dimension, start, stop in self.cuts:
             sizes[dimension] = difference(stop, start)

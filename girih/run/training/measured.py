@@ -8,12 +8,12 @@ import numpy as np
 
 from girih.layout import level_volumes
 from girih.lower import Program, Stream, TransferStep
-from girih.run.worker.worker import Interval
+from girih.run.worker.worker import MeasuredInterval
 from girih.simulate.timeline import COMPUTE, Timeline
 
 
 def measured_timeline(
-    program: Program, intervals: Sequence[Sequence[Interval]], streams: tuple[str, ...], one_clock: bool = True
+    program: Program, intervals: Sequence[Sequence[MeasuredInterval]], streams: tuple[str, ...], one_clock: bool = True
 ) -> Timeline:
     """From the intervals of each worker (`Session.timeline`).
 

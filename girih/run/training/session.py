@@ -24,14 +24,13 @@ from girih.lower import Program
 from girih.lower.steps import node_of
 from girih.memory.places.addresses import Addresses
 from girih.run.engines.crew import AgreeingCrew, Crew
-from girih.run.engines.engine import Engine
-from girih.run.engines.table import TRAINING, engine_here, engine_of
+from girih.run.engines.engine import TRAINING, Engine, engine_here, engine_of
 from girih.run.training import checkpoint
 from girih.run.training.saving import Saving, manifest_of
 from girih.run.worker.initial import Recipe, check_known, cut_state, key_of, step_seed
 from girih.run.worker.parts import Tensor, assemble, box_of, cut
 from girih.run.worker.service import Options, Statistics
-from girih.run.worker.worker import Interval
+from girih.run.worker.worker import MeasuredInterval
 
 # What is observed, and its value: after each step `step` (its number), `loss` and `seconds` as the driver sees them;
 # about once a second of a save that takes longer `saving`, the bytes written so far, and at its end all of them.
@@ -184,7 +183,7 @@ class Run:
         """Do all workers read the clock of one host? Ranks may be on several."""
         return not isinstance(self.crew, AgreeingCrew)
 
-    def timeline(self) -> list[list[Interval]]:
+    def timeline(self) -> list[list[MeasuredInterval]]:
         """The last step's instructions as each worker measured them; `start(…, timeline=True)`."""
         return list(self.crew.command("timeline", [{} for _ in range(self.workers)]))
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from girih.capture.torch.training import ambient_autocast
 from girih.cost.setting import threads_of
 from girih.plans.check import check
 from girih.plans.host import on_this_host
 from girih.plans.indices import check_numbers, look_ups
 from girih.plans.inputs import constants_of, flatten_batch, rates_of
 from girih.plans.plan import Plan, PlanError
-from girih.run.engines.engine import Engine
+from girih.run.engines.engine import TRAINING, Engine, engine_here, engine_of
 from girih.run.engines.launcher import launched_rank
-from girih.run.engines.table import TRAINING, engine_here, engine_of
 
 if TYPE_CHECKING:
     from girih.simulate.timeline import Timeline
@@ -37,12 +37,12 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
     if missing := [path for path in wanted if path not in flat]:
         raise PlanError(f"the batch has no tensor at {missing}: it has {sorted(flat)}, the plan reads {sorted(wanted)}")
     now = {path: f"a tensor, {list(item.shape)}" for path, item in flat.items()} | constants_of(batch)
-    if extra := sorted(now.keys() - wanted.keys() - plan.constants.keys()):
+    if extra := sorted(now.keys() - wanted.keys() - plan.origin.constants.keys()):
         raise PlanError(
             f"the batch has {now[extra[0]]} at {extra[0]!r}, where the plan was made with nothing: give batches with "
-            f"the keys {sorted((*wanted, *plan.constants))}, or plan again"
+            f"the keys {sorted((*wanted, *plan.origin.constants))}, or plan again"
         )
-    for path, then in plan.constants.items():
+    for path, then in plan.origin.constants.items():
         if now.get(path, then) != then:
             raise PlanError(
                 f"the batch has {now[path]} at {path!r}, and the plan was made with {then}: what is no tensor is a "
@@ -71,25 +71,6 @@ def planned_batch(plan: Plan, batch: tuple[Any, ...]) -> dict[str, Any]:
     bare = [item.path for item in plan.graph.inputs if item.role == "batch"] == [""]
     single = len(batch) == 1 and (isinstance(batch[0], (Mapping, tuple, list)) or bare)
     return check_batch(plan, batch[0] if single else tuple(batch))
-
-
-def ambient_autocast() -> Any:
-    """The type of the autocast in which the caller stands, or None."""
-    import torch
-
-    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-
-
-def check_autocast(then: Any) -> None:
-    """
-    Raises:
-        PlanError: the caller stands in another autocast than `then`.
-    """
-    if (now := ambient_autocast()) != then:
-        raise PlanError(
-            f"a step under torch.autocast ({now or 'off'}), which was {then or 'off'} when the run began: a plan "
-            "computes in the types that it was made with. Give autocast= to TrainingStep, and leave the step outside"
-        )
 
 
 def check_state(plan: Plan, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,7 +140,7 @@ def start_training(
         raise PlanError(wrong)
     if resume is not None and model is not None:
         raise PlanError("give resume= or model=, not both: a checkpoint holds the weights")
-    state = {} if resume is not None else dict(plan.state() if plan.state is not None else {})
+    state = {} if resume is not None else dict(plan.origin.state() if plan.origin.state is not None else {})
     if model is not None and not hasattr(model, "named_parameters"):
         raise PlanError(f"model= takes a torch.nn.Module, got {type(model).__name__}")
     if model is not None:
@@ -175,7 +156,7 @@ def start_training(
     try:
         run = start(
             plan.program,
-            plan.initial,
+            plan.origin.initial,
             backend=engine,
             state={path: tensor.detach() for path, tensor in tensors.items()},
             resume=None if resume is None else str(resume),
@@ -214,7 +195,7 @@ class TrainingRun:
         self.plan = plan
         self.run = run
         self._verifier: Any = None
-        self._look_ups = look_ups(plan.undivided or plan.graph)
+        self._look_ups = look_ups(plan.origin.undivided or plan.graph)
         self._autocast = ambient_autocast()
 
     @property
@@ -254,10 +235,23 @@ class TrainingRun:
             IndexError: an index of the batch is in no row of an embedding.
             WorkerError: if a worker failed; it names the rank and the instruction.
         """
+        self._check_autocast()
+        return self.planned_step(batch, lr)
+
+    def planned_step(self, batch: tuple[Any, ...], lr: float | Sequence[float] | None = None) -> Any:
+        """`step`, for who has compared where it stands with where the plan was made."""
         outputs = self._step(*self._inputs(batch, lr))
         if "loss" in outputs:
             return outputs["loss"]
         return tuple(outputs[item.name] for item in self.plan.graph.outputs if item.role == "result")
+
+    def _check_autocast(self) -> None:
+        if (now := ambient_autocast()) != self._autocast:
+            raise PlanError(
+                f"a step under torch.autocast ({now or 'off'}), which was {self._autocast or 'off'} when the run "
+                "began: a plan computes in the types that it was made with. Give autocast= to TrainingStep, and leave "
+                "the step outside"
+            )
 
     def _step(self, named: dict[str, Any], scalars: dict[str, float]) -> dict[str, Any]:
         try:
@@ -269,10 +263,9 @@ class TrainingRun:
     def _inputs(
         self, batch: tuple[Any, ...], lr: float | Sequence[float] | None
     ) -> tuple[dict[str, Any], dict[str, float]]:
-        check_autocast(self._autocast)
         inputs = [item for item in self.plan.graph.inputs if item.role == "scalar"]
         try:
-            rates = rates_of(self.plan.scalars or {item.path: 0.0 for item in inputs}, lr)
+            rates = rates_of(self.plan.origin.scalars or {item.path: 0.0 for item in inputs}, lr)
         except ValueError as error:
             raise PlanError(str(error)) from error
         scalars = {item.name: rates[item.path] for item in inputs}
@@ -290,7 +283,8 @@ class TrainingRun:
         from girih.run.training.verify import Verifier
 
         if self._verifier is None:
-            self._verifier = Verifier(self.run, self.plan.undivided)
+            self._verifier = Verifier(self.run, self.plan.origin.undivided)
+        self._check_autocast()
         named, scalars = self._inputs(batch, lr)
         self._verifier.refresh()
         outputs = self._step(named, scalars)
@@ -309,7 +303,7 @@ class TrainingRun:
     def state_dict(self) -> dict[str, Any]:
         """Parameters and buffers as whole tensors by the keys of the module's own `state_dict`, loadable into it."""
         paths = [item.path for item in self.plan.graph.inputs if item.role in ("parameter", "buffer")]
-        keys = {path: path for path in paths} if self.plan.keys is None else self.plan.keys
+        keys = {path: path for path in paths} if self.plan.origin.keys is None else self.plan.origin.keys
         state = self.run.state()
         return {key: state[path] for key, path in keys.items()}
 

@@ -46,7 +46,7 @@ def available() -> bool:
 
 
 def ring_bytes(workers: int) -> int:
-    """Of each ring: a power of two."""
+    """The size of each ring: a power of two."""
     share = ALL_RINGS // max(1, workers * (workers - 1))
     return 1 << (min(max(share, SMALLEST_RING), LARGEST_RING).bit_length() - 1)
 

@@ -1,8 +1,9 @@
-"""Work stealing among workers that are threads of one process: who waits computes for who is behind.
+"""Work stealing among workers that are threads of one process: an idle worker computes part of a busy one's loop.
 
-The loop of a group of nodes is run in chunks of blocks: from the front by its own worker, from the back by others that
-wait for a message or have done their part (Spartan, §3.4: fine tiles and work stealing). What a chunk makes does not
-depend on who computes it, and the sums of chunks are combined in their order: stolen or not, the bits are the same.
+The loop of a group of nodes is divided into chunks of blocks. Its own worker computes them from the front; workers that
+wait for a message, or have finished their part, take chunks from the back (Spartan, §3.4: fine tiles and work
+stealing). A chunk's result does not depend on which thread computes it, and the sums of chunks are combined in their
+order. So stealing changes no bit of the result.
 
 Workers that are processes do not see each other's tiles, and take no chunks: to send what a chunk reads gained too
 little (`docs/design/004-blocks.md`).
@@ -21,64 +22,49 @@ from typing import Any, TypeVar
 import torch
 
 LOOK_SECONDS = 1e-3
-"""How often who waits looks whether there is something to steal."""
+"""How often a waiting worker looks for a chunk to steal."""
 STOLEN_SECONDS = 0.1
-"""How often an owner whose chunks are computed elsewhere looks up."""
+"""How often the owner of a loop, waiting for stolen chunks, can be interrupted."""
 LEAST_LEFT = 2
-"""Chunks that must be left: the last one its own worker would have done before another is."""
+"""A loop with fewer chunks left is not stolen from: its own worker computes the last one sooner than another would."""
 
 Item = TypeVar("Item")
 
 
 class Offer:
-    """The chunks of one loop. run: computes the chunk of a number; it is called by several threads at once. It is let
-    go with the last chunk, with all that it holds: a thief may look at the offer longer. seconds: that the owner took
-    for a chunk, the latest."""
+    """The chunks of one loop, for its own worker and for others that have nothing else to do.
+
+    run: computes the chunk of a number; several threads call it at once. The offer lets go of it with the last chunk,
+    and so of all that it holds: another thread may look at the offer longer.
+    """
 
     def __init__(self, run: Callable[[int], Any], count: int) -> None:
         self.run: Callable[[int], Any] | None = run
         self.count = count
         self.left = deque(range(count))
-        self.seconds = 0.0
         self._stolen: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
 
     def steal(self) -> bool:
-        """Compute the last chunk that nobody has begun; False where there is none."""
-        number = self.take()
-        if number is None:
+        """Compute the last chunk that no worker has begun; False where there is none."""
+        try:
+            number = self.left.pop()
+        except IndexError:
             return False
-        self.redo(number)
+        self._stolen.put((number, *self._tried(number)))
         return True
 
-    def take(self) -> int | None:
-        """The last chunk that nobody has begun, if there is one; who takes it owes its sums."""
-        try:
-            return self.left.pop()
-        except IndexError:
-            return None
-
-    def done(self, number: int, sums: Any) -> None:
-        """A chunk that was taken is computed."""
-        self._stolen.put((number, sums, None))
-
-    def redo(self, number: int) -> None:
-        """Compute a chunk that was taken, in this thread."""
-        self._stolen.put((number, *self._tried(number)))
-
     def results(self) -> list[Any]:
-        """Of all chunks, in order; computed here as far as they are not stolen.
+        """The results of all chunks, in order. This thread computes those that no other has taken.
 
         Raises:
-            Exception: what a chunk raised, here or where it was stolen. Nobody computes any more then.
+            Exception: what a chunk raised, in whichever thread. No chunk is computed any more then.
         """
         results: dict[int, Any] = {}
         failed: BaseException | None = None
         given_up = 0
         while (number := self._first()) is not None:
             if failed is None:
-                began = time.perf_counter()
                 results[number], failed = self._tried(number)
-                self.seconds = time.perf_counter() - began
             else:
                 given_up += 1
         for _ in range(self.count - len(results) - given_up):
@@ -112,7 +98,7 @@ class Offer:
 
 
 class Board:
-    """Where the threads of a crew offer chunks to each other. stolen: how many were taken so far."""
+    """Where the threads of a crew offer chunks to each other. stolen: how many have been taken so far."""
 
     def __init__(self) -> None:
         self.stolen = 0
@@ -130,7 +116,7 @@ class Board:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """A worker does a command: others that have done theirs may come to help."""
+        """Within it a worker does a command, and others that have done theirs may help."""
         with self._lock:
             self._working += 1
         try:
@@ -140,7 +126,7 @@ class Board:
                 self._working -= 1
 
     def steal(self) -> bool:
-        """Compute one chunk for the worker that has most left."""
+        """Compute one chunk of the worker that has most left; False where there is none."""
         offers = [offer for offer in tuple(self._offers) if len(offer.left) >= LEAST_LEFT]
         if not offers or not max(offers, key=lambda offer: len(offer.left)).steal():
             return False
@@ -149,7 +135,7 @@ class Board:
         return True
 
     def wait(self, box: queue.SimpleQueue[Item], timeout: float) -> Item:
-        """The next item; while there is none, chunks of others are computed.
+        """The next item; while there is none, this thread computes chunks of others.
 
         Raises:
             queue.Empty: nothing came in time.
@@ -168,7 +154,7 @@ class Board:
                     raise
 
     def next(self, box: queue.SimpleQueue[Item]) -> Item:
-        """The next item, however long it takes; others are helped as long as one of them works."""
+        """The next item, however long it takes; while others work, this thread computes chunks of theirs."""
         while self._working:
             try:
                 return self.wait(box, LOOK_SECONDS)

@@ -53,7 +53,7 @@ def _count(totals: list[int], messages: Messages) -> None:
 
 
 class NoTransport:
-    """For one device: there is nobody to talk to."""
+    """For one device, which has no peers."""
 
     packs = False
     board: Board | None = None

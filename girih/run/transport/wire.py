@@ -39,7 +39,7 @@ def _apart(item: Any) -> tuple[io.BytesIO, list[memoryview]]:
 
 
 def pack(item: Any) -> Packed:
-    """An object for somebody who carries pickles and NumPy arrays; of a view only what it shows."""
+    """An object as pickles and NumPy arrays, for other carriers, such as Ray; of a view only what it shows."""
     text, raw = _apart(item)
     return text.getvalue(), [np.asarray(part) for part in raw]
 

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from torch.utils._pytree import tree_map
 
 from girih.graph import Node, Ref
-from girih.kernels.evaluate import resolve
+from girih.kernels.evaluate import as_torch, resolve
 from girih.kernels.numpy_fallback import WEAK, with_numpy
 from girih.kernels.own import OVER_FIRST
 from girih.kernels.products import PRODUCTS
@@ -271,13 +271,13 @@ def over_operand(operator: str, operand: int) -> tuple[Callable[..., Any], str]:
 
 
 def _has_kernel(function: Any) -> bool:
-    """Of its own; what PyTorch generates makes a result elsewhere and copies it."""
+    """Has it a kernel of its own? What PyTorch generates instead makes the result elsewhere and copies it."""
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), "CPU"))
 
 
 def bind(operator: str, named: Mapping[str, Any], device: Any) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
     """A function and its arguments, positional as far as they can be: those are passed fastest."""
-    values = {name: _plain(name, value) for name, value in named.items()}
+    values = {name: as_torch(name, value) for name, value in named.items()}
     order = _parameters(operator)
     if device.type != "cpu" and any(name == "device" for name, _, _ in order):
         values.setdefault("device", device)
@@ -304,11 +304,3 @@ def _parameters(operator: str) -> tuple[tuple[str, Any, bool], ...]:
         (item.name, item.default_value if item.has_default_value() else inspect.Parameter.empty, item.kwarg_only)
         for item in function._schema.arguments  # type: ignore[attr-defined]
     )
-
-
-def _plain(name: str, value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain("", item) for item in value]
-    if name == "dtype" and isinstance(value, str):
-        return getattr(torch, value)
-    return value

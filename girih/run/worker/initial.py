@@ -94,23 +94,6 @@ def initial_parts(
     }
 
 
-def whole_state(graph: Graph, recipes: Mapping[str, Recipe], seed: int) -> dict[str, Tensor]:
-    """What `initial_parts` makes, undivided, by path: for comparing on one device."""
-    return {
-        key_of(item): make(
-            recipes[key_of(item)],
-            key_of(item),
-            graph.values[item.name].shape,
-            graph.values[item.name].dtype,
-            tuple((0, size) for size in graph.values[item.name].shape),
-            seed,
-            "cpu",
-        )
-        for item in graph.state_inputs
-        if key_of(item) in recipes
-    }
-
-
 def cut_state(program: Program, rank: int, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """One device's parts, by input name, of whole tensors given by path.
 

@@ -6,19 +6,118 @@ peers. Buffers are numbered slots of a list. Running an instruction then touches
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, MutableSequence
+from time import perf_counter
 from typing import Any
 
+import torch
+
 from girih.lower import BlockStep, ComputeStep, FreeStep, MoveStep, Program, StartStep, TransferStep
+from girih.lower.fusion.block_memory import is_offered
 from girih.memory.accounts import taken_over
+from girih.run.loops import loop as loops
+from girih.run.loops.form import Result, Total
+from girih.run.loops.loop import Loop
+from girih.run.tiles.spill import in_memory, mapped
+from girih.run.transport.stealing import Board, Offer
 from girih.run.transport.transport import Transport
-from girih.run.worker.blocks import BlockLoop
-from girih.run.worker.compute import Compute, Nothing, Slots, compile_compute
+from girih.run.worker.compute import KERNELS, Compute, Nothing, Slots, compile_compute
 from girih.run.worker.moves import Copiers, FinishMove, Move, StartMove
+from girih.run.worker.parts import Tensor, narrow
 from girih.run.worker.transfers import Finish, Start, Transfer
 
 
-class Free:
+class BlockLoop:
+    """Run a group of nodes block by block (`girih.run.loops.loop`): the instruction of a BlockStep on one device."""
+
+    __slots__ = ("_board", "_files", "_outside", "_progress", "_told", "loop", "writes")
+
+    def __init__(
+        self,
+        program: Program,
+        step: BlockStep,
+        rank: int,
+        slot_of: Mapping[str, int],
+        device: Any,
+        board: Board | None = None,
+        progress: MutableSequence[int] | None = None,
+    ) -> None:
+        self.loop = Loop(program, step, rank, device)
+        self._board = board if is_offered(program, len(self.loop.chunks)) else None
+        self.writes = [(slot_of[name], name) for name in step.writes]
+        self._outside = [(slot_of[item.buffer], item.cuts, item.once) for item in self.loop.form.outside]
+        self._files = program.files
+        self._progress = progress
+        self._told = 0.0
+
+    def run(self, slots: Slots, seconds: list[float]) -> None:
+        try:
+            with self.loop.own_threads():
+                self._run(slots, seconds)
+        finally:
+            if self._progress is not None:
+                self._progress[2] = 0
+
+    def _run(self, slots: Slots, seconds: list[float]) -> None:
+        began = perf_counter()
+        loop = self.loop
+        loop.compile()
+        cut = [(narrow(slots[slot], cuts), once) for slot, cuts, once in self._outside]
+        outside = [in_memory(tensor) if once else tensor for tensor, once in cut]
+        results = {item.buffer: self._empty(item) for item in loop.form.results}
+        self._told = began
+        totals = self._totals(outside, list(results.values()))
+        for item, total in zip(loop.form.totals, totals, strict=True):
+            file = item.buffer in self._files
+            results[item.buffer] = self._empty(item).copy_(total) if file else total.to(getattr(torch, item.dtype))
+        for slot, name in self.writes:
+            slots[slot] = results[name]
+        seconds[KERNELS] += perf_counter() - began
+
+    def _totals(self, outside: list[Any], results: list[Tensor]) -> list[Any]:
+        """The sums over all chunks, combined in their order; other workers may compute some of the chunks."""
+        loop, count = self.loop, len(self.loop.chunks)
+        memory = loop.memory()
+        done = [0] * count  # of each chunk, whoever computes it
+        here = threading.get_ident()
+
+        def run(number: int) -> list[Tensor | None]:
+            def tell(stop: int) -> None:
+                done[number] = stop - loop.chunks[number][0]
+                self._tell(done)
+
+            mine = memory if threading.get_ident() == here else loop.memory()
+            return loop.chunk(number, outside, results, mine, tell)
+
+        if self._board is None:  # added up at once: two sets of sums are held, not all
+            totals: list[Any] = run(0)
+            for number in range(1, count):
+                loop.combine(totals, run(number))
+            return totals
+        offer = Offer(run, count)
+        with self._board.offering(offer):
+            totals, *parts = offer.results()
+        for part in parts:
+            loop.combine(totals, part)
+        return totals
+
+    def _tell(self, done: list[int]) -> None:
+        """How much of the loop is done, if it was not told just now."""
+        now = perf_counter()
+        if self._progress is not None and now - self._told >= loops.REPORT_SECONDS:
+            self._told = now
+            low, high = self.loop.form.span
+            self._progress[2] = 1000 * sum(done) // (high - low)
+
+    def _empty(self, item: Result | Total) -> Tensor:
+        dtype = getattr(torch, item.dtype)
+        if item.buffer in self._files:
+            return mapped(item.shape, dtype)
+        return torch.empty(item.shape, dtype=dtype, device=self.loop.device)
+
+
+class FreeBuffers:
     __slots__ = ("slots",)
 
     def __init__(self, step: FreeStep, slots: Mapping[str, int]) -> None:
@@ -29,7 +128,7 @@ class Free:
             slots[slot] = None
 
 
-Instruction = Compute | BlockLoop | Nothing | Transfer | Start | Finish | StartMove | FinishMove | Move | Free
+Instruction = Compute | BlockLoop | Nothing | Transfer | Start | Finish | StartMove | FinishMove | Move | FreeBuffers
 
 
 def compile_instructions(
@@ -69,5 +168,5 @@ def compile_instructions(
         elif isinstance(step, TransferStep):
             result.append(Transfer(program, step, rank, slots, transport, device))
         else:
-            result.append(Free(step, slots))
+            result.append(FreeBuffers(step, slots))
     return result

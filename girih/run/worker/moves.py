@@ -37,14 +37,14 @@ MOVES = 1  # position in the measured seconds: waiting for copies counts as tran
 Slots = list[Any]
 
 
-class Copy(Protocol):
+class BegunCopy(Protocol):
     """A copy that has begun: `concurrent.futures.Future`, or `Later`."""
 
     def result(self) -> Tensor: ...
 
 
 class Later:
-    """A copy that is made when somebody asks for it."""
+    """A copy that is made only when its result is asked for."""
 
     def __init__(self, copy: Callable[[], Tensor]) -> None:
         self.copy = copy
@@ -57,18 +57,18 @@ class Later:
 
 
 @dataclass
-class Underway:
+class MoveUnderway:
     """What the slot of a copy's target holds until the copy ends."""
 
-    done: Copy
+    done: BegunCopy
 
 
 class HostMemory:
     """Places in the large memory, by buffer. directory: where its files are, if the device is a processor."""
 
-    def __init__(self, device: Any, directory: str | None = None) -> None:
+    def __init__(self, device: Any) -> None:
         self.device = device
-        self.directory = directory or os.environ.get(SPILL)
+        self.directory = os.environ.get(SPILL)
         self.places: dict[str, Tensor] = {}
 
     def place(self, buffer: str, like: Tensor) -> Tensor:
@@ -119,14 +119,14 @@ class Copiers:
             for out in (True, False)
         }
 
-    def out(self, source: Tensor, buffer: str) -> Copy:
+    def out(self, source: Tensor, buffer: str) -> BegunCopy:
         place = self.host.place(buffer, source)
         self.copied[0] += source.nbytes
         held = [source]  # the copier lets go of it before anybody hears that the copy has ended
         copy = lambda: place.copy_(held.pop())  # noqa: E731
         return self.threads[True].submit(copy) if self.beside else Later(copy)
 
-    def into(self, source: Copy | Tensor, buffer: str, after: list[Copy]) -> Copy:
+    def into(self, source: BegunCopy | Tensor, buffer: str, after: list[BegunCopy]) -> BegunCopy:
         def copy() -> Tensor:
             for other in after:
                 other.result()
@@ -194,11 +194,11 @@ class StartMove:
         began = perf_counter()
         source = slots[self.source]
         if self.out:
-            slots[self.target] = Underway(self.copiers.out(source, self.buffer))
+            slots[self.target] = MoveUnderway(self.copiers.out(source, self.buffer))
         else:
-            after = [slots[slot].done for slot in self.after if isinstance(slots[slot], Underway)]
-            held = source.done if isinstance(source, Underway) else source
-            slots[self.target] = Underway(self.copiers.into(held, self.buffer, after))
+            after = [slots[slot].done for slot in self.after if isinstance(slots[slot], MoveUnderway)]
+            held = source.done if isinstance(source, MoveUnderway) else source
+            slots[self.target] = MoveUnderway(self.copiers.into(held, self.buffer, after))
         seconds[MOVES] += perf_counter() - began
 
 

@@ -17,7 +17,7 @@ from girih.run.worker import measure
 from girih.run.worker.initial import initial_parts
 from girih.run.worker.pages import give_back, keep_freed
 from girih.run.worker.parts import Tensor, reporters
-from girih.run.worker.worker import Interval, Times, Worker
+from girih.run.worker.worker import MeasuredInterval, Times, Worker
 
 
 class LoopShares(Protocol):
@@ -34,7 +34,7 @@ class LoopCall(Protocol):
 
 @dataclass(frozen=True)
 class Options:
-    """How workers run.
+    """Options of all workers of a run.
 
     timeout: seconds that an exchange may wait. device: `cpu`, `cuda` or `cuda:1`. keeps: workers that are processes,
     or ranks of a launcher, keep the memory that they free (`girih.run.worker.pages`). addresses: by rank, where
@@ -81,10 +81,6 @@ class Statistics:
     @property
     def bytes_received(self) -> int:
         return sum(self.received)
-
-    @property
-    def bytes_sent(self) -> int:
-        return sum(self.sent)
 
 
 class Service:
@@ -207,7 +203,7 @@ class Service:
             self.worker.without,
         )
 
-    def timeline(self) -> list[Interval]:
+    def timeline(self) -> list[MeasuredInterval]:
         return list(self.worker.intervals)
 
     def loop(self, call: LoopCall) -> Any:

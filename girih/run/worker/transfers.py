@@ -44,7 +44,7 @@ COMBINE: dict[str, Callable[[Tensor, Tensor], Any]] = {
 
 
 @dataclass(slots=True)
-class Underway:
+class ExchangeUnderway:
     """An exchange between its start and its finish.
 
     target: where it is made already, else None. sends: held, because the transport only refers to them.
@@ -113,7 +113,7 @@ class Transfer:
         self.finish(slots, self.start(slots))
         seconds[TRANSFERS] += perf_counter() - began
 
-    def start(self, slots: Slots) -> Underway:
+    def start(self, slots: Slots) -> ExchangeUnderway:
         source, packs = slots[self.source], self.transport.packs
         target = self._empty(self.shape) if self.combine is None else None
         sends: list[tuple[int, Tensor]] = []
@@ -131,9 +131,9 @@ class Transfer:
             part = None if direct else self._empty(shape)
             arriving.append(part)
             receives.append((peer, narrow(target, cuts) if direct else part))
-        return Underway(self.transport.begin(sends, receives), target, sends, arriving)
+        return ExchangeUnderway(self.transport.begin(sends, receives), target, sends, arriving)
 
-    def finish(self, slots: Slots, underway: Underway) -> None:
+    def finish(self, slots: Slots, underway: ExchangeUnderway) -> None:
         source, combine = slots[self.source], self.combine
         target = self._empty(self.shape) if underway.target is None else underway.target
         if combine is None:

@@ -43,7 +43,7 @@ class Times:
 
 
 @dataclass
-class Interval:
+class MeasuredInterval:
     """An instruction as it was measured: its position in the program, and when it began and ended (perf_counter)."""
 
     step: int
@@ -97,7 +97,7 @@ class Worker:
         self.progress: MutableSequence[int] = progress if progress is not None else list(NOT_BEGUN)
         self.times = Times()
         self.timeline = timeline
-        self.intervals: list[Interval] = []
+        self.intervals: list[MeasuredInterval] = []
         self.state: dict[str, Tensor] = {}
         self._slot = {name: number for number, name in enumerate(program.places)}
         self._updates = {item.name: graph.updates.get(item.name) for item in graph.state_inputs}
@@ -245,7 +245,7 @@ class Worker:
             self.progress[1] = position
             start = perf_counter()
             instruction.run(slots, seconds)
-            self.intervals.append(Interval(position, start, perf_counter()))
+            self.intervals.append(MeasuredInterval(position, start, perf_counter()))
 
     def _fill(self, inputs: dict[str, Tensor]) -> list[Any]:
         slots: list[Any] = [None] * len(self._slot)

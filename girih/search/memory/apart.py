@@ -58,7 +58,7 @@ def held_apart(plan: Plan, hold: str | Baseline, *, store: str | Path | None, no
         except TooSmallError as error:
             smallest = min(smallest, (error.needed, "a device"))
             continue
-        other = plan.held_apart(residencies)
+        other = plan.but(residency=residencies, room=limit)
         there = max(host_bytes(other.program, order.devices.first) for order in other.program.classes)
         if there > host.memory_bytes:
             smallest = min(smallest, (there, host.name))
@@ -78,7 +78,7 @@ def held_apart(plan: Plan, hold: str | Baseline, *, store: str | Path | None, no
         memory_bound(own, limit, seconds_of(ticks(computing)), host, recompute=False).seconds
         for own, (_, computing) in zip(lives, seconds, strict=True)
     ]
-    return best[1].told(memory_bound=max(bounds), simulated=best[0])
+    return best[1].but(memory_bound=max(bounds), simulated=best[0])
 
 
 def _rules(plan: Plan, hold: str | Baseline) -> Iterator[Rule]:

@@ -17,7 +17,8 @@ from girih.partition.search import ScoredSearch, Search
 from girih.partition.searches.exact import Exact
 from girih.partition.solver.memory_constrained import CannotFitError, Effort, Measured, memory_constrained
 from girih.partition.space.problem import Objective
-from girih.plans.plan import Observe, Plan, PlanError
+from girih.plans.choice import Choice
+from girih.plans.plan import Goal, Observe, Plan, PlanError
 from girih.plans.scratch import notes_of
 from girih.search.portfolio import Portfolio
 
@@ -56,17 +57,9 @@ def fit(
         return result
 
     def trial(strategy: Strategy) -> Plan:
-        return Plan(
-            graph,
-            objective.machine,
-            strategy,
-            result.certificate,
-            search.name,
-            objective.name,
-            limit,
-            {},
-            schedule=result.schedule,
-        )
+        choice = Choice(strategy, routes=objective.unit, schedule=result.schedule)
+        goal = Goal(search.name, objective.name, limit)
+        return Plan(graph, objective.machine, choice, result.certificate, goal)
 
     def measure(strategy: Strategy) -> Measured:
         worst = max(trial(strategy).memory_by_device, key=lambda use: use.peak)
@@ -111,7 +104,7 @@ def _refused_division(plan: Plan, search: Search) -> str:
 def widest_overlap(plan: Plan) -> Overlap:
     """The first of the windows with which the plan, which meets its memory limit without, still does. A schedule of its
     own has its exchanges overlap already."""
-    if plan.schedule != "graph":
+    if plan.choice.schedule != "graph":
         return Overlap()
     if plan.memory is None:
         return WINDOWS[0]

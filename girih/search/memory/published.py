@@ -23,7 +23,7 @@ from girih.plans.predict import predict
 from girih.search.memory.step_seconds import StepSeconds, copy_rates, step_seconds
 from girih.simulate.ticks import seconds_of, ticks
 
-Sequenced = tuple[int, ...] | None
+Steps = tuple[int, ...] | None
 
 
 def held_as_published(
@@ -39,7 +39,7 @@ def held_as_published(
     assert limit is not None
     if host is None and baseline.moves:
         raise PlanError(f"{plan.machine.name} has no large memory to move tensors to: give its file a `host`")
-    best: tuple[float, Plan, Sequenced, StepSeconds] | None = None
+    best: tuple[float, Plan, Steps, StepSeconds] | None = None
     smallest: tuple[float, str] = (float("inf"), "")
     for number, window in enumerate(windows):
         note(f"hold {baseline.name}", number / len(windows))
@@ -68,21 +68,21 @@ def held_as_published(
     _, chosen, sequence, seconds = best
     computing = seconds_of(ticks(seconds.of(sequence, computing=True)))  # by the simulator's clock
     large = host if baseline.moves else None
-    lives = chosen.held(sequence).lifetimes
+    lives = chosen.but(sequence=sequence, residency=()).lifetimes
     bound = memory_bound(lives, limit, computing, large, recompute=not baseline.moves).seconds
-    return chosen.told(memory_bound=bound)
+    return chosen.but(memory_bound=bound)
 
 
-def _orders(plan: Plan, baseline: Baseline, order: str) -> Iterator[Sequenced]:
+def _orders(plan: Plan, baseline: Baseline, order: str) -> Iterator[Steps]:
     if order in ("auto", "captured") or baseline.orders:
         yield None
     if order == "auto" and not baseline.orders:
-        yield updates_early(plan.held(None).lifetimes)
+        yield updates_early(plan.lifetimes)
     elif order != "captured" and not baseline.orders:
-        yield tuple(order_of(order).order(step_graph(plan.held(None).lifetimes)).tolist())
+        yield tuple(order_of(order).order(step_graph(plan.lifetimes)).tolist())
 
 
-def _held(plan: Plan, baseline: Baseline, sequence: Sequenced, seconds: StepSeconds) -> Plan:
+def _held(plan: Plan, baseline: Baseline, sequence: Steps, seconds: StepSeconds) -> Plan:
     """The plan with the steps in this order, as the baseline holds it.
 
     Raises:
@@ -94,9 +94,13 @@ def _held(plan: Plan, baseline: Baseline, sequence: Sequenced, seconds: StepSeco
         return again if sequence is None else tuple(sequence[number] for number in again)
 
     def look(again: tuple[int, ...]) -> Lifetimes:
-        return plan.held(whole(again)).lifetimes
+        return plan.but(sequence=whole(again)).lifetimes
 
     rates = copy_rates(plan.machine) if baseline.moves else (float("inf"), float("inf"))
-    lives = plan.held(sequence).lifetimes
+    lives = plan.but(sequence=sequence).lifetimes
     holding = baseline.hold(Setting(lives, plan.memory, seconds.of(sequence), rates, look))
-    return plan.held(sequence if holding.sequence is None else whole(holding.sequence), holding.residency)
+    return plan.but(
+        sequence=sequence if holding.sequence is None else whole(holding.sequence),
+        residency=() if holding.residency is None else (holding.residency,),
+        room=plan.memory,
+    )

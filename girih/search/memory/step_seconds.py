@@ -31,7 +31,7 @@ class StepSeconds:
 
 def step_seconds(plan: Plan, store: str | Path | None) -> StepSeconds:
     """By the prices of a plan's machine, with everything on the devices."""
-    plain = plan.held(None)
+    plain = plan.but(sequence=None, residency=())
     known = priced_on(plain, plain.machine, store, "processes")
     prices = known.priced.prices
     steps = plain.lowered.steps
@@ -43,7 +43,8 @@ def step_seconds(plan: Plan, store: str | Path | None) -> StepSeconds:
 
 def simulated_seconds(plan: Plan, store: str | Path | None) -> float:
     """Of a plan's step, as it says itself where it was simulated already."""
-    return predict(plan, store=store, memory=False).seconds if plan.simulated is None else plan.simulated
+    known = plan.predicted.simulated
+    return predict(plan, store=store, memory=False).seconds if known is None else known
 
 
 def copy_rates(machine: Machine) -> tuple[float, float]:

@@ -11,7 +11,6 @@ faster (`girih.search.memory.piecewise`), unless their lower bound says that the
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from girih.machine import Machine
@@ -31,8 +30,8 @@ FULLY = 2
 def divided(plan: Plan, results: Iterable[SearchResult], strategies: Iterable[Strategy] = ()) -> tuple[Plan, ...]:
     """The plan, and the same with other divisions: each once. results: with certificates of their own; strategies:
     under that of the plan."""
-    others = [replace(plan, strategy=result.strategy, certificate=result.certificate) for result in results]
-    others += [replace(plan, strategy=strategy) for strategy in strategies]
+    others = [plan.but(strategy=result.strategy, certificate=result.certificate) for result in results]
+    others += [plan.but(strategy=strategy) for strategy in strategies]
     plans = [plan]
     for other in others:
         if all(other.strategy != known.strategy for known in plans):
@@ -111,8 +110,8 @@ def _best(plan: Plan, hold: str | Baseline, *, order: str, store: str | Path | N
 
 def _bound(plan: Plan, store: str | Path | None) -> float:
     """No way to hold it takes less: the step with unlimited memory, by the widest window of overlap."""
-    overlap = WINDOWS[0] if plan.schedule == "graph" else plan.overlap
-    return predict(replace(plan, memory=None, overlap=overlap), store=store, memory=False).seconds
+    overlap = WINDOWS[0] if plan.choice.schedule == "graph" else plan.choice.overlap
+    return predict(plan.but(memory=None, overlap=overlap), store=store, memory=False).seconds
 
 
 def _told(plan: Plan, plans: Sequence[Plan]) -> Plan:
@@ -124,4 +123,4 @@ def _told(plan: Plan, plans: Sequence[Plan]) -> Plan:
         f"of {len(plans)} divisions within the memory limit this one is fastest, movements included: it exchanges "
         f"{cost / max(least, 1):.2f} × the bytes of the first"
     )
-    return plan.told(notes=(*plan.notes, told))
+    return plan.but(notes=(*plan.notes, told))

@@ -5,6 +5,6 @@ many tensors at once, on whole numbers), `table` (classes of equal terms, level 
 terms, without those that others imply), `general` (symbols for sizes and attributes), `generation` (all of it).
 """
 
-from girih.workshop.generate.generation import Generated, Generation, generate
+from girih.workshop.generate.generation import Generated, Generation
 
-__all__ = ["Generated", "Generation", "generate"]
+__all__ = ["Generated", "Generation"]

@@ -34,8 +34,8 @@ from girih.ops.catalogue import catalogue
 from girih.rewrite.rules.rule import Expression, Variable
 from girih.rewrite.rules.vocabulary import SPLIT, operator_named
 from girih.workshop.generate.matching import NONE, Ids, Pattern, Sides, Terms, apply, root, side, unite_all, unite_each
-from girih.workshop.generate.table import Level, Observer, Table
-from girih.workshop.generate.vocabulary import Kind, application, kind_of
+from girih.workshop.generate.table import Level, Observer, TermTable
+from girih.workshop.generate.vocabulary import TensorKind, application, kind_of
 
 MANY = 32
 """Rules that are worth a second thread."""
@@ -55,12 +55,12 @@ class Candidate:
     target: Pattern
     size: int
     row: int = -1
-    """Of the source in its level."""
+    """The number of the source in its level."""
 
 
 @dataclass
 class Counts:
-    """Of the candidates that are left after each stage of pruning, for terms of one size (TASO's Table 2.3). terms:
+    """How many candidates are left after each stage of pruning, for terms of one size (TASO's Table 2.3). terms:
     that were looked at; initial: pairs of equal graphs, under all names of inputs; renamed, unshared, unimplied: after
     each stage; unproved: those that are false, equal on the fingerprint's tensors alone, and those that are open."""
 
@@ -88,7 +88,7 @@ class _Guess:
 class Pruner:
     """Goes through the levels of a table, and keeps what nothing kept implies."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: TermTable) -> None:
         self.table = table
         self.kept: list[Candidate] = []
         self.special: set[Candidate] = set()
@@ -404,7 +404,7 @@ class Pruner:
         return term, self._shape(pattern)
 
     def _shape(self, pattern: Pattern) -> tuple[int, ...]:
-        def kind(item: Pattern) -> Kind:
+        def kind(item: Pattern) -> TensorKind:
             if isinstance(item, int):
                 return kind_of(self.table.inputs[item].shape)
             template, *operands = item
@@ -474,8 +474,8 @@ class Pruner:
         return name in (SPLIT, "cat") or catalogue()[operator_named(name)].elementwise
 
     def _takes(self) -> NDArray[np.bool_]:
-        """Of which kinds an input may be, as a variable: of its rank; and in the rows behind, in rules whose operators
-        take any rank, of any but a scalar's."""
+        """Which kinds an input may have as a variable: those of its rank; and in the rows behind, for rules whose
+        operators take any rank, all but a scalar's."""
         ranks = np.array([len(kind.shape) for kind in self.table.kinds])
         own = np.array([len(item.shape) for item in self.table.inputs])[:, None]
         return np.asarray(np.concatenate((ranks == own, (ranks == 1) == (own == 1))), np.bool_)
@@ -516,11 +516,11 @@ class _State:
             self.changed = False
 
     def saved(self) -> Saved:
-        """What is settled now."""
+        """A copy of what is known now, for `restore`."""
         return self.parent.copy(), self.settled.copy()
 
     def restore(self, saved: Saved) -> None:
-        """As it was when that was saved."""
+        """Go back to what was known when that was saved."""
         self.parent, self.settled = saved
         self.changed = True
         self.by_template = {}
@@ -546,7 +546,7 @@ class _State:
         return bool(root(self.parent, number) >= len(self.rows))
 
     def is_true(self) -> NDArray[np.bool_]:
-        """Of all terms of the level: are they known to be equal to what represents their class?"""
+        """Which terms of the level are known to equal the representative of their class?"""
         true: NDArray[np.bool_] = np.equal(self.place, NONE)
         true[self.rows] = _roots(self.parent)[:-2] == len(self.rows) + 1
         return true[: self.count]  # `place` is never empty
@@ -566,6 +566,7 @@ class _State:
 
 @numba.njit(cache=True)
 def _roots(parent: Ids) -> Ids:  # pragma: no cover - compiled
+    """The root of every item's set."""
     roots = np.empty_like(parent)
     for number in range(len(parent)):
         roots[number] = root(parent, number)
@@ -574,6 +575,7 @@ def _roots(parent: Ids) -> Ids:  # pragma: no cover - compiled
 
 @numba.njit(cache=True)
 def _flatten(parent: Ids, settled: NDArray[np.bool_]) -> None:  # pragma: no cover - compiled
+    """Mark the candidates that are connected with what represents their class, or false: with the last two items."""
     last = len(parent) - 2
     for number in range(last):
         if not settled[number]:

@@ -277,15 +277,6 @@ def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
         return numbers ^ (numbers >> np.uint64(31))
 
 
-def fingerprint(outputs: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
-    """Of graphs, by the hashes of their outputs, in whatever order these come (TASO's equation 2.1)."""
-    total = np.zeros_like(outputs[0])
-    with np.errstate(over="ignore"):
-        for output in outputs:
-            total = total + mixed(output)
-    return mixed(total)
-
-
 def _rounded(values: Array) -> NDArray[np.int64]:
     """Nine digits of each number."""
     with np.errstate(all="ignore"):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from girih.rewrite.prove.expand import extents_in
+from girih.rewrite.prove.expand import least_values
 from girih.rewrite.prove.judge import attempt
 from girih.rewrite.prove.refutation.instances import one_thread
 from girih.rewrite.prove.refutation.refute import refute
@@ -47,7 +47,7 @@ class Scheme:
         return self.windows or self.points or self.pools
 
 
-def generalised(rule: Rule, inputs: Mapping[str, Input], tries: int = TRIES) -> tuple[Verdict, bool]:
+def generalised(rule: Rule, inputs: Mapping[str, Input]) -> tuple[Verdict, bool]:
     """The verdict on the most general rule that is proved, and whether that is as general as its operators allow; else
     the verdict on the rule as it was found.
 
@@ -63,14 +63,14 @@ def generalised(rule: Rule, inputs: Mapping[str, Input], tries: int = TRIES) -> 
             if candidate is None:
                 return Open(rule, "a constant does not fit")
             if candidate not in known:
-                known[candidate] = attempt(candidate, tries)
+                known[candidate] = attempt(candidate, TRIES)
             return known[candidate]
         except (RuleError, UnprovableError) as error:
             return Open(rule, str(error))
 
     def last(found: Verdict) -> Verdict:
         """With all tries, for what is open and computes something."""
-        return (isinstance(found, Open) and found.rule in known and refute(found.rule, tries)) or found
+        return (isinstance(found, Open) and found.rule in known and refute(found.rule, TRIES)) or found
 
     with one_thread():
         found = verdict(general)
@@ -156,7 +156,7 @@ def _mapped(item: Expression, attributes: Callable[[Term], tuple[tuple[str, Attr
 
 def _declared(rule: Rule, inputs: Mapping[str, Input], scheme: Scheme) -> Rule | None:
     """With the most general shapes of its inputs, and constants written out; None where no shapes fit."""
-    taken = extents_in(rule) | set(rule.inputs)
+    taken = {*least_values(rule), *rule.inputs}
     fresh = (f"{letter}{number or ''}" for number in range(9) for letter in SIZES)
     symbols = (Extent.of(name) for name in fresh if name not in taken)
     kernels = _kernels(rule)

@@ -28,8 +28,8 @@ from girih.rewrite.prove.refutation.instances import Instance, InvalidError, com
 from girih.rewrite.prove.verdict import Proved, Verdict
 from girih.rewrite.rules.rule import Expression, Rule, RuleError, Term, Variable, operators, walk
 from girih.workshop.generate.candidates import FALSE, GENERAL, OPEN, SPECIAL, Answer, Candidate, Counts, Pruner
-from girih.workshop.generate.general import generalised
-from girih.workshop.generate.table import MOST_PARTS, Table
+from girih.workshop.generate.general import generalised, renamed
+from girih.workshop.generate.table import MOST_PARTS, TermTable
 from girih.workshop.generate.vocabulary import (
     CONSTANTS,
     TABLE,
@@ -75,12 +75,50 @@ class Generation:
     processes: int = 0
 
     def generate(self, observer: Observer | None = None) -> Generated:
-        """Generate, and prove.
+        """All rules of up to `size` operators a side that do not follow from one another, proved.
 
         Raises:
             RuleError: an operator that nobody described, or inputs that are none.
         """
-        return generate(self, observer)
+        if not 1 <= self.size <= 5:
+            raise RuleError(f"rules have 1 to 5 operators a side, not {self.size}")
+        observe = observer or (lambda what, share: None)
+        ways = templates(self.operators)
+        items = inputs(self.inputs or usual_inputs(ways), self.constants)
+        table = TermTable(items, ways)
+        alike = self.alike or (2 if self.size > LARGE else 3)
+        pruner = Pruner(table)
+        judges = _Judges(pruner, {item.name: item for item in items}, self.processes if self.size >= LARGE else 0)
+        deadline = monotonic() + self.seconds if self.seconds else inf
+        stopped = ""
+
+        def in_time(what: str, share: float) -> None:
+            if monotonic() > deadline:
+                raise TimeoutError(what)
+            observe(what, share)
+
+        def found() -> Generator[Candidate]:
+            for size in range(1, self.size + 1):
+                large, last = size >= LARGE, size == self.size
+                level = table.extend(
+                    in_time, last, alike if large else len(items), self.named if last and large else len(items),
+                    MOST_PARTS if not large else 2,
+                )  # fmt: skip
+                ahead, doubtful = judges.ahead if large else 1, last and size > LARGE
+                yield from pruner.prune(level, size, judges, ahead, in_time, doubtful)
+
+        with judges, one_thread():
+            with closing(found()) as rules:
+                try:
+                    deque(islice(rules, self.limit or None), maxlen=0)
+                except TimeoutError as error:
+                    stopped = f"{self.seconds:.0f} seconds were over: {error}"
+            kept = pruner.kept if stopped else pruner.minimal(table.levels)[: self.limit or None]
+            proved = [judges.verdict(item) for item in kept]
+            unproved = [judges.verdict(item) for item in pruner.unproved if judges.verdicts[item] is not None]
+            joined = tuple(_joined(proved, self.size, observe))
+        verdicts = (*proved, *(item for item in unproved if item.word == "open"))
+        return Generated(tuple(pruner.counts), verdicts, joined, stopped)
 
 
 @dataclass(frozen=True)
@@ -102,53 +140,6 @@ class Generated:
 
     def with_word(self, word: str) -> tuple[Verdict, ...]:
         return tuple(item for item in self.verdicts if item.word == word)
-
-
-def generate(options: Generation, observer: Observer | None = None) -> Generated:
-    """All rules of up to `options.size` operators a side that do not follow from one another.
-
-    Raises:
-        RuleError: an operator that nobody described, or inputs that are none.
-    """
-    if not 1 <= options.size <= 5:
-        raise RuleError(f"rules have 1 to 5 operators a side, not {options.size}")
-    observe = observer or (lambda what, share: None)
-    ways = templates(options.operators)
-    items = inputs(options.inputs or usual_inputs(ways), options.constants)
-    table = Table(items, ways)
-    alike = options.alike or (2 if options.size > LARGE else 3)
-    pruner = Pruner(table)
-    judges = _Judges(pruner, {item.name: item for item in items}, options.processes if options.size >= LARGE else 0)
-    deadline = monotonic() + options.seconds if options.seconds else inf
-    stopped = ""
-
-    def in_time(what: str, share: float) -> None:
-        if monotonic() > deadline:
-            raise TimeoutError(what)
-        observe(what, share)
-
-    def found() -> Generator[Candidate]:
-        for size in range(1, options.size + 1):
-            large, last = size >= LARGE, size == options.size
-            level = table.extend(
-                in_time, last, alike if large else len(items), options.named if last and large else len(items),
-                MOST_PARTS if not large else 2,
-            )  # fmt: skip
-            ahead, doubtful = judges.ahead if large else 1, last and size > LARGE
-            yield from pruner.prune(level, size, judges, ahead, in_time, doubtful)
-
-    with judges, one_thread():
-        with closing(found()) as rules:
-            try:
-                deque(islice(rules, options.limit or None), maxlen=0)
-            except TimeoutError as error:
-                stopped = f"{options.seconds:.0f} seconds were over: {error}"
-        kept = pruner.kept if stopped else pruner.minimal(table.levels)[: options.limit or None]
-        proved = [judges.verdict(item) for item in kept]
-        unproved = [judges.verdict(item) for item in pruner.unproved if judges.verdicts[item] is not None]
-        joined = tuple(_joined(proved, options.size, observe))
-    verdicts = (*proved, *(item for item in unproved if item.word == "open"))
-    return Generated(tuple(pruner.counts), verdicts, joined, stopped)
 
 
 class _Judges:
@@ -224,8 +215,6 @@ def passes(rule: Rule, named: Mapping[str, Input]) -> bool:
 
 
 def _with_constants(item: Expression, named: Mapping[str, Input]) -> Expression:
-    from girih.workshop.generate.general import renamed
-
     if isinstance(item, Variable):
         found = named[item.name]
         if not found.constant:

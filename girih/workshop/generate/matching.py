@@ -25,13 +25,14 @@ Pattern: TypeAlias = "int | tuple[int, Pattern, Pattern | None]"
 """A class that is an input, or a template with one or two operands."""
 NONE = -1
 BITS = 28
-"""Of the number of a class in a code."""
+"""Bits of a class's number in a code."""
 CONSTANT, FREE, SAME, BIND = range(4)
 MOST_REGISTERS = 32
 
 
 @numba.njit(cache=True)
 def _code(template: int, first: int, second: int) -> int:  # pragma: no cover - compiled
+    """A node as one positive number: its template and its operands' numbers (second: -1 if it has one operand)."""
     return ((template + 1) << (2 * BITS)) | (first << BITS) | (second + 1)
 
 
@@ -50,6 +51,7 @@ def _slot(keys: Ids, code: int) -> Any:  # pragma: no cover - compiled
 def _insert(
     keys: Ids, numbers: NDArray[np.int32], start: int, template: Ids, first: Ids, second: Ids
 ) -> None:  # pragma: no cover - compiled
+    """Number nodes from `start` on, in their order; a node that has a number keeps it."""
     for row in range(len(template)):
         place = _slot(keys, _code(template[row], first[row], second[row]))
         if keys[place] == 0:
@@ -61,6 +63,7 @@ def _insert(
 def _number(
     keys: Ids, numbers: NDArray[np.int32], commuting: NDArray[np.bool_], template: int, first: int, second: int
 ) -> int:  # pragma: no cover - compiled
+    """A node's number, or NONE; operands that may change places ascend."""
     if commuting[template] and first > second:
         first, second = second, first
     place = _slot(keys, _code(template, first, second))
@@ -203,6 +206,7 @@ class Terms:
 
 @numba.njit(cache=True)
 def root(parent: Ids, item: int) -> int:  # pragma: no cover - compiled
+    """Of the item's set (union-find); paths are halved on the way."""
     while parent[item] != item:
         parent[item] = parent[parent[item]]
         item = parent[item]
@@ -219,6 +223,7 @@ def unite(parent: Ids, one: int, other: int) -> None:  # pragma: no cover - comp
 
 @numba.njit(cache=True)
 def unite_all(parent: Ids, items: Ids, other: int) -> None:  # pragma: no cover - compiled
+    """Unite the sets of all items with the other's."""
     for item in items:
         unite(parent, item, other)
 

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from girih.ops.derive.linearity import degree
 from girih.ops.expressions import DescriptionError
 from girih.workshop.generate.exact import Function, function_of, hashes, is_exact
-from girih.workshop.generate.vocabulary import GROWING, Input, Kind, Template, application, kind_of, symbols_of
+from girih.workshop.generate.vocabulary import GROWING, Input, Template, TensorKind, application, kind_of, symbols_of
 
 Ids = NDArray[np.int64]
 Observer = Callable[[str, float], None]
@@ -48,7 +48,7 @@ MOST_AREA = 4
 NONE = -1
 SEED = 20
 SAMPLES = 2
-"""Of which all must agree: with one, relu(s·relu(x)) would be zero where s is below zero."""
+"""How many draws must agree: with one, relu(s·relu(x)) would be zero where s is below zero."""
 
 
 @dataclass(frozen=True)
@@ -85,19 +85,19 @@ class _Block:
         return len(self.hash)
 
     def some(self, rows: Any) -> _Block:
-        """Of these rows."""
+        """The same columns, of these rows alone."""
         return replace(self, **{name: getattr(self, name)[rows] for name in ("hash", "first", "second", "order")})
 
 
-class Table:
+class TermTable:
     """The classes. Arrays by class: template (-1: an input), first, second, size, kind, row (in the values of its
     kind), order (of its variables)."""
 
     def __init__(self, items: Sequence[Input], templates: Sequence[Template]) -> None:
         self.inputs = tuple(items)
         self.templates = tuple(templates)
-        self.kinds: list[Kind] = []
-        self.number_of_kind: dict[Kind, int] = {}
+        self.kinds: list[TensorKind] = []
+        self.number_of_kind: dict[TensorKind, int] = {}
         self.levels: list[Level] = []
         self.commuting: frozenset[int] = frozenset()
         self.bases = {item.shape for item in items}
@@ -165,7 +165,7 @@ class Table:
         shape = self.kinds[kind].shape
         return int(sum(size * 1009**place for place, size in enumerate(shape, 1)) % (1 << 62))
 
-    def _kind(self, kind: Kind) -> int:
+    def _kind(self, kind: TensorKind) -> int:
         if kind not in self.number_of_kind:
             self.number_of_kind[kind] = len(self.kinds)
             self.kinds.append(kind)
@@ -559,7 +559,7 @@ class Table:
         return Level(template, first, second, kept, canonical, len(classes))
 
     def _values(self, block: _Block) -> Any:
-        """Of its terms, computed once more."""
+        """The values of a block's terms, computed once more."""
         found = self._function(block.template, block.operands)
         assert found is not None
         parts = []

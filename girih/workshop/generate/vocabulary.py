@@ -15,7 +15,6 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from girih.graph import Ref
 from girih.ops.catalogue import catalogue
 from girih.ops.derive.linearity import degree
 from girih.ops.describe import describe_call
@@ -30,6 +29,7 @@ from girih.rewrite.rules.vocabulary import (
     Tree,
     call_of,
     made,
+    operands_and_attributes,
     operator_named,
     parameters,
     trees_of,
@@ -233,7 +233,7 @@ def constant_term(constant: str) -> Term:
 
 
 @dataclass(frozen=True)
-class Kind:
+class TensorKind:
     """Shape and split trees of a tensor."""
 
     shape: tuple[int, ...]
@@ -244,12 +244,12 @@ class Kind:
         return prod(self.shape)
 
 
-def kind_of(shape: tuple[int, ...]) -> Kind:
-    return Kind(shape, shape)
+def kind_of(shape: tuple[int, ...]) -> TensorKind:
+    return TensorKind(shape, shape)
 
 
 @lru_cache(maxsize=65536)
-def application(template: Template, kinds: tuple[Kind, ...]) -> tuple[Description, Kind] | None:
+def application(template: Template, kinds: tuple[TensorKind, ...]) -> tuple[Description, TensorKind] | None:
     """What the template makes of operands of these kinds; None if it does not take them."""
     if not _slides(template, kinds) or not _joins(template, kinds):
         return None
@@ -261,17 +261,8 @@ def application(template: Template, kinds: tuple[Kind, ...]) -> tuple[Descriptio
         trees = trees_of(term, operands, shape)
     except (RuleError, KeyError, IndexError, AssertionError):  # the last by which PyTorch refuses shapes
         return None
-    tensors: dict[str, TensorType] = {}
-    attributes: dict[str, Any] = {}
-    for name, value in call.arguments:
-        if isinstance(value, Ref):
-            tensors[name] = TensorType(kinds[int(value.name)].shape, "float64")
-        elif isinstance(value, tuple) and value and all(isinstance(item, Ref) for item in value):
-            for number, item in enumerate(value):
-                assert isinstance(item, Ref)
-                tensors[f"{name}.{number}"] = TensorType(kinds[int(item.name)].shape, "float64")
-        else:
-            attributes[name] = value
+    numbers, attributes = operands_and_attributes(call)
+    tensors = {name: TensorType(kinds[number].shape, "float64") for name, number in numbers.items()}
     try:
         description = describe_call(call.operator, tensors, attributes, TensorType(shape, dtype))
     except DescriptionError:
@@ -280,10 +271,10 @@ def application(template: Template, kinds: tuple[Kind, ...]) -> tuple[Descriptio
         return None
     if description.operator.elementwise and len({kind.trees for kind in kinds if kind.shape == shape}) > 1:
         trees = shape  # only what was concatenated alike is split again
-    return description, Kind(shape, trees)
+    return description, TensorKind(shape, trees)
 
 
-def _slides(template: Template, kinds: tuple[Kind, ...]) -> bool:
+def _slides(template: Template, kinds: tuple[TensorKind, ...]) -> bool:
     """Windows slide over what is larger than they are: kernels are no images."""
     if SAME not in dict(template.attributes).values():
         return True
@@ -291,7 +282,7 @@ def _slides(template: Template, kinds: tuple[Kind, ...]) -> bool:
     return sizes[0] > WINDOW and all(size <= WINDOW for size in sizes[1:])
 
 
-def _joins(template: Template, kinds: tuple[Kind, ...]) -> bool:
+def _joins(template: Template, kinds: tuple[TensorKind, ...]) -> bool:
     """The one channel of a kernel of groups is not concatenated with others: it would be no kernel of groups then."""
     dim = dict(template.attributes).get("dim", 0)
     return (
@@ -302,7 +293,7 @@ def _joins(template: Template, kinds: tuple[Kind, ...]) -> bool:
     )
 
 
-def _alike(description: Description, kinds: tuple[Kind, ...]) -> bool:
+def _alike(description: Description, kinds: tuple[TensorKind, ...]) -> bool:
     """Element-wise operators take operands of one shape; or one with a single dimension, such as a bias; or a scalar
     in whose place an operator is linear in the rest."""
     if not description.operator.elementwise:

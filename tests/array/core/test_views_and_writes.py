@@ -7,10 +7,11 @@ import random
 
 import numpy as np
 import pytest
+from counts import random_cases
 
 import girih.array as gnp
 
-PROGRAMS = 1000
+PROGRAMS = random_cases(1000)
 STATEMENTS = 9
 PUBLIC = ("builtins", "numpy.exceptions")
 REFUSED = (

@@ -22,8 +22,9 @@ from girih.loop.apps.lda import LDA, Sweep, read_corpus
 from girih.loop.apps.lda.cells import light
 from girih.loop.apps.lda.estimator import started
 from girih.loop.apps.lda.layout import blocks_of, laid_out, shares, sliced, word_counts
-from girih.loop.apps.lda.schedule import Cells, Model, Passes, threads
+from girih.loop.apps.lda.schedule import Cells, Model, Passes
 from girih.loop.apps.lda.tables import DENSE, HybridTable, alias_tables, count_of, put, take
+from girih.loop.apps.team import Team
 from girih.loop.checkpoint import LoopCheckpointError
 
 TOPICS, WORDS = 5, 40
@@ -76,10 +77,9 @@ def test_counts_are_those_of_the_tokens_topics(sampler: str) -> None:
     counts, _ = generated(60)
     corpus = read_corpus(counts)
     state = started(corpus, Model(7, 0.1, 0.05, 3, 2, 1 << 30), sampler)
-    run, end = threads(2)
-    for number in range(4):
-        state.sweep(number, run)
-    end()
+    with Team(2) as team:
+        for number in range(4):
+            state.sweep(number, team.all)
     table = state.word_topic().toarray()
     np.testing.assert_array_equal(table.sum(axis=0), state.sums[:7])
     if isinstance(state, Passes):
@@ -162,7 +162,7 @@ def test_chains_have_the_posterior_of_all_assignments(sampler: str, cycles: int,
     """Means over a chain of 9 tokens have a standard error of 0.1 %. LightLDA's tables and WarpLDA's sums are those of
     before the slice and the pass, which moves the mean by 0.2 % and 1.2 % here."""
     state = started(read_corpus(TINY), Model(2, *PRIORS, 5, 1, 1 << 30, cycles), sampler)
-    run, _ = threads(1)
+    run = Team(1).all
     total = 0.0
     for number in range(6000):
         state.sweep(number, run)
@@ -343,11 +343,11 @@ def test_held_out_words_are_judged_by_given_ones() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"n_components": 0}, "n_components=0: expected an integer from 1"),
-        ({"workers": 65}, "workers=65: expected an integer from 1 to 64"),
+        ({"n_components": 0}, "n_components=0: expected a whole number from 1"),
+        ({"workers": 65}, "workers=65: expected a whole number from 1 to 64"),
         ({"sampler": "vb"}, "sampler='vb': expected auto, gibbs, light, warp"),
         ({"doc_topic_prior": -1.0}, "doc_topic_prior=-1.0: expected a number above 0"),
-        ({"max_iter": 2.5}, "max_iter=2.5: expected an integer"),
+        ({"max_iter": 2.5}, "max_iter=2.5: expected a whole number"),
     ],
 )
 def test_options_out_of_range_are_refused(wrong: dict, message: str) -> None:

@@ -21,9 +21,9 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from threadpoolctl import threadpool_limits
 
 import girih.loop as gl
+from girih.loop.apps.team import Team, threads_of
 from girih.loop.apps.trees import GradientBoostedRegressor, GradientBoostedTrees
 from girih.loop.apps.trees.bins import find_bins, put_in_bins, thresholds_of
-from girih.loop.apps.trees.team import Team, threads_of
 from girih.loop.checkpoint import LoopCheckpointError
 
 

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from schedule_law import check
 
 from benchmarks import loop_bodies
 from benchmarks.loop_cases import Case, Log, blocks_of, conflict, touched
 from girih.loop.capture.dependences import ANY, POSITIVE
 from girih.loop.capture.errors import LoopError
 from girih.loop.schedules.blocks import balanced
-from girih.loop.schedules.schedule import Schedule, Task, check, one_dimension, rotation, wavefront
+from girih.loop.schedules.schedule import Schedule, Task, one_dimension, rotation, wavefront
 from girih.loop.schedules.unimodular import determinant, least, transformation
 
 

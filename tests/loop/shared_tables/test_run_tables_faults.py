@@ -20,9 +20,9 @@ import pytest
 
 import girih.loop as gl
 from girih.loop.shared_tables import snapshots
-from girih.loop.shared_tables.options import Options, TableSpec
+from girih.loop.shared_tables.options import TableOptions, TableSpec
 from girih.loop.shared_tables.server import Server
-from girih.loop.shared_tables.session import Event, Held, Restarted, TablesError
+from girih.loop.shared_tables.session import Event, Restarted, TablesError, WorkersLate
 from girih.loop.shared_tables.snapshots import SnapshotError, clocks_of
 from girih.run.engines.folders import new_folder
 
@@ -114,7 +114,7 @@ def test_a_stopped_worker_is_named_and_holds_the_others_for_the_staleness(tmp_pa
     gate = tmp_path / "gate"
 
     def named() -> bool:
-        return any(isinstance(event, Held) and event.clock == 5 for event in events)
+        return any(isinstance(event, WorkersLate) and event.clock == 5 for event in events)
 
     with gl.tables(2, 2, patience=0.4, timeout=60, observer=events.append) as t:
         tables(t)
@@ -130,7 +130,7 @@ def test_a_stopped_worker_is_named_and_holds_the_others_for_the_staleness(tmp_pa
         thread.start()
         t.run(work, str(gate))
         thread.join()
-    (held,) = (event for event in events if isinstance(event, Held) and event.clock == 5)
+    (held,) = (event for event in events if isinstance(event, WorkersLate) and event.clock == 5)
     assert (held.workers, held.waiting) == ((1,), (0,))
     assert str(held) == "worker 1 is at clock 5 and holds worker 0"
 
@@ -171,7 +171,7 @@ def work(t, rank, driver):
 
 with gl.tables(2, 0) as t:
     t.dense("x", 2, 2)
-    print(t._host._folder.path, flush=True)
+    print(t._host.folder, flush=True)
     {ending}
     t.run(work, os.getpid())
 """
@@ -282,7 +282,7 @@ def test_a_snapshot_with_a_digest_that_fits_is_held_against_the_tables(tmp_path:
     kept(tmp_path, every=10)
     path = tmp_path / "clock-000010" / "server-1"
     body = path.read_bytes()[:-16]
-    head, options = body.index(b"\n") + 1, Options(2, servers=2, staleness=0)
+    head, options = body.index(b"\n") + 1, TableOptions(2, servers=2, staleness=0)
     specs = (
         TableSpec("x", 40, 3, "float64", False, 1 << 20), TableSpec("n", 40, 40, "int32", True, 1 << 20)
     )  # fmt: skip

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.tables_interleavings import Case, explore, small_cases
 from girih.loop.shared_tables.bandwidth import Bucket, Link, first
 from girih.loop.shared_tables.client import Client, Read
-from girih.loop.shared_tables.interleavings import Case, explore, small_cases
 from girih.loop.shared_tables.messages import PUSH, header_of
-from girih.loop.shared_tables.options import Options, TableSpec
+from girih.loop.shared_tables.options import TableOptions, TableSpec
 from girih.loop.shared_tables.server import Server
 
 ONE = ((("inc", 0), ("read", 0)),)
@@ -92,7 +92,7 @@ def test_a_worker_that_waits_for_ever_is_found_out() -> None:
 
 
 def test_rows_to_be_fetched_ahead_are_asked_for_together() -> None:
-    options, spec = Options(workers=1, staleness=1), TableSpec("x", 1000, 2, memory=8192)
+    options, spec = TableOptions(workers=1, staleness=1), TableSpec("x", 1000, 2, memory=8192)
     sent: list[bytes] = []
     client, server = Client(0, (spec,), options, lambda to, frame: sent.append(frame)), Server(0, (spec,), options)
 

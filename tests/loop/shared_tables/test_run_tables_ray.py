@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import girih.loop as gl
-from girih.loop.shared_tables import ray_host
 from girih.loop.shared_tables.options import TableError
 from girih.loop.shared_tables.session import Restarted, TablesError
+from girih.run.engines import ray_jobs
 from girih.run.engines.ray_connect import connect
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
@@ -99,7 +99,7 @@ def test_a_server_that_dies_is_started_elsewhere(nodes: Any, tmp_path: Path) -> 
 
 
 def test_a_cluster_without_room_and_what_cannot_be(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_host, "PLACE_SECONDS", 0.5)
+    monkeypatch.setattr(ray_jobs, "PLACE_SECONDS", 0.5)
     with gl.tables(2, backend="ray", threads=2) as t:
         t.dense("W", 1, 1)
         words = r"worker 0 was not started by Ray within 0\.5 s: it needs 2 processors, the cluster has 2,"

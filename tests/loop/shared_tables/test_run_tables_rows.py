@@ -7,10 +7,10 @@ from counts import random_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from girih.loop.shared_tables.options import Options, TableSpec
+from girih.loop.shared_tables.options import TableOptions, TableSpec
 from girih.loop.shared_tables.rows.cache import DenseCached, Rowset, SparseCached
 from girih.loop.shared_tables.rows.functions import AdaRevision, Versions
-from girih.loop.shared_tables.rows.keyed import AHEAD, READ, Log, Places
+from girih.loop.shared_tables.rows.keyed import AHEAD, READ, CachePlaces, Log
 from girih.loop.shared_tables.rows.sparse import SparseRows
 from girih.loop.shared_tables.rows.store import Dense, Partition, Shadow, Sparse, Update
 
@@ -43,7 +43,7 @@ def test_a_log_adds_up_what_has_the_same_key(batches: list[list[int]]) -> None:
 @settings(max_examples=random_cases(40))
 @given(st.lists(KEYS, min_size=1, max_size=8), st.sampled_from([2, 8, 16, 100]))
 def test_a_cache_finds_what_it_has_and_says_what_went(batches: list[list[int]], capacity: int) -> None:
-    places = Places(41, capacity)
+    places = CachePlaces(41, capacity)
     held = np.full(places.slots, -1)
     there: set[int] = set()
     for batch in batches:
@@ -107,7 +107,7 @@ def revised_by_hand(step: float, gradients: list[float], missed: list[float]) ->
 
 def test_adarevision_is_the_algorithm_of_its_paper() -> None:
     spec = TableSpec("w", 2, 1, "float64", function=AdaRevision(0.5))
-    partition = Partition(spec, 0, Options(workers=2, staleness=1))
+    partition = Partition(spec, 0, TableOptions(workers=2, staleness=1))
     partition.take(0, np.array([1]), 0)  # version 0 of row 1, with the sum 0
     one = np.array([1])
     gradients, missed = [0.5, -1.5, 2.0], [0.0, 0.5, -1.0]
@@ -122,7 +122,7 @@ def test_adarevision_is_the_algorithm_of_its_paper() -> None:
 
 def test_an_update_of_several_versions_is_applied_one_after_another() -> None:
     spec = TableSpec("w", 1, 1, "float64", function=AdaRevision(0.5))
-    together, apart = (Partition(spec, 0, Options(workers=1, staleness=1)) for _ in range(2))
+    together, apart = (Partition(spec, 0, TableOptions(workers=1, staleness=1)) for _ in range(2))
     rows = np.array([0, 0])
     deltas, versions = np.array([[1.0], [2.0]]), np.array([0, 1], np.int32)
     for partition in (together, apart):
@@ -151,7 +151,7 @@ def test_versions_that_may_be_in_use_are_kept() -> None:
 def test_a_shadow_has_no_later_updates() -> None:
     rows = np.array([1, 3])
     spec = TableSpec("w", 5, 2, "int32")
-    dense = Dense(spec, 5, Options(workers=1))
+    dense = Dense(spec, 5, TableOptions(workers=1))
     shadow = Shadow(dense, 5)
     early, late = np.ones((2, 2), np.int32), np.full((2, 2), 10, np.int32)
     shadow.protect(rows)
@@ -163,7 +163,7 @@ def test_a_shadow_has_no_later_updates() -> None:
 
 
 def test_a_shadow_of_sparse_rows_has_no_later_updates() -> None:
-    sparse = Sparse(TableSpec("w", 3, 9, "int32", sparse=True), 3, Options(workers=1))
+    sparse = Sparse(TableSpec("w", 3, 9, "int32", sparse=True), 3, TableOptions(workers=1))
     one = np.array([1])
     sparse.add(Update(one, np.array([4], np.int32), np.array([2], np.int32)), 0)
     shadow = Shadow(sparse, 3)
@@ -177,7 +177,7 @@ def test_a_shadow_of_sparse_rows_has_no_later_updates() -> None:
 
 def test_what_a_copy_lacks_counts_for_those_who_lack_it() -> None:
     """A worker's copy has its own updates: they must not push a row to the front of what it is sent."""
-    options = Options(workers=2, staleness=1, bandwidth=1e6, priority="absolute")
+    options = TableOptions(workers=2, staleness=1, bandwidth=1e6, priority="absolute")
     for sparse in (False, True):
         partition = Partition(TableSpec("w", 3, 1, "float64", sparse=sparse), 0, options)
         rows = np.array([0, 2])
@@ -195,7 +195,7 @@ def test_what_a_copy_lacks_counts_for_those_who_lack_it() -> None:
 def test_rows_fetched_ahead_outlive_rows_that_were_read() -> None:
     """Twelve rows are always ahead in twenty slots: none goes before it is read, though all that were read are newer
     than some of them."""
-    places = Places(10_000, 20)
+    places = CachePlaces(10_000, 20)
     places.claim(np.arange(12), AHEAD)
     for row in range(2000):
         assert places.find(np.array([row]), READ)[1] == 0
@@ -204,7 +204,7 @@ def test_rows_fetched_ahead_outlive_rows_that_were_read() -> None:
 
 def test_relative_importance_is_the_sum_of_changes_over_values() -> None:
     """Of a value that is 0, or not cached, the change itself counts."""
-    options = Options(workers=2, staleness=1, bandwidth=1e6, priority="relative")
+    options = TableOptions(workers=2, staleness=1, bandwidth=1e6, priority="relative")
     start = np.array([[8.0, 0.0], [1.0, 2.0]])
     rows, deltas = np.array([0, 1]), np.array([[2.0, 0.0], [1.0, -4.0]])
     for sparse in (False, True):

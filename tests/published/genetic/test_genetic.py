@@ -111,6 +111,9 @@ def test_generations_find_a_faster_step_than_the_random_ones() -> None:
     assert found.best.seconds == seconds_of_step(item, found.best.order, found.best.pool) < np.inf
     assert found.best.pool.bytes <= capacity
     assert is_topological(item.links, found.best.order)
+    again = evolved(item, capacity, budget=0.5, population=12)  # as far: loading loops took some of the first clock
+    for mine, other in zip(again.generations, generations, strict=False):
+        assert (mine.best, mine.mean, mine.worst) == (other.best, other.mean, other.worst)
     alone_pools = evolved(item, capacity, budget=0.0, population=4, orders=False)
     assert np.array_equal(alone_pools.best.order, np.arange(len(lives.steps)))
     alone_orders = evolved(item, capacity, budget=0.0, population=4, pools=False)

@@ -8,7 +8,7 @@ import torch
 from girih.capture import Inference, capture
 from girih.graph import Graph, check
 from girih.kernels.evaluate import interpret
-from girih.rewrite.rules.apply import Index, matches, replaced
+from girih.rewrite.rules.apply import NodeIndex, matches, replaced
 from girih.rewrite.rules.rule import RuleError, parse
 from girih.rewrite.rules.vocabulary import operator_named
 
@@ -59,14 +59,14 @@ def same(before: Graph, after: Graph) -> None:
 def test_a_rule_is_found_wherever_it_is_and_keeps_the_numbers(text: str, places: int, nodes: int) -> None:
     graph = graph_of(Branches(), torch.randn(4, 8), torch.randn(2, 3, 9, 9))
     rule = parse(text)
-    found = list(matches(rule, Index.of(graph)))
+    found = list(matches(rule, NodeIndex.of(graph)))
     assert len(found) == places
     for match in found:
         after = replaced(graph, match)
         assert after is not None
         assert len(after.nodes) == len(graph.nodes) + nodes
         same(graph, after)
-        back = [replaced(after, other) for other in matches(rule.reverse, Index.of(after))]
+        back = [replaced(after, other) for other in matches(rule.reverse, NodeIndex.of(after))]
         assert any(other is not None and len(other.nodes) == len(graph.nodes) for other in back)
         for other in back:
             if other is not None:
@@ -82,7 +82,7 @@ def test_what_would_be_a_circle_is_refused() -> None:
             return x @ (first + a)
 
     graph = graph_of(Loop(), torch.randn(4, 4), torch.randn(4, 4))
-    found = list(matches(parse(ONE_PRODUCT), Index.of(graph)))
+    found = list(matches(parse(ONE_PRODUCT), NodeIndex.of(graph)))
     assert len(found) == 2
     assert [replaced(graph, match) for match in found] == [None, None]
 
@@ -90,11 +90,11 @@ def test_what_would_be_a_circle_is_refused() -> None:
 def test_sizes_that_the_rule_does_not_allow_are_no_match() -> None:
     graph = graph_of(Branches(), torch.randn(4, 8), torch.randn(2, 3, 9, 9))
     square = parse("x[m, k], a[k, k]: mm(x, a) == mm(x, a)")
-    assert len(list(matches(square, Index.of(graph)))) == 2  # of three
+    assert len(list(matches(square, NodeIndex.of(graph)))) == 2  # of three
     double = parse("x[m, 2*k], a[2*k, k + 1]: mm(x, a) == mm(x, a)")
-    assert [match.symbols["k"] for match in matches(double, Index.of(graph))] == [4]
+    assert [match.symbols["k"] for match in matches(double, NodeIndex.of(graph))] == [4]
     unsaid = parse("x[m, k + 1], a[k + 1, n]: mm(x, a) == mm(x, a)")
-    assert list(matches(unsaid, Index.of(graph))) == []  # nothing says what k is
+    assert list(matches(unsaid, NodeIndex.of(graph))) == []  # nothing says what k is
 
 
 def test_a_split_elsewhere_than_at_the_join_is_no_match() -> None:
@@ -105,7 +105,7 @@ def test_a_split_elsewhere_than_at_the_join_is_no_match() -> None:
 
     graph = graph_of(Slices(), torch.randn(4, 3), torch.randn(4, 5))
     undone = parse("split(cat(a, b, dim=1), dim=1)[0] == a")
-    (match,) = matches(undone, Index.of(graph))
+    (match,) = matches(undone, NodeIndex.of(graph))
     after = replaced(graph, match)
     assert after is not None
     assert len(after.nodes) == len(graph.nodes) - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,8 +15,8 @@ from hypothesis import strategies as st
 from girih.capture import Inference, capture
 from girih.graph import Graph, Input, Node, Output, Ref, Value, check
 from girih.kernels.evaluate import interpret
-from girih.rewrite.backtracking import Backtracking, total
-from girih.rewrite.rules.apply import Index, matches
+from girih.rewrite.backtracking import Backtracking, fingerprint, total
+from girih.rewrite.rules.apply import NodeIndex, matches
 from girih.rewrite.rules.further import inference
 from girih.rewrite.rules.rule import parse
 from girih.rewrite.rules.shipped import shipped
@@ -172,6 +173,31 @@ def test_a_search_that_met_a_limit_says_so_and_gives_what_it_has(limits: Saturat
     same(graph, found.graph)
 
 
+@pytest.mark.parametrize("search", [Backtracking(seconds=0.01), Saturation(seconds=0.01)], ids=["walk", "saturation"])
+def test_what_is_found_does_not_depend_on_the_clock(
+    search: Backtracking | Saturation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The work is counted: a search that is cut short is cut at the same place, however slow the machine is."""
+    graph = graph_of(Several(5), torch.randn(2, 4), torch.randn(2, 5))
+    step, now = 0.0, 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += step
+        return now
+
+    monkeypatch.setattr("girih.layout.budget.time", SimpleNamespace(monotonic=clock))
+    quiet = search.search(graph, [ONE_PRODUCT], calls)
+    step = 1e-5
+    busy = search.search(graph, [ONE_PRODUCT], calls)
+    assert (busy.cost, busy.tried, busy.stopped) == (quiet.cost, quiet.tried, quiet.stopped)
+    assert fingerprint(busy.graph) == fingerprint(quiet.graph)
+    step = 1e3
+    ended = search.search(graph, [ONE_PRODUCT], calls)
+    stopped = ended.stopped if ended.certificate is None else ended.certificate.stopped
+    assert "clock" in stopped
+
+
 def test_what_leaves_twice_and_several_results_are_kept() -> None:
     class Twice(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -215,8 +241,8 @@ def test_joins_of_joins_and_slices_of_slices_are_one() -> None:
 def test_rules_match_in_an_e_graph_as_in_a_graph() -> None:
     graph = graph_of(Several(3), torch.randn(2, 4), torch.randn(2, 5))
     egraph = EGraph(graph)
-    index = Index({name: egraph.values[name] for name in egraph.nodes}, egraph.every())
-    in_graph = {match.outputs for match in matches(ONE_PRODUCT, Index.of(graph))}
+    index = NodeIndex({name: egraph.values[name] for name in egraph.nodes}, egraph.every())
+    in_graph = {match.outputs for match in matches(ONE_PRODUCT, NodeIndex.of(graph))}
     assert {match.outputs for match in matches(ONE_PRODUCT, index)} == in_graph != set()
     assert symmetric(ONE_PRODUCT.source)
     assert not symmetric(replace(ONE_PRODUCT, source=ONE_PRODUCT.source[:1]).source)

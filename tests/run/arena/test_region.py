@@ -67,8 +67,8 @@ def training(name: str) -> tuple[Graph, dict[str, torch.Tensor], dict[str, torch
     made = example(name, batch=2, device="cpu")
     optimizer = torch.optim.SGD(made.module.parameters(), lr=0.01, momentum=0.9)
     captured = program_of(TrainingStep(made.module, step=made.step, optimizer=optimizer), made.inputs)
-    assert captured.state is not None
-    given, graph = captured.state(), captured.graph
+    assert captured.origin.state is not None
+    given, graph = captured.origin.state(), captured.graph
     state = {}
     for item in graph.state_inputs:
         value = graph.values[item.name]
@@ -234,7 +234,7 @@ def test_a_run_goes_without_an_arena_rather_than_beyond_its_limit() -> None:
     """Every tensor begins at a multiple of 64 bytes, so that a limit of exactly what is alive leaves no room for it."""
     step, batch = small()
     free = girih.plan(step, batch, machine="local:1", compare=(), objective="bytes")
-    plan = replace(free, memory=free.peak)
+    plan = free.but(memory=free.peak)
     assert plan.arena is not None
     assert plan.arena.bytes > plan.memory
     assert f"no arena: addresses leave gaps, so that it would need {format_bytes(plan.arena.bytes)}" in str(plan)

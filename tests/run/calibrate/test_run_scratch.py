@@ -284,12 +284,12 @@ def test_a_plan_from_elsewhere_is_measured_again_before_it_starts(lenet: Plan) -
     fewer = {key: Told(told.bytes // 2, MEASURED) for key, told in lenet.told_scratch.calls.items()}
     other = replace(lenet, scratch=Scratch(ELSEWHERE, lenet.told_scratch.threads, fewer))
     assert other.peak < lenet.peak
-    tight = replace(other, memory=other.peak)
+    tight = other.but(memory=other.peak)
     check(tight)
     with pytest.raises(PlanError, match=r"does not keep its limit of .* on this host: .*Another Processor") as told:
         tight.start()
     assert "\n" not in str(told.value)
-    with replace(other, memory=lenet.peak).start() as running:
+    with other.but(memory=lenet.peak).start() as running:
         assert running.plan.told_scratch.setting == setting_here()
         assert running.plan.peak == lenet.peak
 

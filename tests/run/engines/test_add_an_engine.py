@@ -14,8 +14,7 @@ import girih
 import girih.array as gnp
 from girih.lower import Program
 from girih.run.engines.crew import Crew
-from girih.run.engines.engine import Engine
-from girih.run.engines.table import CALIBRATED, ENGINES, KEEPING_TILES, TRAINING, Ray, engine_of
+from girih.run.engines.engine import CALIBRATED, ENGINES, KEEPING_TILES, TRAINING, Engine, Ray, engine_of
 from girih.run.engines.threads import ThreadCrew
 from girih.run.worker.service import Options
 

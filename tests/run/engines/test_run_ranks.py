@@ -15,8 +15,8 @@ import torch.distributed as dist
 
 import girih
 from benchmarks.namespaces import INTERFACE, network, refusal
-from girih.cli.batches import random_batch
 from girih.cli.main import main
+from girih.cli.programs import random_batch
 from girih.loop import tables
 from girih.loop.shared_tables.options import TableError
 from girih.run.calibrate.calibrate import calibrate

@@ -20,9 +20,9 @@ import girih.array as gnp
 import girih.loop as gl
 from benchmarks.loop_bodies import sgd_mf
 from girih.array.session.planning import machine_of
+from girih.run.engines.engine import Ray
 from girih.run.engines.ray_connect import RayUnavailableError, connect
 from girih.run.engines.ray_crew import RayOptions
-from girih.run.engines.table import Ray
 from girih.run.tiles.tiles import TileRun
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")

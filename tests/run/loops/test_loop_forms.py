@@ -10,6 +10,7 @@ import pytest
 import torch
 from block_programs import FUSED, TINY, groups, program_of
 from interpreted_loops import Interpreted
+from loop_form_law import LoopFormError, check
 
 import girih.array as gnp
 from girih.capture.lazy.expressions import needed
@@ -17,7 +18,6 @@ from girih.lower import Program
 from girih.lower.fusion.slicing import Moving, difference
 from girih.run.loops import python, torchscript
 from girih.run.loops.build import build
-from girih.run.loops.check import LoopFormError, check
 from girih.run.loops.form import (
     Accumulate,
     Copy,
@@ -248,7 +248,7 @@ def forms_of_files(function: Any, *names: str) -> list[LoopForm]:
     with gnp.cluster(1, backend="threads") as cluster:
         arrays = [gnp.array(np.ones((rows, 5))) for rows in (40, 5)]
         plan = cluster.plan_of(needed([function(gnp, *arrays).expression]))
-        made = replace(plan, blocks=replace(TINY, streamed=frozenset(names))).program
+        made = plan.but(blocks=replace(TINY, streamed=frozenset(names))).program
     forms = [build(made, step, 0) for step in groups(made)]
     for form in forms:
         check(form)

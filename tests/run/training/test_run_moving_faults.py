@@ -13,16 +13,14 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from girih.api import Plan, plan_graph
-from girih.cli.batches import random_batch
 from girih.cli.main import main
-from girih.cli.programs import program
+from girih.cli.programs import program, random_batch
 from girih.lower import Program
 from girih.plans.inputs import program_of
 from girih.run.errors import WorkerError
@@ -58,9 +56,9 @@ def plan() -> Plan:
     capped = own.in_plan(
         plan_graph(own.graph, machine="local:1", memory=free.peak * 6 // 10, hold="swap", objective="bytes")
     )
-    capped = replace(capped, state=None)  # a run begins with what its seed says, as from a file
-    assert capped.residency is not None
-    assert capped.residency.home
+    capped = capped.but(state=None)  # a run begins with what its seed says, as from a file
+    assert capped.choice.residency
+    assert capped.choice.residency[0].home
     return capped
 
 

@@ -9,7 +9,7 @@ from run_programs import program_of
 from girih.capture import Initial
 from girih.layout import Mesh
 from girih.run.training.session import start
-from girih.run.worker.initial import initial_parts, make, step_seed, stream_of, whole_state
+from girih.run.worker.initial import initial_parts, make, step_seed, stream_of
 from girih.run.worker.parts import box_of
 
 
@@ -17,7 +17,11 @@ from girih.run.worker.parts import box_of
 def test_divisions_agree(example, sizes):
     recipes = {path: Initial("normal", 1.0, 2.0) for path in example.state}
     recipes["first.weight"] = Initial("uniform", -0.5, 0.5)
-    expected = whole_state(example.graph, recipes, seed=3)
+    values = {item.path or item.name: example.graph.values[item.name] for item in example.graph.state_inputs}
+    expected = {
+        path: make(recipes[path], path, value.shape, value.dtype, tuple((0, size) for size in value.shape), 3, "cpu")
+        for path, value in values.items()
+    }
     program = program_of(example.graph, Mesh(sizes), 1)
     for rank in range(program.mesh.devices):
         for name, part in initial_parts(program, rank, recipes, seed=3).items():

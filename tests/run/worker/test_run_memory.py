@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import time
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -54,7 +53,7 @@ def planned(name: str, batch: int | None, workers: int) -> tuple[Plan, dict[str,
     plan, size = captured(name, batch)
     if workers > 1:
         more = plan_graph(plan.graph, machine=f"local:{workers}", search="exact:seconds=2", objective="bytes")
-        plan = replace(more, initial=plan.initial, scalars=plan.scalars, ranges=plan.ranges, state=plan.state)
+        plan = more.but(origin=plan.origin)
     return plan, flatten_batch(random_batch(name, size))
 
 
@@ -137,7 +136,7 @@ def test_exchanges_under_way_need_what_was_predicted(name: str) -> None:
     for window in (Overlap(), Overlap(2, 4), Overlap(50, 50)):
         program = overlapped(plain, window)
         assert any(isinstance(step, StartStep) for step in program.steps) == (window != Overlap())
-        with start(program, plan.initial) as run:
+        with start(program, plan.origin.initial) as run:
             measured = run.peak_bytes(by_name, scalars)
         predicted = [told_peak(program, device) for device in range(2)]
         compare(measured, predicted)
@@ -226,7 +225,7 @@ def test_any_division_needs_no_more(seed: int) -> None:
     program = program_of(plan.graph, Mesh((2,)), seed)
     scalars = {item.name: 0.01 for item in plan.graph.inputs if item.role == "scalar"}
     by_name = {item.name: given[item.path] for item in plan.graph.inputs if item.role == "batch"}
-    with start(program, plan.initial, state=None) as run:
+    with start(program, plan.origin.initial, state=None) as run:
         measured = run.peak_bytes(by_name, scalars)
     compare(measured, [told_peak(program, device) for device in range(2)], 3 * SLACK_BYTES)
 

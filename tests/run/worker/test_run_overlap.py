@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from dataclasses import replace
 
 import pytest
 import torch
@@ -76,7 +75,7 @@ def test_the_same_bits_of_models(name):
     step = TrainingStep(module, step=made.step, optimizer=torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9))
     batch = tree_map(double, random_batch(name, made.batch))
     wide = girih.plan(step, batch, machine="local:2", compare=(), search="exact:seconds=5", objective="bytes")
-    plain = replace(wide, overlap=Overlap())
+    plain = wide.but(overlap=Overlap())
     assert sum(isinstance(step, StartStep) for step in wide.program.steps) > 5
     assert (wide.bytes_received == plain.bytes_received).all()
     found = []

@@ -16,7 +16,7 @@ from girih.lower import Blocks, BlockStep, Program
 from girih.run.errors import NOT_BEGUN
 from girih.run.loops import loop as loops
 from girih.run.loops.loop import Loop
-from girih.run.worker.blocks import BlockLoop
+from girih.run.worker.instructions import BlockLoop
 from girih.run.worker.worker import Worker
 
 

@@ -50,14 +50,14 @@ def test_a_step_runs_within_half_of_its_memory_with_the_same_numbers(step, tmp_p
     plan = girih.plan(training, batch, machine="local:1", memory=free.peak // 2, compare=(), objective="bytes")
     check(plan)
     assert plan.peak <= free.peak // 2 < free.peak
-    assert plan.unlimited == free.simulated
-    assert plan.simulated is not None
-    assert plan.simulated >= free.simulated
+    assert plan.predicted.unlimited == free.predicted.simulated
+    assert plan.predicted.simulated is not None
+    assert plan.predicted.simulated >= free.predicted.simulated
     assert "by moving tensors: each step" in str(plan)
     plan.save(tmp_path / "plan.json")
     again = girih.load(tmp_path / "plan.json")
     assert again.program == plan.program
-    assert (again.machine, again.residency, again.peak) == (plan.machine, plan.residency, plan.peak)
+    assert (again.machine, again.choice.residency, again.peak) == (plan.machine, plan.choice.residency, plan.peak)
     losses = []
     for own, backend, model in (
         (free, "threads", None),
@@ -103,12 +103,12 @@ def test_a_slower_link_to_the_large_memory_makes_the_step_slower() -> None:
     for rate in (1e6, 1e9, 12e9, 1e15):
         host = replace(fast.host, out_bytes_per_second=rate, in_bytes_per_second=rate, both_bytes_per_second=0.0)
         plan = plan_graph(graph, machine=replace(fast, host=host), memory=limit, objective="bytes")
-        times.append(plan.simulated)
+        times.append(plan.predicted.simulated)
         moved = sum(isinstance(step, MoveStep) for step in plan.program)
         assert moved > 0
     assert times == sorted(times, reverse=True)
     assert times[0] > 10 * times[-1]
-    assert times[-1] <= 1.01 * plan_graph(graph, machine=fast, objective="bytes").simulated
+    assert times[-1] <= 1.01 * plan_graph(graph, machine=fast, objective="bytes").predicted.simulated
 
 
 def test_copies_are_on_the_timeline_of_their_own_streams() -> None:
@@ -121,9 +121,9 @@ def test_copies_are_on_the_timeline_of_their_own_streams() -> None:
     )
     timeline = plan.predict().timeline
     assert timeline.streams[-2:] == ("copy out", "copy in")
-    assert plan.residency is not None
+    assert plan.choice.residency
     for stream, amount in zip((len(timeline.streams) - 2, len(timeline.streams) - 1),
-                              plan.residency.copied_bytes(plan.lifetimes), strict=True):  # fmt: skip
+                              plan.choice.residency[0].copied_bytes(plan.lifetimes), strict=True):  # fmt: skip
         mine = timeline.stream == stream
         assert int(timeline.amount[mine].sum()) == amount
         order = np.argsort(timeline.begin[mine])
@@ -161,13 +161,13 @@ def test_what_is_dropped_is_computed_again(tmp_path: Path) -> None:
     limit = free.peak * 7 // 10
     plan = girih.plan(training, batch, machine="local:1", memory=limit, hold="recompute", compare=(), objective="bytes")
     check(plan)
-    assert plan.residency is None
+    assert not plan.choice.residency
     assert not plan.program.host
     assert plan.peak <= limit
     assert re.search(r"by computing \d+ of \d+ steps again; a step takes 1\.\d\d × that", " ".join(str(plan).split()))
     plan.save(tmp_path / "plan.json")
     again = girih.load(tmp_path / "plan.json")
-    assert (again.sequence, again.program, again.peak) == (plan.sequence, plan.program, plan.peak)
+    assert (again.choice.sequence, again.program, again.peak) == (plan.choice.sequence, plan.program, plan.peak)
     losses = []
     for own in (free, again):
         with own.start(backend="threads", model=training.model) as run:
@@ -187,8 +187,8 @@ def test_the_large_memory_must_have_room() -> None:
     limit = plan_graph(graph, machine=fast, objective="bytes").peak * 6 // 10
     plan = plan_graph(graph, machine=fast, memory=limit, hold="swap", objective="bytes")
     needed = host_bytes(plan.program)
-    assert plan.residency is not None
-    assert plan.residency.copied_bytes(plan.lifetimes)[0] // 2 <= needed
+    assert plan.choice.residency
+    assert plan.choice.residency[0].copied_bytes(plan.lifetimes)[0] // 2 <= needed
     small = replace(fast, host=replace(fast.host, memory_bytes=needed))
     full = plan_graph(graph, machine=small, memory=limit, hold="swap", objective="bytes")
     assert full.peak <= limit
@@ -248,10 +248,10 @@ def test_two_devices_run_what_neither_dividing_nor_one_device_can(step) -> None:
         girih.plan(training, batch, machine="local:1", memory=limit, compare=(), objective="bytes")
     plan = girih.plan(training, batch, machine="local:2", memory=limit, compare=(), objective="bytes")
     check(plan)
-    assert plan.residency is not None
+    assert plan.choice.residency
     assert plan.program.transfers
     assert max(use.peak for use in plan.memory_by_device) <= limit
-    assert plan.unlimited == free.simulated
+    assert plan.predicted.unlimited == free.predicted.simulated
     with plan.start() as run:
         assert all(run.verified_step(*batch).ok for _ in range(3))
         measured = run.run.peak_bytes(*run._inputs(batch, None))
@@ -264,6 +264,6 @@ def test_devices_with_parts_of_unlike_sizes_all_keep_the_limit(batch: int, width
     free = plan_graph(graph, machine="local:4", compare=(), objective="bytes")
     plan = plan_graph(graph, machine="local:4", memory=free.peak * 6 // 10, hold="swap", compare=(), objective="bytes")
     check(plan)
-    assert plan.residency is not None
+    assert plan.choice.residency
     assert len({use.peak for use in free.memory_by_device}) > 1
     assert all(use.peak <= free.peak * 6 // 10 for use in plan.memory_by_device)

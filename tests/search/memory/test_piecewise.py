@@ -37,26 +37,27 @@ def test_pieces_are_taken_where_they_are_faster_than_movements(step) -> None:
     limit = free.peak * 7 // 10
     plan = girih.plan(training, batch, machine="p3.2xlarge", memory=limit, objective="bytes")
     check(plan)
-    assert plan.pieces
+    assert plan.choice.pieces
     assert plan.peak <= limit
-    assert plan.unlimited == free.simulated
+    assert plan.predicted.unlimited == free.predicted.simulated
     whole = girih.plan(training, batch, machine="p3.2xlarge", memory=limit, hold="swap", objective="bytes")
-    assert not whole.pieces  # every step alone fits
+    assert not whole.choice.pieces  # every step alone fits
     assert floor(whole.lifetimes)[0] <= limit
     assert in_smaller_pieces(whole) is whole
-    assert whole.simulated is not None
-    assert plan.simulated is not None
-    assert plan.simulated < whole.simulated
-    assert plan.memory_bound is not None
-    assert plan.memory_bound <= plan.simulated * (1 + 1e-9)
+    assert whole.predicted.simulated is not None
+    assert plan.predicted.simulated is not None
+    assert plan.predicted.simulated < whole.predicted.simulated
+    assert plan.predicted.memory_bound is not None
+    assert plan.predicted.memory_bound <= plan.predicted.simulated * (1 + 1e-9)
 
 
 def test_what_is_chosen_in_pieces_runs_within_the_limit(step) -> None:
     training, batch = step
     free = girih.plan(training, batch, machine="local:1", objective="bytes")
     plan = girih.plan(training, batch, machine="local:1", memory=free.peak * 6 // 10, objective="bytes")
-    assert plan.simulated is not None
-    assert plan.simulated <= predict(held(plan.held(None), "auto", store=None, note=nobody)).seconds * (1 + 1e-9)
+    assert plan.predicted.simulated is not None
+    anew = held(plan.but(sequence=None, residency=()), "auto", store=None, note=nobody)
+    assert plan.predicted.simulated <= predict(anew).seconds * (1 + 1e-9)
     with plan.start(backend="threads") as run:
         assert all(run.verified_step(*batch).ok for _ in range(2))
         assert run.run.peak_bytes(*run._inputs(batch, None)) == [run.plan.peak]

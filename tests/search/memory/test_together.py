@@ -41,18 +41,18 @@ def test_a_fast_large_memory_is_used_where_a_slow_one_makes_devices_exchange() -
     for plan in (slow, fast):
         check(plan)
         assert plan.peak <= limit
-        assert plan.certificate.cost == plan.simulated == predict(plan).seconds
+        assert plan.certificate.cost == plan.predicted.simulated == predict(plan).seconds
         assert plan.certificate.bound <= plan.certificate.cost
     assert slow.bytes_received.sum() > fast.bytes_received.sum()
-    assert slow.residency is None
-    assert fast.residency is not None
+    assert not slow.choice.residency
+    assert fast.choice.residency
     # Each is faster on its machine than the other's division is, held as well as may be.
     for own, other in ((slow, fast), (fast, slow)):
-        swapped = replace(own, strategy=other.strategy, residency=None, sequence=None, pieces=())
+        swapped = own.but(strategy=other.strategy, residency=(), sequence=None, pieces=())
         if swapped.peak > limit:
             swapped = held(swapped, "auto", store=None, note=nobody)
-        assert own.simulated is not None
-        assert own.simulated <= predict(swapped).seconds
+        assert own.predicted.simulated is not None
+        assert own.predicted.simulated <= predict(swapped).seconds
 
 
 def test_what_is_divided_by_seconds_and_moved_trains_the_same() -> None:
@@ -67,7 +67,7 @@ def test_what_is_divided_by_seconds_and_moved_trains_the_same() -> None:
     plan = girih.plan(step, batch, machine="local:2", objective="time", search="exact:seconds=2", memory=limit)
     check(plan)
     assert plan.peak <= limit
-    assert plan.residency is not None or plan.sequence is not None
+    assert plan.choice.residency or plan.choice.sequence is not None
     with plan.start() as run:
         assert all(run.verified_step(*batch).ok for _ in range(2))
         assert run.run.peak_bytes(*run._inputs(batch, None)) == [use.peak for use in plan.memory_by_device]
@@ -78,7 +78,7 @@ def test_the_fastest_of_several_divisions_is_taken_and_told() -> None:
     graph = perceptron(6, 256, 1024)
     cut, whole = (plan_graph(graph, machine=where, search=search, objective="bytes") for search in ("exact", "single"))
     limit = min(cut.peak, whole.peak) * 9 // 10
-    plans = divided(replace(whole, memory=limit), (), (cut.strategy, whole.strategy))
+    plans = divided(whole.but(memory=limit), (), (cut.strategy, whole.strategy))
     assert [plan.strategy for plan in plans] == [whole.strategy, cut.strategy]
     best = together(plans, "auto", order="auto", store=None, note=nobody)
     alone = [held(plan, "auto", store=None, note=nobody) for plan in plans]
@@ -107,7 +107,7 @@ def test_a_division_that_moves_is_not_said_to_be_proved_under_a_cap_that_it_does
 def test_the_refusal_is_of_the_division_that_needs_least() -> None:
     graph = perceptron(3, 64, 256)
     plans = [plan_graph(graph, machine="local:2", search=search, objective="bytes") for search in ("single", "row")]
-    few = [replace(plan, memory=20_000) for plan in plans]
+    few = [plan.but(memory=20_000) for plan in plans]
     with pytest.raises(TooLittleError, match="cannot be met, whatever is moved out") as refused:
         together(few, "auto", order="auto", store=None, note=nobody)
     smallest = []

@@ -15,7 +15,7 @@ from girih.rewrite.rules.rule import Expression, Rule, RuleError, Variable, oper
 from girih.workshop.files import read_rules, write_rules
 from girih.workshop.generate import Generated, Generation
 from girih.workshop.generate.candidates import FALSE, GENERAL, OPEN, SPECIAL, Answer, Candidate, Counts, Pruner
-from girih.workshop.generate.table import Table
+from girih.workshop.generate.table import TermTable
 from girih.workshop.generate.vocabulary import CONSTANTS, MATRICES, inputs, symbols_of, templates
 
 SMALL = ("mm", "add", "t", "relu", "cat(dim=1)", "split(dim=1)")
@@ -90,7 +90,7 @@ def pruned(
     ahead: int, doubtful: bool, verdict: Callable[[Candidate], str]
 ) -> tuple[list[Candidate], list[Candidate], list[Counts]]:
     """Rules, as they come and as they are kept."""
-    table = Table(inputs(INPUTS), templates(SMALL))
+    table = TermTable(inputs(INPUTS), templates(SMALL))
     pruner, found = Pruner(table), []
 
     asked: Counter[Candidate] = Counter()
@@ -132,7 +132,7 @@ def test_what_would_follow_from_open_candidates_is_not_judged_where_that_is_want
 
 
 def test_what_was_taken_back_is_looked_at_again() -> None:
-    table = Table(inputs(INPUTS), templates(SMALL))
+    table = TermTable(inputs(INPUTS), templates(SMALL))
     pruner, levels = Pruner(table), [table.extend(), table.extend()]
     pruner._enter(levels[0])
     state = pruner._state(levels[1], 2)

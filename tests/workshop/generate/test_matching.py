@@ -10,7 +10,7 @@ import pytest
 
 from girih.workshop.generate.candidates import Candidate, Pruner
 from girih.workshop.generate.matching import BIND, NONE, SAME, Pattern, Sides, side, unite, unite_all
-from girih.workshop.generate.table import Table
+from girih.workshop.generate.table import TermTable
 from girih.workshop.generate.vocabulary import CONSTANTS, inputs, templates
 
 NAMES = ("mm", "add", "t", "relu")
@@ -108,7 +108,7 @@ def _settled(state: object) -> np.ndarray:
 
 
 def _table(size: int) -> tuple[Pruner, list]:
-    table = Table(inputs(INPUTS, CONSTANTS[:0]), templates(NAMES))
+    table = TermTable(inputs(INPUTS, CONSTANTS[:0]), templates(NAMES))
     pruner = Pruner(table)
     levels = [table.extend(None, number == size) for number in range(1, size + 1)]
     for level in levels:

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from girih.layout.jit import numba
-from girih.loop.apps.lda.randoms import STRIDE, high, low, mixed, started
+from girih.loop.apps.lda.randoms import high, low, started
 from girih.loop.apps.lda.tables import LANES, count_of, put, take
+from girih.loop.code.streams import STRIDE, mixed
 
 
 @numba.njit(nogil=True, cache=True, fastmath=True)

@@ -13,12 +13,14 @@ import scipy.sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from girih.loop.apps import checks
 from girih.loop.apps.lda import progress
 from girih.loop.apps.lda.corpora import Corpus, read_corpus
 from girih.loop.apps.lda.inference import folded_in, log_chances
 from girih.loop.apps.lda.layout import word_counts
-from girih.loop.apps.lda.schedule import Cells, Model, Passes, threads
+from girih.loop.apps.lda.schedule import Cells, Model, Passes
 from girih.loop.apps.lda.tables import dense_bytes, hybrid_bytes
+from girih.loop.apps.team import Team
 from girih.machine.units import format_bytes, parse_bytes
 
 SAMPLERS = ("gibbs", "light", "warp")
@@ -127,11 +129,10 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         done = progress.Progress()
         if resumed:
             done = progress.restore(str(self.checkpoint), state, identity)
-        run, end = threads(model.workers)
-        try:
+        with Team(model.workers) as team:
             for number in range(done.sweeps, self.max_iter):
                 began = time.perf_counter()
-                state.sweep(number, run)
+                state.sweep(number, team.all)
                 seconds = time.perf_counter() - began
                 told = None
                 last = number + 1 == self.max_iter
@@ -143,8 +144,6 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
                     progress.save(self.checkpoint, state, identity, done)
                 if self.observer is not None:
                     self.observer(Sweep(number + 1, chosen, corpus.tokens, seconds, told))
-        finally:
-            end()
         self.likelihoods_ = done.likelihoods
         self.sampler_ = chosen
         self.n_iter_ = done.sweeps
@@ -178,13 +177,13 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
 
     def _model(self) -> Model:
         topics = self.n_components
-        _whole("n_components", topics, 1)
-        _whole("max_iter", self.max_iter, 1)
-        _whole("workers", self.workers, 1, MOST_WORKERS)
-        _whole("random_state", self.random_state, 0)
-        _whole("evaluate_every", self.evaluate_every, 0)
-        _whole("cycles", self.cycles, 1)
-        _whole("checkpoint_every", self.checkpoint_every, 1)
+        checks.whole("n_components", topics, 1)
+        checks.whole("max_iter", self.max_iter, 1)
+        checks.whole("workers", self.workers, 1, MOST_WORKERS)
+        checks.whole("random_state", self.random_state, 0)
+        checks.whole("evaluate_every", self.evaluate_every, 0)
+        checks.whole("cycles", self.cycles, 1)
+        checks.whole("checkpoint_every", self.checkpoint_every, 1)
         if self.resume and self.checkpoint is None:
             raise ValueError("resume=True, and no checkpoint: give checkpoint=FILE, from which it goes on")
         if self.sampler not in (*SAMPLERS, "auto"):
@@ -264,14 +263,8 @@ def _fold(
     folded_in(matrix.indptr, words, matrix.data, chances, alpha, rounds, tolerance, shares)
 
 
-def _whole(name: str, value: Any, least: int, most: int | None = None) -> None:
-    right = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least
-    if not right or (most is not None and value > most):
-        raise ValueError(f"{name}={value!r}: expected an integer from {least}" + (f" to {most}" if most else ""))
-
-
 def _table_bytes(corpus: Corpus, model: Model, sampler: str) -> int:
-    """Of words by topics, at most."""
+    """An upper bound on the bytes of counts of words by topics."""
     if sampler == "warp":
         return 0
     if sampler == "gibbs":
@@ -298,8 +291,8 @@ def trials(corpus: Corpus, model: Model) -> dict[str, float]:
         return {"warp": 0.0}
     some = Corpus(np.array(corpus.words[a:b]), corpus.starts[first : last + 1] - a, corpus.vocabulary)
     one = Model(model.topics, model.alpha, model.beta, model.seed, 1, model.memory, model.cycles)
-    run, _ = threads(1)
     found = {}
+    run = Team(1).all
     for sampler in SAMPLERS:
         if _table_bytes(corpus, model, sampler) > model.memory:
             continue

@@ -19,11 +19,11 @@ from girih.layout.jit import numba
 from girih.loop.apps.lda.corpora import Corpus
 
 BYTES = 32
-"""Of a token in a block: word, topic and its document's bounds, twice, and some room."""
+"""Bytes of a token in a block: word, topic and its document's bounds, twice, and some room."""
 
 
 @dataclass(frozen=True)
-class Layout:
+class TokenLayout:
     """words, topics: [tokens] by document, within it by slice. bounds: [documents, slices + 1], where slices begin.
 
     slice_of: [vocabulary] the slice of each word. blocks: the first document of each, and the number of documents.
@@ -43,7 +43,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Block:
+class TokenBlock:
     """Documents first … last, with arrays of their own tokens; starts and bounds count from the block's first token."""
 
     first: int
@@ -99,7 +99,7 @@ def sliced(counts: np.ndarray, slices: int) -> np.ndarray:
     return found
 
 
-def laid_out(corpus: Corpus, slices: int, memory: int, counts: np.ndarray) -> Layout:
+def laid_out(corpus: Corpus, slices: int, memory: int, counts: np.ndarray) -> TokenLayout:
     """The corpus's layout; blocks of at most `memory` bytes if it lies in files, else one."""
     slice_of = sliced(counts, slices)
     place = corpus.directory
@@ -122,13 +122,13 @@ def laid_out(corpus: Corpus, slices: int, memory: int, counts: np.ndarray) -> La
         _ordered(tokens, corpus.starts[first : last + 1] - a, slice_of, slices, ordered, cells)
         words[a:b] = ordered
         bounds[first:last] = cells + a
-    return Layout(words, topics, corpus.starts, bounds, slice_of, tuple(blocks), place is not None)
+    return TokenLayout(words, topics, corpus.starts, bounds, slice_of, tuple(blocks), place is not None)
 
 
-def blocks_of(layout: Layout) -> Iterator[Block]:
+def blocks_of(layout: TokenLayout) -> Iterator[TokenBlock]:
     """Each block in turn. What is done to its topics is kept when the next one is asked for."""
     if not layout.streamed:
-        yield Block(0, len(layout.starts) - 1, layout.words, layout.topics, layout.starts, layout.bounds)
+        yield TokenBlock(0, len(layout.starts) - 1, layout.words, layout.topics, layout.starts, layout.bounds)
         return
     spans = list(itertools.pairwise(layout.blocks))
     written: Future[None] | None = None
@@ -146,9 +146,9 @@ def blocks_of(layout: Layout) -> Iterator[Block]:
             written.result()
 
 
-def _read(layout: Layout, first: int, last: int) -> Block:
+def _read(layout: TokenLayout, first: int, last: int) -> TokenBlock:
     a, b = int(layout.starts[first]), int(layout.starts[last])
-    return Block(
+    return TokenBlock(
         first,
         last,
         np.array(layout.words[a:b]),
@@ -158,7 +158,7 @@ def _read(layout: Layout, first: int, last: int) -> Block:
     )
 
 
-def _write(layout: Layout, block: Block) -> None:
+def _write(layout: TokenLayout, block: TokenBlock) -> None:
     a = int(layout.starts[block.first])
     layout.topics[a : a + len(block.topics)] = block.topics
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from girih.loop.apps.checks import same_fit
 from girih.loop.apps.lda.corpora import Corpus
 from girih.loop.apps.lda.schedule import Cells, Model, Passes
 from girih.loop.checkpoint import LoopCheckpointError, checksum, read, write
@@ -44,12 +45,7 @@ def restore(path: str | Path, state: Cells | Passes, identity: dict[str, Any]) -
     """
     arrays, others = read(path)
     head = _head(path, others)
-    for name, expected in identity.items():
-        if head["identity"].get(name) != expected:
-            raise LoopCheckpointError(
-                f"{path} is of {name} {head['identity'].get(name)}: expected {expected}, as in this fit; fit as it was "
-                "begun, or without resume=True"
-            )
+    same_fit(path, head["identity"], identity)
     state.assign(arrays["topics"])
     return Progress(head["sweeps"], [(sweep, value) for sweep, value in head["likelihoods"]])
 

@@ -11,18 +11,9 @@ from typing import Any
 import numpy as np
 
 from girih.layout.jit import numba
+from girih.loop.code.streams import STRIDE, mixed
 
-STRIDE = np.uint64(0x9E3779B97F4A7C15)
-FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 HALF = np.uint64(0xFFFFFFFF)
-
-
-@numba.njit(nogil=True, inline="always")
-def mixed(state: Any) -> Any:
-    """64 random bits of a state."""
-    z = (state ^ (state >> np.uint64(30))) * FIRST
-    z = (z ^ (z >> np.uint64(27))) * SECOND
-    return z ^ (z >> np.uint64(31))
 
 
 @numba.njit(nogil=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,14 +22,16 @@ import scipy.sparse
 from girih.layout.jit import numba
 from girih.loop.apps.lda.cells import gibbs, light
 from girih.loop.apps.lda.corpora import Corpus
-from girih.loop.apps.lda.layout import Block, allocated, blocks_of, laid_out, shares, word_counts
+from girih.loop.apps.lda.layout import TokenBlock, allocated, blocks_of, laid_out, shares, word_counts
 from girih.loop.apps.lda.tables import LANES, DenseTable, HybridTable, alias_tables
 from girih.loop.apps.lda.warp import document_pass, word_pass
 
 SHARES = 8
-"""Of words or documents for each worker of a pass; who is done takes the next, so that a slow core holds nobody."""
+"""Shares of words or documents for each worker of a pass: a worker takes the next share when it has finished one, so
+that a slow core delays no other."""
 
 Run = Callable[[list[Callable[[], Any]]], None]
+"""Calls functions at once and waits for all: `Team.all`."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Cells:
         for block in blocks_of(self.layout):
             self._block(block, number, run, aliases)
 
-    def _block(self, block: Block, number: int, run: Run, aliases: list[Any]) -> None:
+    def _block(self, block: TokenBlock, number: int, run: Run, aliases: list[Any]) -> None:
         workers = self.model.workers
         cuts = shares(block.starts, workers)
         for step in range(workers):
@@ -111,7 +112,7 @@ class Cells:
             self.sums += sum(copy - self.sums for copy in copies)
 
     def _cell(
-        self, block: Block, cuts: np.ndarray, part: int, sums: np.ndarray, number: int, aliases: list[Any]
+        self, block: TokenBlock, cuts: np.ndarray, part: int, sums: np.ndarray, number: int, aliases: list[Any]
     ) -> Callable[[], None]:
         model, table = self.model, self.table
         tokens = (block.topics, block.words, block.starts, block.bounds, int(cuts[0]), int(cuts[1]), part)
@@ -220,26 +221,9 @@ class Passes:
         return total
 
 
-def threads(workers: int) -> tuple[Run, Callable[[], None]]:
-    """(what runs functions at once and waits for all, what ends the threads)."""
-    if workers == 1:
-
-        def one(works: list[Callable[[], Any]]) -> None:
-            for work in works:
-                work()
-
-        return one, lambda: None
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="girih-lda")
-
-    def several(works: list[Callable[[], Any]]) -> None:
-        for future in [pool.submit(work) for work in works]:
-            future.result()
-
-    return several, pool.shutdown
-
-
 @numba.njit(nogil=True, cache=True)
 def _placed(words, free, where):  # type: ignore[no-untyped-def]
+    """where[i]: the next free place of token i's word, in the order by words."""
     for at in range(len(words)):
         where[at] = free[words[at]]
         free[words[at]] += 1

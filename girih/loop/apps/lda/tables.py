@@ -20,7 +20,7 @@ DENSE = -1
 """In `bits`: the row is dense."""
 MIXER = np.uint32(0x9E3779B1)
 ALIAS_BYTES = 16
-"""Of an alias table for each nonzero count."""
+"""Bytes of an alias table for each nonzero count."""
 
 
 class DenseTable:
@@ -93,6 +93,7 @@ def _places(tokens: np.ndarray, topics: int) -> tuple[np.ndarray, np.ndarray]:
 
 @numba.njit(nogil=True, cache=True)
 def _count_dense(words, topics, counts, sums):  # type: ignore[no-untyped-def]
+    """Add tokens, of a word and a topic each, to the counts and to the topics' sums."""
     for at in range(len(words)):
         counts[words[at], topics[at]] += 1
         sums[topics[at]] += 1
@@ -100,6 +101,7 @@ def _count_dense(words, topics, counts, sums):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True, cache=True)
 def _count_hybrid(words, topics, begins, bits, cells, sums):  # type: ignore[no-untyped-def]
+    """The same, for rows that are dense or hash tables."""
     for at in range(len(words)):
         word = words[at]
         put(cells, begins[word], bits[word], topics[at])
@@ -130,7 +132,7 @@ def count_of(cells: Any, begin: Any, bits: Any, topic: Any) -> Any:
 
 @numba.njit(nogil=True)
 def put(cells: Any, begin: Any, bits: Any, topic: Any) -> None:
-    """One more."""
+    """Count one more of a topic in the row that begins there."""
     if bits == DENSE:
         cells[begin + topic] += 1
         return
@@ -144,7 +146,8 @@ def put(cells: Any, begin: Any, bits: Any, topic: Any) -> None:
 
 @numba.njit(nogil=True)
 def take(cells: Any, begin: Any, bits: Any, topic: Any) -> Any:
-    """One less, and what is left; the topic must be there."""
+    """Count one less, and return what is left; the topic must be there. An entry that is gone leaves no gap in its
+    chain: later ones that may lie there move up (Knuth's deletion with linear probing)."""
     if bits == DENSE:
         cells[begin + topic] -= 1
         return cells[begin + topic]

@@ -16,7 +16,8 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 import girih.loop as gl
-from girih.loop.apps.linear import bodies, checks
+from girih.loop.apps import checks
+from girih.loop.apps.linear import bodies
 
 
 class MatrixFactorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -62,8 +63,8 @@ class MatrixFactorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         """
         checks.whole("n_components", self.n_components, 1)
         checks.whole("epochs", self.epochs, 1)
-        checks.positive("step", self.step)
-        checks.positive("alpha", self.alpha, zero=True)
+        checks.number("step", self.step, 0, above=True)
+        checks.number("alpha", self.alpha, 0)
         checks.optimizer(self.optimizer)
         i, j, values, shape = ratings_of(X)
         self.mean_ = float(values.mean())

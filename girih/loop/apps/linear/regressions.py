@@ -21,7 +21,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 import girih.loop as gl
-from girih.loop.apps.linear import bodies, checks
+from girih.loop.apps import checks
+from girih.loop.apps.linear import bodies
 from girih.loop.code.entries import Ragged
 
 
@@ -55,8 +56,8 @@ class _Regression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """(CSR with a column of ones behind, if there is an intercept; codes of classes; weights)."""
         checks.whole("epochs", self.epochs, 1)
         checks.whole("delay", self.delay, 1)
-        checks.positive("step", self.step)
-        checks.positive("alpha", self.alpha, zero=True)
+        checks.number("step", self.step, 0, above=True)
+        checks.number("alpha", self.alpha, 0)
         checks.optimizer(self.optimizer)
         x, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)

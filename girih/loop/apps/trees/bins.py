@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from girih.loop.apps.team import Team
 from girih.loop.apps.trees import kernels
-from girih.loop.apps.trees.team import Team
 
 MISSING = 255
 """The bin of NaN."""

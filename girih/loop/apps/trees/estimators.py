@@ -18,18 +18,19 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from girih.loop.apps import checks
+from girih.loop.apps.team import Team, threads_of
 from girih.loop.apps.trees import kernels, progress
 from girih.loop.apps.trees.bins import find_bins, put_in_bins
 from girih.loop.apps.trees.forest import Forest, forest_of
 from girih.loop.apps.trees.grow import Grower, Growth
-from girih.loop.apps.trees.team import Team, threads_of
 
 ANY_LEAVES = 31
 """The most leaves of a tree where neither depth nor leaves are given."""
 
 
 class _Boosting(BaseEstimator):  # type: ignore[misc]
-    """What both have in common."""
+    """Parameters, boosting and checkpoints of both estimators."""
 
     forest_: Forest
     n_features_in_: int
@@ -83,19 +84,19 @@ class _Boosting(BaseEstimator):  # type: ignore[misc]
         Raises:
             ValueError: a parameter cannot be.
         """
-        _whole("n_estimators", self.n_estimators, 1)
-        _whole("min_samples_leaf", self.min_samples_leaf, 1)
-        _whole("max_bins", self.max_bins, 2, 255)
-        _whole("checkpoint_every", self.checkpoint_every, 1)
+        checks.whole("n_estimators", self.n_estimators, 1)
+        checks.whole("min_samples_leaf", self.min_samples_leaf, 1)
+        checks.whole("max_bins", self.max_bins, 2, 255)
+        checks.whole("checkpoint_every", self.checkpoint_every, 1)
         if self.resume and self.checkpoint is None:
             raise ValueError("resume=True, and no checkpoint: give checkpoint=FILE, from which it goes on")
         for name in ("max_depth", "max_leaves"):
             if getattr(self, name) is not None:
-                _whole(name, getattr(self, name), 1 if name == "max_depth" else 2)
-        _number("learning_rate", self.learning_rate, 0, open_below=True)
-        _number("min_hessian_leaf", self.min_hessian_leaf, 0)
-        _number("l2_regularization", self.l2_regularization, 0)
-        _number("subsample", self.subsample, 0, 1, open_below=True)
+                checks.whole(name, getattr(self, name), 1 if name == "max_depth" else 2)
+        checks.number("learning_rate", self.learning_rate, 0, above=True)
+        checks.number("min_hessian_leaf", self.min_hessian_leaf, 0)
+        checks.number("l2_regularization", self.l2_regularization, 0)
+        checks.number("subsample", self.subsample, 0, 1, above=True)
         if self.growth not in ("level", "leaf"):
             raise ValueError(f"growth={self.growth!r}: expected 'level' or 'leaf'")
         if self.max_leaves is not None:
@@ -251,15 +252,3 @@ class GradientBoostedRegressor(RegressorMixin, _Boosting):  # type: ignore[misc]
     def predict(self, X: Any) -> np.ndarray:
         """The value of each row."""
         return self._raw(X)
-
-
-def _whole(name: str, value: Any, least: int, most: int | None = None) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least or (most and value > most):
-        raise ValueError(f"{name}={value!r}: expected a whole number from {least}" + (f" to {most}" if most else ""))
-
-
-def _number(name: str, value: Any, least: float, most: float = np.inf, open_below: bool = False) -> None:
-    known = isinstance(value, int | float | np.integer | np.floating)
-    if not known or not (least < value if open_below else least <= value) or not value <= most:
-        words = f"above {least}" if open_below else f"from {least}"
-        raise ValueError(f"{name}={value!r}: expected a number {words}" + (f" to {most}" if most < np.inf else ""))

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from girih.loop.apps.team import Team
 from girih.loop.apps.trees import kernels
 from girih.loop.apps.trees.grow import Tree
-from girih.loop.apps.trees.team import Team
 
 
 @dataclass(frozen=True)

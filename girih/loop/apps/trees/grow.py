@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from girih.loop.apps.team import Team
 from girih.loop.apps.trees import kernels
 from girih.loop.apps.trees.bins import Bins
-from girih.loop.apps.trees.team import Team
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ def put_in_bins(first, last, x, thresholds, found):  # type: ignore[no-untyped-d
 
 @numba.njit(nogil=True, cache=True)
 def turn(first, last, rows, columns):  # type: ignore[no-untyped-def]
+    """Write rows of bins as columns."""
     for row in range(first, last):
         for feature in range(rows.shape[1]):
             columns[feature, row] = rows[row, feature]

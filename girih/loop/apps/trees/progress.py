@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from girih.loop.apps.checks import same_fit
 from girih.loop.apps.trees.forest import Forest, forest_of
 from girih.loop.apps.trees.grow import Growth, Tree
 from girih.loop.checkpoint import LoopCheckpointError, checksum, read, write
@@ -71,12 +72,7 @@ def restored(saving: Saving, seed: int | None) -> Progress:
     head = others["trees"]
     expected = saving.identity if seed is None else saving.identity | {"random_state": seed}
     found = head["identity"] | {"random_state": head["seed"]}
-    for name, value in expected.items():
-        if found.get(name) != value:
-            raise LoopCheckpointError(
-                f"{saving.place} is of {name} {found.get(name)}: expected {value}, as in this fit; fit as it was "
-                "begun, or without resume=True"
-            )
+    same_fit(saving.place, found, expected)
     progress = begun(head["seed"], head["base"], 0)
     progress.random.bit_generator.state = head["random"]
     progress.raw = arrays["raw"]

@@ -21,8 +21,8 @@ from girih.loop.shared_tables.options import TableSpec
 from girih.loop.shared_tables.rows.keyed import (
     PLACE_BYTES,
     READ,
+    CachePlaces,
     Log,
-    Places,
     add_sorted,
     changes_of,
     take_rows,
@@ -64,7 +64,7 @@ class Cached:
     def __init__(self, spec: TableSpec, servers: int, width: int, row_bytes: int, held: bool) -> None:
         self.spec, self.servers, self.held = spec, servers, held
         entry = 9 + 8 + width * spec.kind.itemsize  # key, mark and two places in the index
-        self.places = Places(spec.rows, max(8, spec.memory // 2 // row_bytes))
+        self.places = CachePlaces(spec.rows, max(8, spec.memory // 2 // row_bytes))
         most = spec.rows if not spec.sparse else spec.rows * spec.width
         self.log = Log(max(8, min(spec.memory // 4 // entry, most)), width, spec.kind)
         self.sent: deque[Sent] = deque()
@@ -90,7 +90,7 @@ class Cached:
         self.sent = kept
 
     def keys_of(self, chosen: Rows) -> tuple[Rows, Rows]:
-        """Of positions of the log: their keys in ascending order, and the positions so ordered."""
+        """(the keys at these positions of the log in ascending order, the positions so ordered)."""
         keys = self.log.keys[chosen]
         order = np.argsort(keys, kind="stable")
         return keys[order], chosen[order]
@@ -191,7 +191,7 @@ class DenseCached(Cached):
         return self.log.add_and_apply(rows, deltas, begin, self.places, self.values)
 
     def importance(self, positions: Rows, relative: bool) -> Rows:
-        """Of waiting updates: their magnitudes, or those over the cached values'."""
+        """Magnitudes of waiting updates; relative: divided by those of the cached values."""
         rows = self.log.keys[positions]
         slots, _ = self.places.find(rows // VERSION if self.read_versions is not None else rows)
         return changes_of(self.log.deltas, positions, self.values, slots, relative)

@@ -25,6 +25,7 @@ PLACE_BYTES = 21
 
 @numba.njit(nogil=True, cache=True)
 def _mixed(key: int) -> int:
+    """A hash of the key, by a product (Knuth's multiplicative hashing): its lower bits are a place in `heads`."""
     product = np.uint64(key) * np.uint64(MIX)
     return np.int64(product >> np.uint64(32))  # type: ignore[return-value]
 
@@ -232,7 +233,7 @@ def power_of_two(least: int) -> int:
     return 1 << (least - 1).bit_length()
 
 
-class Places:
+class CachePlaces:
     """Which rows are cached, and where: `capacity` slots at most, or one for each row if all fit."""
 
     def __init__(self, rows: int, capacity: int) -> None:
@@ -288,7 +289,7 @@ class Log:
         return int(end)
 
     def add_and_apply(
-        self, keys: NDArray[Any], rows: NDArray[Any], begin: int, places: Places, values: NDArray[Any]
+        self, keys: NDArray[Any], rows: NDArray[Any], begin: int, places: CachePlaces, values: NDArray[Any]
     ) -> int:
         """As `add` where keys are rows, which change by as much where they are cached."""
         self.count, end = log_and_add(

@@ -113,7 +113,7 @@ class SparseRows:
 
     @property
     def bytes(self) -> int:
-        """Of the part that is used."""
+        """Bytes of the part that is used."""
         return self._used * (4 + self._values.itemsize)
 
     def add(self, rows: NDArray[Any], columns: NDArray[Any], deltas: NDArray[Any]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout.jit import numba
-from girih.loop.shared_tables.options import Options, TableSpec
+from girih.loop.shared_tables.options import TableOptions, TableSpec
 from girih.loop.shared_tables.rows.functions import ServerFunction, Versions
 from girih.loop.shared_tables.rows.keyed import changes_of
 from girih.loop.shared_tables.rows.sparse import SparseRows
@@ -61,7 +61,7 @@ class Update:
 class Dense:
     """Values [rows, width], and further numbers [columns, rows, width] of a server's function."""
 
-    def __init__(self, spec: TableSpec, rows: int, options: Options) -> None:
+    def __init__(self, spec: TableSpec, rows: int, options: TableOptions) -> None:
         self.function: ServerFunction | None = spec.function
         self.values = np.zeros((rows, spec.width), spec.kind)
         self.versions: Versions | None = None
@@ -130,7 +130,7 @@ class Sparse:
 
     versions = None
 
-    def __init__(self, spec: TableSpec, rows: int, options: Options) -> None:
+    def __init__(self, spec: TableSpec, rows: int, options: TableOptions) -> None:
         self.rows = SparseRows(rows, spec.kind)
 
     def reset(self) -> None:
@@ -245,7 +245,7 @@ class Partition:
     """What a server knows of one table. present, dirty: [workers, rows]: who has a row cached, and whose copy lacks a
     change; change: the magnitude of what it lacks (managed communication only)."""
 
-    def __init__(self, spec: TableSpec, server: int, options: Options) -> None:
+    def __init__(self, spec: TableSpec, server: int, options: TableOptions) -> None:
         self.spec = spec
         self.count = spec.local_rows(server, options.servers)
         self.store: Dense | Sparse = (Sparse if spec.sparse else Dense)(spec, self.count, options)
@@ -279,7 +279,7 @@ class Partition:
         self._note_change(update, worker)
 
     def _note_change(self, update: Update, worker: int) -> None:
-        """How much more the workers' copies lack; that of the worker who made the update lacks nothing of it."""
+        """Add up by how much the copies of other workers than this one, which made the update, are out of date."""
         if self.change is None:
             return
         sizes = self.store.importance(update, self.relative)

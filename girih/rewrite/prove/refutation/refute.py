@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from girih.rewrite.prove.refutation.instances import (
-    Difference,
     Instance,
     InvalidError,
     computed,
@@ -61,15 +60,17 @@ def misfits(rule: Rule, tries: int) -> str:
     return why
 
 
-def _difference(rule: Rule, item: Instance) -> Difference | None:
+def _differs(rule: Rule, item: Instance, reason: str) -> bool:
+    """Do the sides still differ, in their values or, where there was a reason, for one?"""
     try:
-        return difference(rule, item)
+        wrong = difference(rule, item)
     except InvalidError:
-        return None
+        return False
+    return wrong is not None and bool(wrong.reason) == bool(reason) and wrong.computable
 
 
 def refuted(rule: Rule, item: Instance) -> Refuted:
-    """By an instance for which the sides differ."""
+    """The verdict, with what the sides make of an instance for which they differ."""
     wrong = difference(rule, item)
     assert wrong is not None
     tensors = {name: plain(tensor) for name, tensor in item.tensors.items()}
@@ -86,9 +87,7 @@ def _smaller_symbols(rule: Rule, item: Instance, reason: str) -> Instance:
             for value in range(low, item.symbols[name]):
                 for _ in range(3):
                     smaller = instance(rule, {**item.symbols, name: value}, random)
-                    wrong = _difference(rule, smaller) if smaller is not None else None
-                    if wrong is not None and bool(wrong.reason) == bool(reason) and wrong.computable:
-                        assert smaller is not None
+                    if smaller is not None and _differs(rule, smaller, reason):
                         item, shrunk = smaller, True
                         break
                 if item.symbols[name] == value:
@@ -107,8 +106,7 @@ def smaller_tensors(rule: Rule, item: Instance, reason: str) -> Instance:
                 smaller = tensor.clone()
                 smaller.view(-1)[place] = value
                 candidate = Instance(item.symbols, {**item.tensors, name: smaller})
-                wrong = _difference(rule, candidate)
-                if wrong is not None and bool(wrong.reason) == bool(reason) and wrong.computable:
+                if _differs(rule, candidate, reason):
                     item, tensor = candidate, smaller
                     break
     return item

@@ -18,9 +18,9 @@ from typing import Any, Literal
 import numpy as np
 
 from girih.loop.shared_tables.client import Client, Read
-from girih.loop.shared_tables.options import Options, TableSpec
+from girih.loop.shared_tables.options import TableOptions, TableSpec
 from girih.loop.shared_tables.rows.cache import DenseCached
-from girih.loop.shared_tables.rows.keyed import Places
+from girih.loop.shared_tables.rows.keyed import CachePlaces
 from girih.loop.shared_tables.server import GONE, Server
 
 Step = tuple[Literal["inc", "read"], int]
@@ -115,7 +115,7 @@ def explore(
 def _world(case: Case, client: type[Client], server: type[Server]) -> World:
     workers = len(case.program)
     ticks = max(len(ticks) for ticks in case.program)
-    options = Options(
+    options = TableOptions(
         workers=workers, servers=case.servers, staleness=case.staleness, bandwidth=1e12 if case.early else 0.0
     )
     specs = (TableSpec("row", case.rows, workers, "int32", memory=4096),)
@@ -125,7 +125,7 @@ def _world(case: Case, client: type[Client], server: type[Server]) -> World:
         for one in clients:
             table = one.tables[0]
             assert isinstance(table, DenseCached)
-            table.places = Places(case.rows, case.slots)
+            table.places = CachePlaces(case.rows, case.slots)
             table.values = np.zeros((table.places.slots, workers), np.int32)
     servers = [server(number, specs, options) for number in range(case.servers)]
     lines = [(rank, number) for rank in range(workers) for number in range(case.servers)]

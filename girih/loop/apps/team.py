@@ -1,10 +1,12 @@
-"""Threads that work on parts of one range; the kernels release the interpreter's lock."""
+"""Threads that call compiled kernels, which release the interpreter's lock, on parts of their work."""
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -27,11 +29,12 @@ def threads_of(jobs: int | None) -> int:
 
 
 class Team:
-    """`with Team(4) as team: team.each(kernel, count, …)` calls kernel(first, last, …) on as many parts of a range."""
+    """`with Team(4) as team`: `team.each(kernel, count, …)` calls kernel(first, last, …) on 4 parts of a range,
+    `team.all([…])` calls functions. The caller's thread is one of the 4; both wait for all."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="girih-trees") if threads > 1 else None
+        self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="girih-team") if threads > 1 else None
 
     def each(self, kernel: Callable[..., Any], count: int, *arguments: Any) -> None:
         """The parts must not write to the same elements: then no result depends on how many there are."""
@@ -41,9 +44,17 @@ class Team:
                 kernel(0, count, *arguments)
             return
         cuts = [count * part // parts for part in range(parts + 1)]
-        others = [self._pool.submit(kernel, cuts[part], cuts[part + 1], *arguments) for part in range(1, parts)]
+        self.all([partial(kernel, *ends, *arguments) for ends in itertools.pairwise(cuts)])
+
+    def all(self, functions: list[Callable[[], Any]]) -> None:
+        if self._pool is None:
+            for function in functions:
+                function()
+            return
+        first, *rest = functions
+        others = [self._pool.submit(function) for function in rest]
         try:
-            kernel(0, cuts[1], *arguments)
+            first()
         finally:
             for other in others:
                 other.result()
@@ -54,5 +65,8 @@ class Team:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown()

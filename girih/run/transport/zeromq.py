@@ -29,7 +29,7 @@ from girih.run.transport.transport import Messages
 
 HELLO, ARRAY, REPLY, FAILED, BYE = range(5)
 HEAD = struct.Struct("<IB")
-"""Of a message: the sender's rank, and of which kind it is."""
+"""The head of a message: the sender's rank, and its kind."""
 START_SECONDS = 60.0  # for lines to hosts that are there
 HEARTBEAT, SILENCE = 5_000, 60_000  # milliseconds: between two signs of life, and without one
 LAST_WORDS = 300  # milliseconds that may lie between a broken line and the last message of who broke it
@@ -37,7 +37,7 @@ LINGER = 5_000  # milliseconds in which a socket that was closed still sends
 SENT = 10  # milliseconds between two looks whether messages have left
 
 
-class Mesh:
+class ZeroMQTransport:
     """A worker's lines to all others. A Transport: messages of one worker are matched by their order. Tensors are of
     dtypes that NumPy has."""
 
@@ -196,8 +196,9 @@ class Mesh:
             raise TransportError(f"{what} rank {names} for {self.timeout:g} s")
 
     def _hear(self, waited: Callable[[], list[int]], seconds: float, pause: int = 0) -> list[int]:
-        """Take messages until nobody is waited for; who still is after so many seconds. pause: milliseconds after which
-        that is asked again, though nothing came; 0: it depends on messages alone.
+        """Take messages until no peer is waited for; return those that still are after so many seconds.
+
+        pause: milliseconds after which `waited` is asked again, though nothing came; 0: it depends on messages alone.
 
         Raises:
             TransportError: a peer is gone or has failed.

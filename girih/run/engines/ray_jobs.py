@@ -1,8 +1,6 @@
-"""Servers and workers of tables as actors of Ray, which starts, places and watches them.
+"""Jobs (`girih.run.engines.jobs`) as actors of Ray, which starts, places and watches them.
 
-What they say to each other goes over ZeroMQ, as between all of them. Each server listens at its node's address with a
-key of its own, which the workers and this program learn through Ray: they must reach the nodes by TCP. An actor that
-dies is not started again by Ray; the session starts all workers again from a snapshot, if it may.
+An actor that dies is not started again by Ray: whoever started the job is told that it was lost.
 """
 
 from __future__ import annotations
@@ -10,23 +8,19 @@ from __future__ import annotations
 import os
 import threading
 import time
-import traceback
-from dataclasses import replace
 from typing import Any
 
 import cloudpickle
-import zmq
 
-from girih.loop.shared_tables.processes import Ended, ServerWork, WorkerWork, outcome_of
+from girih.run.engines.jobs import Ended, JobWork, failed, outcome_of
 from girih.run.engines.ray_connect import CLIENT, connect, imported
-from girih.run.transport.meeting import endpoint
 
 LEAVE_SECONDS = 5.0
 PLACE_SECONDS = 120.0  # for Ray to find room for an actor, and to start it
 
 
-class TableActor:
-    """One server or worker. `run` takes one of its threads, questions another."""
+class JobActor:
+    """One job. `run` takes one of the actor's threads, questions another."""
 
     def __init__(self) -> None:
         self._said: Any = None
@@ -38,13 +32,11 @@ class TableActor:
     def run(self, data: bytes) -> bytes:
         """Do a piece of work; how it ended."""
         try:
-            work = cloudpickle.loads(data)
-            if isinstance(work, ServerWork):
-                place = endpoint(str(imported().util.get_node_ip_address()), "*")
-                work = replace(work, address=place, locked=True)
+            work: JobWork = cloudpickle.loads(data)
+            work = work.placed(str(imported().util.get_node_ip_address()))
             outcome = outcome_of(work, None, self._ready, lambda: False)
         except Exception as error:  # a module of the user's that this node does not have
-            outcome = Ended(False, error, "".join(traceback.format_exception(error)))
+            outcome = failed(error)
         finally:
             self._begun.set()
         try:
@@ -63,7 +55,7 @@ class TableActor:
 
 
 class RayHost:
-    """Starts actors. A context for the program's own sockets; `close` leaves a cluster that was started for it.
+    """Starts actors, for which Ray reserves so many processors; `close` leaves a cluster that was started for it.
 
     address: `ray://host:port` of a cluster; else the one that this process is connected to, or one of this host.
 
@@ -74,28 +66,20 @@ class RayHost:
     def __init__(self, threads: int, address: str) -> None:
         self._threads = threads
         self._connection = connect(address if address.startswith(CLIENT) else "")
-        self.context = zmq.Context()
 
-    def address(self, server: int) -> str:
-        return ""  # it is known where Ray has placed it
-
-    def start(self, work: ServerWork | WorkerWork) -> RayJob:
-        return RayJob(work, self._threads)
+    def start(self, work: JobWork) -> RayJob:
+        return RayJob(work, self._threads if work.computes else 0)
 
     def close(self) -> None:
-        self.context.destroy(linger=0)
         self._connection.close()
 
 
 class RayJob:
-    """An actor that does one piece of work."""
-
     look = 0.05
 
-    def __init__(self, work: ServerWork | WorkerWork, threads: int) -> None:
+    def __init__(self, work: JobWork, cpus: int) -> None:
         self._ray = imported()
-        cpus = 0 if isinstance(work, ServerWork) else threads
-        kind = self._ray.remote(max_concurrency=2, num_cpus=cpus, scheduling_strategy="SPREAD")(TableActor)
+        kind = self._ray.remote(max_concurrency=2, num_cpus=cpus, scheduling_strategy="SPREAD")(JobActor)
         self._cpus, self._deadline = cpus, time.monotonic() + PLACE_SECONDS
         self._actor = kind.remote()
         self._asked = self._actor.pid.remote()
@@ -112,7 +96,6 @@ class RayJob:
             return 0
 
     def ready(self, seconds: float) -> Any:
-        """What it says when it is ready; None if it ended."""
         try:
             return self._ray.get(self._actor.ready.remote(seconds), timeout=seconds)
         except self._ray.exceptions.GetTimeoutError:
@@ -122,7 +105,6 @@ class RayJob:
             return None
 
     def ended(self) -> Ended | None:
-        """How it ended, or None if it goes on."""
         if self._outcome is None and self._ray.wait([self._run], timeout=0)[0]:
             try:
                 self._outcome = cloudpickle.loads(self._ray.get(self._run))
@@ -151,7 +133,6 @@ class RayJob:
             self._outcome = Ended(False, "was ended", lost=True)
 
     def leave(self) -> None:
-        """Let it end by itself."""
         self._ray.wait([self._run], timeout=LEAVE_SECONDS)
         self.ended()
         self.kill()

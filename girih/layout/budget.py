@@ -1,4 +1,8 @@
-"""The time of a search, without what is done once on each machine: compiling its loops; and its work, counted."""
+"""The time of a search, without what is done once on each machine: compiling its loops; and its work, counted.
+
+A search whose result could depend on a clock counts its work instead (`Budget`): a busy machine gives the same answer
+later, and not another one.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,6 @@ class Clock:
         self.working = time.thread_time()
         self.before = _compiled()
 
-    def end(self, seconds: float) -> float:
-        """When so many seconds will have gone by: of `time.perf_counter`; later when more is compiled."""
-        return self.started + seconds + (_compiled() - self.before)
-
     @property
     def passed(self) -> float:
         """Seconds of `time.perf_counter` since, less those in which Numba compiled."""
@@ -36,26 +36,52 @@ class Clock:
 class Budget:
     """Seconds of work that a search has, counted and not measured, so that what it finds is the same on a busy machine.
 
-    What is done says about how many nanoseconds a core of 2023 takes for it. patience: times the seconds that the clock
-    may show meanwhile.
+    What is done says about how many nanoseconds a core of 2023 takes for it. The clock is the last bound: it may show
+    `PATIENCE` times the seconds meanwhile, and who is ended by it says so (`why`).
     """
 
-    def __init__(self, seconds: float, patience: float = PATIENCE) -> None:
+    def __init__(self, seconds: float) -> None:
         self.left = seconds * 1e9
         self.spent = 0.0
-        self.ends = time.monotonic() + patience * seconds
+        self.ends = _now() + PATIENCE * seconds
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of work that are left, at least 0."""
+        return max(self.left - self.spent, 0.0) / 1e9
+
+    @property
+    def clock(self) -> float:
+        """Seconds that the clock still allows, at least 0."""
+        return max(self.ends - _now(), 0.0)
+
+    def part(self, seconds: float) -> Budget:
+        """A budget of its own for a part of the work, under the same clock. Who makes it spends here what was spent
+        there."""
+        part = Budget(seconds)
+        part.ends = self.ends
+        return part
 
     def spend(self, nanoseconds: float) -> None:
         self.spent += nanoseconds
 
+    def affords(self, nanoseconds: float) -> bool:
+        """Is that much work left, and the clock not over?"""
+        return self.spent + nanoseconds <= self.left and not self.late
+
     @property
     def late(self) -> bool:
-        return self.spent > self.left or time.monotonic() > self.ends
+        return self.spent >= self.left or _now() > self.ends
 
     @property
     def why(self) -> str:
         """What has ended it: its work ("time"), or the clock ("clock")."""
-        return "time" if self.spent > self.left else "clock"
+        return "clock" if self.spent < self.left and _now() > self.ends else "time"
+
+
+def _now() -> float:
+    """The clock of budgets: it stands while loops are compiled."""
+    return time.monotonic() - _compiled()
 
 
 def _compiled() -> float:

@@ -16,9 +16,9 @@ import zmq
 from torch.distributed import HashStore, PrefixStore, TCPStore
 
 from girih.run.errors import TransportError
-from girih.run.transport import mesh as meshes
+from girih.run.transport import zeromq
 from girih.run.transport.meeting import Meeting, endpoint, is_loopback, launched, numeric, route
-from girih.run.transport.mesh import HEAD, Mesh
+from girih.run.transport.zeromq import HEAD, ZeroMQTransport
 
 
 def together(size: int, work: Callable[[int], Any]) -> list[Any]:
@@ -35,7 +35,7 @@ def together(size: int, work: Callable[[int], Any]) -> list[Any]:
 
 
 @contextmanager
-def left(mesh: Mesh) -> Iterator[Mesh]:
+def left(mesh: ZeroMQTransport) -> Iterator[ZeroMQTransport]:
     """Closed as `gl.ranks` does it."""
     try:
         yield mesh
@@ -45,18 +45,18 @@ def left(mesh: Mesh) -> Iterator[Mesh]:
     mesh.close()
 
 
-def ranks(size: int, work: Callable[[Mesh], Any], timeout: float = 30.0) -> list[Any]:
+def ranks(size: int, work: Callable[[ZeroMQTransport], Any], timeout: float = 30.0) -> list[Any]:
     store = HashStore()
 
     def one(rank: int) -> Any:
-        with left(Mesh(Meeting(store, rank, size, "127.0.0.1"), timeout)) as mesh:
+        with left(ZeroMQTransport(Meeting(store, rank, size, "127.0.0.1"), timeout)) as mesh:
             return work(mesh)
 
     return together(size, one)
 
 
 def test_arrays_arrive_in_their_order_whatever_is_waited_for_first() -> None:
-    def work(mesh: Mesh) -> Any:
+    def work(mesh: ZeroMQTransport) -> Any:
         right, before = (mesh.rank + 1) % 3, (mesh.rank - 1) % 3
         sent = [torch.arange(at, dtype=torch.float64) + 100 * mesh.rank for at in (3, 0, 70_000)]
         found = [torch.empty_like(item) for item in sent]
@@ -77,12 +77,12 @@ def test_arrays_arrive_in_their_order_whatever_is_waited_for_first() -> None:
         assert (received[before], sum(received)) == (8 * 70_003, 8 * 70_003)
 
 
-def waits_for(peer: int, mesh: Mesh, size: int = 1) -> None:
+def waits_for(peer: int, mesh: ZeroMQTransport, size: int = 1) -> None:
     mesh.begin([], [(peer, torch.empty(size))])()
 
 
 def test_who_fails_says_why_to_all() -> None:
-    def work(mesh: Mesh) -> None:
+    def work(mesh: ZeroMQTransport) -> None:
         if mesh.rank == 1:
             raise ValueError("the disk is full")
         waits_for(0 if mesh.rank == 2 else 2, mesh)  # nobody waits for 1
@@ -100,7 +100,7 @@ def test_who_waits_for_one_that_has_left_is_told() -> None:
 
 
 def test_arrays_of_another_size_are_refused() -> None:
-    def work(mesh: Mesh) -> None:
+    def work(mesh: ZeroMQTransport) -> None:
         if mesh.rank == 0:
             waits_for(1, mesh, 3)
         else:
@@ -112,11 +112,11 @@ def test_arrays_of_another_size_are_refused() -> None:
 
 def test_who_does_not_come_or_says_nothing_is_named() -> None:
     with pytest.raises(TransportError, match=r"rank 1 has not come within 0\.2 s: has it been started"):
-        Mesh(Meeting(HashStore(), 0, 2, "127.0.0.1"), 0.2)
+        ZeroMQTransport(Meeting(HashStore(), 0, 2, "127.0.0.1"), 0.2)
 
     over = threading.Event()
 
-    def work(mesh: Mesh) -> None:
+    def work(mesh: ZeroMQTransport) -> None:
         if mesh.rank == 1:
             over.wait()
             return
@@ -130,28 +130,28 @@ def test_who_does_not_come_or_says_nothing_is_named() -> None:
 
 def test_addresses_that_are_not_this_hosts_or_cannot_be_reached() -> None:
     with pytest.raises(TransportError, match=r"cannot listen at 192\.0\.2\.1 .*: is it an address of this host\?"):
-        Mesh(Meeting(HashStore(), 0, 2, "192.0.2.1"), 1.0)
+        ZeroMQTransport(Meeting(HashStore(), 0, 2, "192.0.2.1"), 1.0)
     store = HashStore()
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         place = endpoint("127.0.0.1", str(unused.getsockname()[1]))
     Meeting(store, 1, 2, "").tell("place", f"{place} {zmq.curve_keypair()[0].decode()}")
     with pytest.raises(TransportError, match=f"rank 0 reaches no rank 1 at {place} within 0.5 s: hosts must let"):
-        Mesh(Meeting(store, 0, 2, "127.0.0.1"), 0.5)
+        ZeroMQTransport(Meeting(store, 0, 2, "127.0.0.1"), 0.5)
 
 
 def test_a_place_that_cannot_be_is_refused_and_nothing_waits_for_it() -> None:
     store = HashStore()
     Meeting(store, 1, 2, "").tell("place", f"tcp://127.0.0.1:port {zmq.curve_keypair()[0].decode()}")
     with pytest.raises(zmq.ZMQError):
-        Mesh(Meeting(store, 0, 2, "127.0.0.1"), 0.5)
+        ZeroMQTransport(Meeting(store, 0, 2, "127.0.0.1"), 0.5)
 
 
 def test_strangers_are_not_heard() -> None:
     """Neither who speaks without a key, nor with another one, nor who speaks otherwise."""
-    lies = HEAD.pack(1, meshes.FAILED), b"lies"
+    lies = HEAD.pack(1, zeromq.FAILED), b"lies"
 
-    def work(mesh: Mesh) -> Any:
+    def work(mesh: ZeroMQTransport) -> Any:
         if mesh.rank == 0:
             place = mesh.place
             context, lines = zmq.Context(), []

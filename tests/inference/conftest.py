@@ -1,0 +1,17 @@
+"""What tests of optimised models share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import pytest
+from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+
+@pytest.fixture(scope="session", autouse=True)
+def operators_of_onnx_are_read_once() -> Iterator[None]:
+    """PyTorch parses the source of each of its ONNX operators anew for each export, which is half of the work."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(functools.cache(ONNXRegistry.from_torchlib)))
+        yield

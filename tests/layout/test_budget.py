@@ -1,0 +1,64 @@
+"""The clock of a search stands while loops are compiled; a budget counts work, and the clock is its last bound."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from girih.layout.budget import PATIENCE, Budget, Clock
+from girih.layout.jit import numba
+
+EARLY = """
+import time
+from girih.layout.budget import Clock
+clock = Clock()
+from girih.layout.jit import numba
+numba.njit(lambda x: x + 1)(1)
+print(clock.passed < time.perf_counter() - clock.started)
+"""
+
+
+def test_what_is_compiled_does_not_count() -> None:
+    clock = Clock()
+
+    @numba.njit
+    def total(count):  # type: ignore[no-untyped-def]
+        found = 0.0
+        for number in range(count):
+            found += number * 0.5
+        return found
+
+    assert total(3) == 1.5
+    assert 0 < clock.passed < time.perf_counter() - clock.started
+
+
+def test_neither_does_it_where_numba_was_loaded_later() -> None:
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", EARLY], cwd=root, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout == "True\n"
+
+
+def test_a_budget_counts_work_and_says_what_has_ended_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("girih.layout.budget.time", SimpleNamespace(monotonic=lambda: now))
+    budget = Budget(2.0)
+    part = budget.part(1.0)
+    part.spend(1e9)
+    assert part.late
+    assert part.why == "time"
+    assert not budget.late
+    budget.spend(part.spent)
+    assert budget.seconds == 1.0
+    assert budget.affords(1e9)
+    assert not budget.affords(1.1e9)
+    now = PATIENCE * 2.0 + 0.1
+    assert budget.late
+    assert budget.why == "clock"
+    assert not budget.affords(0.0)
