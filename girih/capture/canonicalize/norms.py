@@ -46,21 +46,6 @@ def _dot(b: Builder, grad: Value, x: Value, mean: Value, scale: Value, weight: M
     return b.emit("girih.normalised_dot", reduced(x.shape, dims, True), x.dtype, **options)
 
 
-def _input_gradient(
-    b: Builder,
-    grad: Value,
-    x: Value,
-    mean: Value,
-    scale: Value,
-    weight: Maybe,
-    total: Value,
-    dot: Value,
-    count: int,
-) -> Value:
-    options = {"grad": grad, "input": x, "mean": mean, "scale": scale, "weight": weight, "sum": total}
-    return b.emit("girih.normalise_input_gradient", x.shape, x.dtype, **options, dot=dot, count=count)
-
-
 def _count(x: Value, dims: Sequence[int]) -> int:
     return math.prod(x.shape[dim] for dim in dims)
 
@@ -83,7 +68,6 @@ def _backward(
     used: Sequence[bool],
 ) -> tuple[Maybe, Maybe, Maybe]:
     """Gradients by input, weight and bias (dimensions kept); the latter two are summed over `outer`."""
-    count = _count(x, dims)
     by_weight = _dot(b, grad, x, mean, scale, None, outer) if used[1] else None
     by_bias = b.sum(grad, outer) if used[2] else None
     if not used[0]:
@@ -96,7 +80,9 @@ def _backward(
         dot = b.binary("mul", plain, weight)
     else:
         total, dot = b.product_sum(grad, weight, dims), _dot(b, grad, x, mean, scale, weight, dims)
-    return _input_gradient(b, grad, x, mean, scale, weight, total, dot, count), by_weight, by_bias
+    options = {"grad": grad, "input": x, "mean": mean, "scale": scale, "weight": weight, "sum": total, "dot": dot}
+    by_input = b.emit("girih.normalise_input_gradient", x.shape, x.dtype, **options, count=_count(x, dims))
+    return by_input, by_weight, by_bias
 
 
 # Batch norm
