@@ -5,6 +5,7 @@ weight_sizes       bytes of weights, gradients and history beside Tofu's Table 2
 partition_search   seconds to search for 8 workers beside Tofu's Table 1
 partition_quality  communication of each kind of plan, beside Tofu's Figure 10
 capped_quality     plans under a memory limit, beside brute force, and their gaps
+capped_planning    planning under a memory limit: walks, programs, task graphs, CPU seconds
 planning_time      from a PyTorch step to a plan, beside an ILP planner
 many_devices       64 and 1,024 devices
 simulate_speed     simulating a changed program anew, beside FlexFlow's Table 3.4

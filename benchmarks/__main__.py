@@ -25,6 +25,7 @@ NAMES = (
     "transports",
     "partition_quality",
     "capped_quality",
+    "capped_planning",
     "simulate_speed",
     "predict_time",
     "predict_bytes",

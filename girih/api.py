@@ -7,7 +7,7 @@ Plan that a person can save, read, compare, load and run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -271,8 +271,10 @@ def infer(
     backend: see `Plan.start`; by default `threads` for one device, else `processes`. call, autocast: of
     `girih.Inference`. options: of `girih.plan`. Workers start at the first call, with the model's weights of then;
     weights that are changed later are sent to them at the next call. otherwise: what answers a batch of other shapes,
-    dtypes or structure: nothing (`refuse`, a PlanError: the limit was planned for one shape), another plan, for which
-    workers start anew (`again`; eight plans are kept), or the model itself, which knows no limit (`model`).
+    dtypes or structure, and every batch after the program was changed (an attribute, a mode, a hook, a part of the
+    model, a variable that its functions read, autocast around the call): nothing (`refuse`, a PlanError: the limit was
+    planned for one program), another plan, for which workers start anew (`again`; eight plans are kept), or the model
+    itself, which knows no limit (`model`).
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -286,9 +288,9 @@ def infer(
     check_choices(machine, memory, **{name: options[name] for name in CHOICES if name in options})
     step = Inference(model, call, autocast)
 
-    def make(batch: Any) -> tuple[Plan, Any]:
+    def make(batch: Any) -> tuple[Plan, Program]:
         own = program_of(step, batch)
-        return own.in_plan(plan_graph(own.graph, machine=machine, memory=memory, **options)), own.results
+        return own.in_plan(plan_graph(own.graph, machine=machine, memory=memory, **options)), own
 
     return Infer(step, make, batch, backend, otherwise)
 
@@ -301,7 +303,7 @@ class Infer:
     def __init__(
         self,
         step: Inference,
-        make: Callable[[Any], tuple[Plan, Any]],
+        make: Callable[[Any], tuple[Plan, Program]],
         batch: Any,
         backend: str | Engine | None,
         otherwise: str,
@@ -321,30 +323,29 @@ class Infer:
     @property
     def results(self) -> Any:
         """The nesting of the outputs."""
-        return self._plans[0][1]
+        return self._plans[0][1].results
 
     def __call__(self, *batch: Any) -> Any:
         """The outputs, nested as the model returns them; where some are no tensors, a tuple of the others.
 
         Raises:
-            PlanError: the batch has other shapes than the one that was planned, and `otherwise` is `refuse`.
+            PlanError: the batch has other shapes than the one that was planned, or the program was changed since then,
+                and `otherwise` is `refuse`.
             IndexError: an index of the batch is in no row of an embedding.
             WorkerError: a worker failed.
         """
         from torch.utils._pytree import tree_unflatten
 
-        from girih.run.training.training import planned_batch
-
         with self._turn:
             try:
-                planned_batch(self.plan, batch)
+                _check_as_planned(*self._plans[0], batch)
             except PlanError:
                 if self._otherwise == "refuse":
                     raise
                 if self._otherwise == "model":
                     return self._by_model(batch)
                 self._plan_again(batch)
-            outputs = self._running().step(*batch)
+            outputs = self._running().planned_step(batch)
         return tree_unflatten(outputs, self.results) if self.results.num_leaves == len(outputs) else outputs
 
     def _running(self) -> TrainingRun:
@@ -369,16 +370,15 @@ class Infer:
     def _by_model(self, batch: tuple[Any, ...]) -> Any:
         import torch
 
-        with torch.no_grad():
+        own = self._step.autocast
+        with torch.no_grad(), nullcontext() if own is None else torch.autocast("cpu", own):
             return self._step.forward(self._step.model, self._nested(batch))
 
     def _plan_again(self, batch: tuple[Any, ...]) -> None:
         """Another plan comes first; the workers of the one before end, since both may not fit."""
-        from girih.run.training.training import planned_batch
-
-        for number, (known, _) in enumerate(self._plans):
+        for number, known in enumerate(self._plans):
             with suppress(PlanError):
-                planned_batch(known, batch)
+                _check_as_planned(*known, batch)
                 found = self._plans.pop(number)
                 break
         else:
@@ -400,6 +400,22 @@ class Infer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_as_planned(planned: Plan, own: Program, batch: tuple[Any, ...]) -> None:
+    """
+    Raises:
+        PlanError: the batch, or the program, is not what it was when the plan was made.
+    """
+    from girih.capture.torch.settings import listed
+    from girih.run.training.training import planned_batch
+
+    planned_batch(planned, batch)
+    if own.source is not None and (changed := own.source.changed()):
+        raise PlanError(
+            f"{listed(changed)} since the model was planned, with which it is a constant: undo it, call girih.infer "
+            "again, or give it otherwise='again' or 'model'"
+        )
 
 
 def plan_graph(

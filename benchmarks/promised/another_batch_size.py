@@ -1,5 +1,5 @@
-"""An optimised model, `infer` and an ONNX model answer another batch size, and later weights, as the model does or
-refuse them."""
+"""An optimised model, `infer` and an ONNX model answer another batch size, later weights, and a program or an autocast
+that was changed later, as the model does or refuse them."""
 
 import sys
 import tempfile
@@ -18,10 +18,10 @@ trial.FAR, trial.SECONDS, trial.choice = float("inf"), 0.0, lambda took: len(too
 class PerRow(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.layer = nn.Linear(8, 4)
+        self.layer, self.tau = nn.Linear(8, 4), 1.0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.layer(x)).sum(0) / x.shape[0]
+        return torch.relu(self.layer(x) / self.tau).sum(0) / x.shape[0]
 
 
 def asked(what: str, answer, model, refusals: tuple[type[Exception], ...]) -> None:
@@ -30,13 +30,28 @@ def asked(what: str, answer, model, refusals: tuple[type[Exception], ...]) -> No
         try:
             result = answer(x)
         except refusals as error:
-            if count == 64 or "\n" in str(error):
+            if (count == 64 and what.endswith(("infer", "weights"))) or "\n" in str(error):
                 sys.exit(f"{what}, batch {count}: {error}")
             continue
         except Exception as error:
             sys.exit(f"{what}, batch {count}: a raw {type(error).__name__}")
-        if not torch.allclose(result, model(x), atol=1e-4):
+        if result.dtype != model(x).dtype or not torch.allclose(
+            result, model(x), atol=1e-4 if result.dtype == torch.float32 else 2e-2
+        ):
             sys.exit(f"{what}, batch {count}: a wrong answer without a word")
+
+
+def changed_later(what: str, answer, model, refusals: tuple[type[Exception], ...]) -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        asked(f"{what}, autocast", answer, model, refusals)
+    for name, change in (
+        ("other weights", lambda: model.load_state_dict(PerRow().state_dict())),
+        ("another number", lambda: setattr(model, "tau", 0.5)),
+        ("a hook", lambda: model.layer.register_forward_hook(lambda module, inputs, output: 2 * output)),
+        ("another part", lambda: setattr(model, "layer", nn.Linear(8, 4))),
+    ):
+        change()
+        asked(f"{what}, {name}", answer, model, refusals)
 
 
 torch.manual_seed(0)
@@ -45,13 +60,16 @@ for backend in ("eager", "onednn", "onnxruntime", "openvino"):
     model = PerRow().eval()
     fast = girih.optimize(model, x, threads=1, seconds=0.1, backends=(backend,))
     asked(f"optimize, won by {backend}", fast, model, ())
-    model.load_state_dict(PerRow().state_dict())
-    asked(f"optimize, won by {backend}, other weights", fast, model, ())
+    changed_later(f"optimize, won by {backend}", fast, model, ())
 model = PerRow().eval()
 with girih.infer(model, x) as answer:
     asked("infer", answer, model, (girih.PlanError,))
     model.load_state_dict(PerRow().state_dict())
     asked("infer, other weights", answer, model, (girih.PlanError,))
+for otherwise in ("refuse", "again", "model"):
+    model = PerRow().eval()
+    with girih.infer(model, x, otherwise=otherwise) as answer:
+        changed_later(f"infer, {otherwise}", answer, model, (girih.PlanError,) * (otherwise == "refuse"))
 with tempfile.TemporaryDirectory() as folder:
     shapes = ({0: torch.export.Dim("batch")},)
     torch.onnx.export(model, (x,), f"{folder}/m.onnx", dynamo=True, verbose=False, dynamic_shapes=shapes)

@@ -13,6 +13,7 @@ import girih
 def setting(kind):
     torch.manual_seed(0)
     layers = [torch.nn.Linear(5, 8), torch.nn.Dropout(0.0), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3)]
+    layers.append(torch.nn.LeakyReLU(0.9))
     model = torch.nn.Sequential(*layers).double()
     model[0].bias.requires_grad_(False)
     optimizer = kind(model.parameters())
@@ -79,9 +80,26 @@ def added(model, optimizer, kept):
     optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(2, dtype=torch.float64))]})
 
 
+def module(model, optimizer, kept):
+    model[3] = torch.nn.Identity()
+
+
+def hook(model, optimizer, kept):
+    model[0].register_forward_hook(lambda module, inputs, output: 2 * output)
+
+
+def forward(model, optimizer, kept):
+    model[0].forward = lambda x: torch.zeros(12, 8, dtype=x.dtype)
+
+
+def slope(model, optimizer, kept):
+    model[4].negative_slope = 0.5
+
+
 CHANGES = [swap, clip, load, data, statistics, rate, decay, momentum, loaded, unfrozen, evaluated, added]
+CHANGES += [module, hook, forward, slope]
 WRITES = [swap, clip, data, statistics]  # of what is stale in the model, unless it comes by train.module
-MAY_BE_REFUSED = [unfrozen, evaluated, added]
+MAY_BE_REFUSED = [unfrozen, evaluated, added, module, hook, forward]
 failures, refused = [], []
 for kind in (sgd, adamw):
     for change in CHANGES:

@@ -5,10 +5,10 @@ is needed is then planned by the exact search, lowered and run by workers: threa
 `girih.cluster`. Live arrays stay with the workers as tiles.
 
 The rooms, from the lowest: `core` (what an array is: its expression, dtype, views, x[…] and x[…] = …), `functions`
-(NumPy's, by what they do), `random`, `linalg`, `io` (files, stores, sources), the small modules `fft`, `polynomials`,
-`lib`, and `methods`, which gives the class Array the functions as its operators and methods. Each imports from lower
-ones only. `session` (clusters, plans, limits of memory, what is shown) stands on `core` alone, which asks it for values
-through `core.evaluation`.
+(NumPy's, by what they do), `random`, `linalg`, `io` (files, stores, sources), the small modules `fft` and `lib`, and
+`methods`, which gives the class Array the functions as its operators and methods. Each imports from lower ones only.
+`session` (clusters, plans, limits of memory, what is shown) stands on `core` alone, which asks it for values through
+`core.evaluation`.
 """
 
 # fmt: off
@@ -34,18 +34,17 @@ from numpy import (
 from girih.array import fft, lib, linalg, methods, random
 from girih.array.core import evaluation
 from girih.array.functions.shapes.arrangement import (
-    append, block, copyto, delete, diagflat, dsplit, fill_diagonal, hsplit, may_share_memory, resize, shares_memory,
-    trim_zeros, vsplit,
+    append, block, copyto, delete, diagflat, dsplit, fill_diagonal, hsplit, may_share_memory, pad, resize,
+    shares_memory, trim_zeros, vsplit,
 )
 from girih.array.core.array import Array
 from girih.array.session.clusters import Cluster, cluster
 from girih.array.session.materialised import EvaluationError
 from girih.array.functions.shapes.creation import (
-    arange, array, asanyarray, asarray, ascontiguousarray, empty, empty_like, eye, from_dlpack, from_numpy,
-    fromfunction, full, full_like, identity, indices, linspace, logspace, meshgrid, ones, ones_like, tri, zeros,
-    zeros_like,
+    arange, array, asanyarray, asarray, ascontiguousarray, c_, empty, empty_like, eye, from_dlpack, from_numpy,
+    fromfunction, full, full_like, identity, indices, linspace, logspace, meshgrid, mgrid, ogrid, ones, ones_like, r_,
+    tri, zeros, zeros_like,
 )
-from girih.array.functions.elementwise.elements import vectorize
 from girih.array.functions.elementwise.ufuncs import (
     abs, absolute, acos, acosh, add, arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh, around, asin,
     asinh, atan, atan2, atanh, ceil, clip, conj, conjugate, copysign, cos, cosh, deg2rad, degrees, divide, divmod,
@@ -53,6 +52,8 @@ from girih.array.functions.elementwise.ufuncs import (
     log1p, log2, logaddexp, logaddexp2, maximum, minimum, mod, multiply, nan_to_num, negative, nextafter, positive,
     pow, power, rad2deg, radians, real, reciprocal, remainder, result_type, rint, round, sign, signbit, sin, sinh,
     sqrt, square, subtract, tan, tanh, true_divide, trunc, where,
+    angle, bitwise_count, cbrt, copy, float_power, frexp, heaviside, iscomplex, isneginf, isposinf, isreal, ldexp,
+    modf, real_if_close, spacing,
 )
 from girih.array.session.explain import Explanation, explain
 from girih.array.io.files import (
@@ -62,7 +63,6 @@ from girih.array.io.files import (
 from girih.array.functions.shapes.picking import (
     argwhere, compress, extract, flatnonzero, nonzero, take, take_along_axis,
 )
-from girih.array.functions.shapes.grids import c_, mgrid, ogrid, r_
 from girih.array.functions.elementwise.information import (
     __array_namespace_info__, can_cast, finfo, iinfo, min_scalar_type,
 )
@@ -82,10 +82,8 @@ from girih.array.functions.shapes.manipulation import (
     transpose, tril, triu, unstack, vstack,
 )
 from girih.array.functions.elementwise.numerics import (
-    choose, convolve, correlate, cross, i0, interp, matvec, select, sinc, trapezoid, vecmat,
+    choose, convolve, correlate, cross, i0, interp, matvec, poly1d, polyval, select, sinc, trapezoid, vecmat,
 )
-from girih.array.functions.shapes.padding import pad
-from girih.array.functions.polynomials import poly1d, polyval
 from girih.array.functions.reductions.reduce import (
     all, allclose, amax, amin, any, argmax, argmin, array_equal, average, count_nonzero, max, mean, min, prod, ptp,
     std, sum, trace, var,
@@ -97,15 +95,13 @@ from girih.array.functions.reductions.sets import (
 from girih.array.functions.reductions.sorting import (
     argpartition, argsort, bincount, digitize, lexsort, partition, searchsorted, sort, topk,
 )
-from girih.array.functions.elementwise.special import (
-    angle, bitwise_count, cbrt, copy, float_power, frexp, heaviside, iscomplex, isneginf, isposinf, isreal, ldexp,
-    modf, real_if_close, spacing,
-)
 from girih.array.functions.sparse import SparseArray, from_scipy
 from girih.array.functions.reductions.statistics import (
     corrcoef, cov, histogram, histogram_bin_edges, median, percentile, quantile,
 )
-from girih.array.functions.tile_functions import filter, fold, join_update, map, scan, slice, swapaxis
+from girih.array.functions.tile_functions import (
+    filter, fold, join_update, map, scan, slice, swapaxis, vectorize,
+)
 from girih.array.functions.reductions.without_nan import (
     nanargmax, nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmedian, nanmin, nanpercentile, nanprod,
     nanquantile, nanstd, nansum, nanvar,

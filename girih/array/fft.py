@@ -123,7 +123,7 @@ ihfft = _along("ihfft", lambda x, n, dim, norm: _half(x, n, dim, _opposite(norm)
 
 
 def _over(name: str, transform: Callable[..., Array]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Over any dimensions, and over two of them."""
+    """A transform over any dimensions, and the same over two of them."""
 
     def transformed(a: Any, s: Any = None, axes: Any = None, norm: str | None = None, out: Any = None) -> Any:
         x = as_array(a)

@@ -1,24 +1,23 @@
 """What gives Array and universal functions their methods: NumPy's functions, which lie higher than the classes.
 
 `x + y` is `add(x, y)`, `x.sum()` is `sum(x)`, `x[…]` is `indexing.get`, and NumPy's own functions of x are those of the
-same name here (`girih.array.protocols`). The tables say which. `girih.array` attaches them, once, before anybody has an
-array.
+same name in `girih.array`. The tables say which. `girih.array` attaches them, once, before anybody has an array.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from girih.array import protocols
 from girih.array.core import indexing, writing
 from girih.array.core.array import Array
 from girih.array.core.order import strides_of
 from girih.array.core.universal import UniversalFunction
+from girih.array.core.unsupported import missing
 from girih.array.core.views import ComplexPart, view
 from girih.array.functions import products, ufunc_methods, whole
 from girih.array.functions.elementwise import logic, numerics
@@ -43,7 +42,7 @@ def _repeats(x: Array, other: Any) -> bool:
 
 
 def power(x: Array, exponent: Any) -> Any:
-    """Of complex numbers NumPy's operator, unlike its function, knows exponents that have a simpler function."""
+    """x ** exponent. NumPy's operator on complex numbers, unlike its function, has simpler ones for some exponents."""
     if x.dtype.kind == "c" and not x.scalar and type(exponent) in (int, float):
         simpler = {-1: e.reciprocal, 0.5: e.sqrt, 2: e.square}.get(exponent)
         if simpler is not None:
@@ -70,7 +69,7 @@ def _raise(x: Array, other: Any) -> Any:
 
 
 def _equal(x: Array, other: Any) -> Any:
-    """Nothing equals None or a text."""
+    """x == other; no number equals None or a text."""
     return creation.zeros_like(x, bool) if other is None or isinstance(other, str) else logic.equal(x, other)
 
 
@@ -85,7 +84,7 @@ def _number(x: Array, refusal: str) -> Any:
 
 
 def _hash(x: Array) -> int:
-    """Of a number, so that it can be a key of a dictionary as NumPy's scalars are."""
+    """The hash of a number: it can be a key of a dictionary, as NumPy's scalars can."""
     return hash(_number(x, "unhashable type: 'Array'; numbers are hashable, and what x.tolist() has in it"))
 
 
@@ -152,17 +151,17 @@ def _fill(x: Array, value: Any) -> None:
 
 
 def _conj(x: Array) -> Array:
-    """Itself, where numbers are real."""
+    """The conjugate, which of real numbers is the array itself."""
     return e.conjugate(x) if x.dtype.kind == "c" else x  # type: ignore[no-any-return]
 
 
 def _sort(x: Array, axis: int = -1, kind: str | None = None) -> None:
-    """In place; `np.sort` makes another array."""
+    """Sort in place; `np.sort` makes another array."""
     writing.assign(x, ..., sorting.sort(x, axis))
 
 
 def _partition(x: Array, kth: Any, axis: int = -1, kind: str = "introselect") -> None:
-    """In place; `np.partition` makes another array."""
+    """Partition in place; `np.partition` makes another array."""
     writing.assign(x, ..., sorting.partition(x, kth, axis))
 
 
@@ -212,7 +211,7 @@ def _imag(x: Array) -> Array:
 
 
 def _set(name: str) -> Callable[[Array, Any], None]:
-    """Of an array; numbers are not written to."""
+    """What sets this attribute of an array; numbers are not written to."""
 
     def write(x: Array, value: Any) -> None:
         if name == "imag" and x.dtype.kind != "c":
@@ -229,8 +228,66 @@ ATTRIBUTES = {
     "mT": property(manipulation.matrix_transpose),
     "real": property(_real, _set("real")),
     "imag": property(_imag, _set("imag")),
-    "flat": property(arrangement.Flat, _set("flat")),
+    "flat": property(arrangement.FlatElements, _set("flat")),
 }
+
+
+# ------------------------------------------------------------------------------------------- NumPy's own functions
+
+
+def apply_ufunc(
+    here: ModuleType, ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: Mapping[str, Any]
+) -> Any:
+    """`np.add(x, y)`, `np.add.reduce(x, …)` and the other methods; other libraries' functions are called on tiles.
+
+    Raises:
+        TypeError: girih has no such function, or not with these options.
+    """
+    known = getattr(np, ufunc.__name__, None) is ufunc or callable(vars(here).get(ufunc.__name__))
+    if not known and method == "__call__" and ufunc.nout == 1 and ufunc.signature is None and not options:
+        return here.map(ufunc, *inputs)
+    function: Any = _named(here, ufunc.__name__)
+    if method != "__call__":
+        if not hasattr(function, method):
+            raise TypeError(f"girih.array has no numpy.{ufunc.__name__}.{method}")
+        function = getattr(function, method)
+    where = {"where": options["where"]} if method == "__call__" and "where" in options else {}
+    return _written(function, inputs, options, where)
+
+
+def apply_function(here: ModuleType, function: Callable[..., Any], inputs: Any, options: Mapping[str, Any]) -> Any:
+    """`np.concatenate([x, y])` and all others that NumPy lets other arrays answer.
+
+    Raises:
+        TypeError: girih has no such function.
+    """
+    space: Any = here
+    for part in (function.__module__ or "numpy").split(".")[1:]:
+        space = getattr(space, part, here)
+    return _written(_named(space, function.__name__), inputs, options, {})
+
+
+def _written(function: Any, inputs: Any, options: Mapping[str, Any], where: Mapping[str, Any]) -> Any:
+    """The function's result; where `out` is NumPy's array, computed now and put there: `a += x` of NumPy's a.
+
+    where: which elements are written, if not all are.
+    """
+    target = options.get("out")
+    target = target[0] if isinstance(target, tuple) and len(target) == 1 else target
+    if not isinstance(target, np.ndarray):
+        return function(*inputs, **options)
+    rest = {name: value for name, value in options.items() if name not in {"out", *where}}
+    masks = {name: np.asarray(value) for name, value in where.items()}
+    np.copyto(target, np.asarray(function(*inputs, **rest)), casting="same_kind", **masks)
+    return target
+
+
+def _named(space: ModuleType, name: str) -> Callable[..., Any]:
+    """A function here by NumPy's name; TypeError, as NumPy's protocols have it, where there is none."""
+    function = vars(space).get(name)
+    if not callable(function):
+        raise TypeError(str(missing(space.__name__, name, vars(space))))
+    return function  # type: ignore[no-any-return]
 
 
 def attach(namespace: ModuleType) -> None:
@@ -244,10 +301,10 @@ def attach(namespace: ModuleType) -> None:
         return namespace
 
     def array_ufunc(x: Array, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        return protocols.apply_ufunc(namespace, ufunc, method, inputs, options)
+        return apply_ufunc(namespace, ufunc, method, inputs, options)
 
     def array_function(x: Array, function: Any, types: Any, inputs: Sequence[Any], options: Any) -> Any:
-        return protocols.apply_function(namespace, function, inputs, options)
+        return apply_function(namespace, function, inputs, options)
 
     answers: dict[str, Function] = {
         "__array_namespace__": array_namespace,

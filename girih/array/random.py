@@ -79,7 +79,7 @@ class Generator:
         return apply(operator, size, kind, seed=self._seed(), **where, **more, dtype=name_of(kind))
 
     def _seed(self) -> Array:
-        """Of the next call: an input of the graph, so that a loop that draws asks for the same graph again."""
+        """The seed of the next call: an input of the graph, so that a loop that draws asks for the same graph again."""
         state = np.random.SeedSequence((self.state, next(self._calls))).generate_state(1, np.uint64)
         return number(state.view(np.int64)[0], np.dtype(np.int64))
 
@@ -162,7 +162,7 @@ class Generator:
         return self._vectors("multivariate_hypergeometric", colors, nsample, size=size, method=method)
 
     def _vectors(self, name: str, *parameters: Any, **options: Any) -> Array:
-        """A distribution of vectors: evaluated whole."""
+        """Draw from a distribution of vectors: evaluated whole, by NumPy."""
         generator = np.random.default_rng((self.state, next(self._calls)))
         return whole(getattr(generator, name))(*parameters, **options)  # type: ignore[no-any-return]
 
@@ -172,7 +172,7 @@ class Generator:
         Raises:
             ValueError: NumPy's, for numbers that are no parameters. Arrays of parameters are looked at by the workers.
         """
-        arrays, draw = [as_array(item) for item in parameters], Chunks(name, tuple(options.items()))
+        arrays, draw = [as_array(item) for item in parameters], RandomChunks(name, tuple(options.items()))
         if not any(isinstance(item, Array) or np.ndim(item) for item in parameters):
             draw.chunk(0, 0, parameters, 1)
         shape = _common(size, *arrays)
@@ -212,7 +212,7 @@ class Generator:
         return take(x, argsort(self.random(x.shape[axis])), axis)
 
     def permuted(self, x: Any, *, axis: int | None = None, out: Any = None) -> Any:
-        """Each row along an axis by itself."""
+        """Each row along an axis shuffled by itself."""
         x = as_array(x)
         if axis is None:
             return written(self.permutation(x.reshape(-1)).reshape(x.shape), out)
@@ -223,7 +223,7 @@ class Generator:
 
 
 @dataclass(frozen=True)
-class Chunks:
+class RandomChunks:
     """The function of tiles that draws chunks of a distribution, each by a NumPy Generator of its own."""
 
     name: str

@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import Generic, TypeVar
 
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from girih.cost.calls import Call, Operand
 from girih.cost.work import Work, index_ranges, work_of
 from girih.graph import Argument, Node, Ref
+from girih.graph.graph import Same
 from girih.layout import bounds_of
 from girih.lower import BlockStep, ComputeStep, MoveStep, Program, TransferStep
 from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
@@ -53,7 +55,13 @@ class LocalCalls:
 
 
 def local_calls(program: Program) -> LocalCalls:
-    """The calls of a program."""
+    """The calls of a program. Those of the last few programs are known."""
+    return _local_calls(Same(program))
+
+
+@lru_cache(maxsize=4)
+def _local_calls(same: Same[Program]) -> LocalCalls:
+    program = same.item
     work = CallCollector(program)
     for item in program.graph.inputs:
         work.contiguous(item.name)

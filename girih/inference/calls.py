@@ -10,26 +10,27 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_flatten_with_path
 
+from girih.capture.torch.settings import Found, differences, listed, surroundings
+
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 @dataclass(frozen=True)
 class Call:
     """positional: how many arguments; names: of the others. structure: of both together, as PyTorch's trees have it.
-    leaves: what each is, one after the other. autocast: the type, if any."""
+    leaves: what each is, one after the other. around: where the caller stood, such as in an autocast."""
 
     positional: int
     names: tuple[str, ...]
     structure: Any
     leaves: tuple[tuple[Any, ...], ...]
-    autocast: torch.dtype | None
+    around: Found
 
 
 def call_of(arguments: Sequence[Any], named: Mapping[str, Any]) -> Call:
     """What distinguishes this call from others. Keywords may come in any order."""
     leaves, structure = tree_flatten((tuple(arguments), batch_of((), named)))
-    autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-    return Call(len(arguments), tuple(sorted(named)), structure, tuple(map(_described, leaves)), autocast)
+    return Call(len(arguments), tuple(sorted(named)), structure, tuple(map(_described, leaves)), surroundings())
 
 
 def difference(arguments: Sequence[Any], named: Mapping[str, Any], example: Call) -> str:
@@ -42,7 +43,7 @@ def difference(arguments: Sequence[Any], named: Mapping[str, Any], example: Call
         if now != then:
             place = "".join(str(key) for key in path)
             return f"its argument {place} is {_text(now)}, and it was optimised for {_text(then)}"
-    return f"autocast is {call.autocast or 'off'}, and was {example.autocast or 'off'} when it was optimised"
+    return f"{listed(differences(example.around, call.around))} since it was optimised"
 
 
 def batch_of(arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:

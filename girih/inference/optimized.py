@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from girih.capture import Captured, CaptureError, Inference, capture
 from girih.capture.torch.exported import ExportedModule
 from girih.capture.torch.initial import is_real
+from girih.capture.torch.settings import Settings, listed
 from girih.capture.torch.state import state_of
 from girih.capture.torch.weights import Weights
 from girih.cost.store import Store
@@ -181,8 +182,8 @@ class Optimized(nn.Module):
     """The fastest of what was tried; called as the model is.
 
     It is for calls like the example's, with the weights of the time when it was made. Each call is compared with that:
-    structure, shapes, dtypes, devices, what is no tensor, autocast, and the model's weights (`Weights`). Any other call
-    is answered as `otherwise` says.
+    structure, shapes, dtypes, devices, what is no tensor, autocast and default types, the model's weights (`Weights`),
+    and what its modules, functions and classes hold (`Settings`). Any other call is answered as `otherwise` says.
 
     module: the rewritten program as plain PyTorch calls, for `torch.export` and others; it takes the tensors of a batch
     in order and returns the results as a tuple.
@@ -195,12 +196,21 @@ class Optimized(nn.Module):
         self.module = first.module
         self._make, self._first, self._otherwise = make, first, otherwise
         self._made: list[tuple[Call, Made | None]] = [(first.call, first)]
-        self._weights = Weights(model)
+        self._look()
         self._turn: Any = RLock() if otherwise == AGAIN else nullcontext()  # while one thread captures the model again,
         # its tensors are fakes
         self._told = False
         self.eval()
         self._parts = list(model.modules())
+
+    def _look(self) -> None:
+        """The model is as it is to be from now on."""
+        self._weights, self._settings = Weights(self.model), Settings(Inference(self.model))
+
+    def _changed(self) -> str:
+        """What of the model is another; nothing where all is as it was."""
+        name = self._weights.changed()
+        return f"its {name!r} was changed" if name else listed(self._settings.changed())
 
     def train(self, mode: bool = True) -> Optimized:
         """Stays in evaluation, which is what was optimised: training would write into the model that it was made of."""
@@ -222,21 +232,28 @@ class Optimized(nn.Module):
         with torch.no_grad(), self._turn:
             if self._otherwise == MODEL and self._first.run is self.model:
                 return self.model(*batch, **named)  # which answers every call
-            call, changed = call_of(batch, named), self._weights.changed()
+            call, changed = call_of(batch, named), self._changed()
             made = None if changed else next((made for other, made in self._made if other == call), None)
             if made is None:
-                made = self._other(batch, named, call)
+                made = self._other(batch, named, call, changed)
             if made is None:
-                return self.model(*batch, **named)
+                return self._by_model(batch, named, changed)
             try:
                 return made.run(*batch, **named)
             except Exception as error:
-                results = self.model(*batch, **named)  # or its own error, which says what is wrong with the call
+                results = self._by_model(batch, named, "")  # or its own error, which says what is wrong with the call
                 how = f"{made.explanation.chosen.backend} failed ({_first_line(error)})"
         self._tell(f"{how}, so that the model as it was answered")
         return results
 
-    def _other(self, batch: tuple[Any, ...], named: Mapping[str, Any], call: Call) -> Made | None:
+    def _by_model(self, batch: tuple[Any, ...], named: Mapping[str, Any], changed: str) -> Any:
+        results = self.model(*batch, **named)
+        if not changed and self._settings.changed():
+            # By the model itself, as in a cache: capture has seen that its next call does not depend on it.
+            self._settings = Settings(Inference(self.model))
+        return results
+
+    def _other(self, batch: tuple[Any, ...], named: Mapping[str, Any], call: Call, changed: str) -> Made | None:
         """What answers a call for which nothing was made; None: the model itself.
 
         Raises:
@@ -244,16 +261,14 @@ class Optimized(nn.Module):
         """
         if self._otherwise == MODEL and self._told:
             return None
-        changed = self._weights.changed()
-        why = f"its {changed!r} was changed after it was optimised" if changed else ""
-        why = why or difference(batch, named, self._first.call)
+        why = f"{changed} after it was optimised" if changed else difference(batch, named, self._first.call)
         if self._otherwise == REFUSE:
             raise OptimizeError(
                 f"{why}: call it as the example, call girih.optimize again, or give it otherwise='{MODEL}' or '{AGAIN}'"
             )
         if self._otherwise == AGAIN and not (batch and named):
             if changed:
-                self._made, self._weights = [], Weights(self.model)
+                self._made = []
             known = [made for other, made in self._made if other == call]
             if not known:
                 try:
@@ -261,6 +276,7 @@ class Optimized(nn.Module):
                 except (CaptureError, OptimizeError) as error:
                     why, known = f"{why}, for which it cannot be optimised ({_first_line(error)})", [None]
                 self._made = [(call, known[0]), *self._made][:MOST_CALLS]
+                self._look()
             if known[0] is not None:
                 if changed:
                     self._first, self.module = known[0], known[0].module
@@ -376,8 +392,8 @@ class Optimized(nn.Module):
             raise OptimizeError(f"{path} is to end in {' or '.join(FILES)}")
         if not path.parent.is_dir():
             raise OptimizeError(f"there is no folder {path.parent} to write {path.name} into")
-        if changed := self._weights.changed():
-            raise OptimizeError(f"{changed!r} of the model was changed after it was optimised: optimise it again")
+        if changed := self._changed():
+            raise OptimizeError(f"{changed} after it was optimised: optimise it again")
         rewritten = first.explanation.rewritten
         arguments, named = (first.tensors, {}) if rewritten else (first.arguments, first.named)
         model = self.module if rewritten else self.model

@@ -116,7 +116,7 @@ def _as_arrays(value: Any) -> Any:
 
 
 def _as_tensor(value: Array, dtype: str) -> Tensor:
-    """As evaluated arrays are: memory that is its own, of the promised dtype."""
+    """NumPy's result as a tensor in memory of its own, of the promised dtype."""
     array = np.asarray(value).astype(dtype, copy=False)
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         array = array.copy()

@@ -28,7 +28,7 @@ _BITS = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
 
 
 def as_dtype(name: Any) -> Any:
-    """A dtype by PyTorch's name, or as it is."""
+    """A dtype that may be given by PyTorch's name."""
     return getattr(torch, name) if isinstance(name, str) else name
 
 

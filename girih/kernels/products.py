@@ -68,7 +68,7 @@ def _is_faster(a: Tensor, b: Tensor) -> bool:
 
 
 def _is_odd(x: Tensor) -> bool:
-    """Would NumPy copy it, or not see it as it is?"""
+    """Would NumPy copy this matrix, refuse it, or not see that its numbers are negated?"""
     down, right = x.stride()[-2:]
     in_order = (right == 1 and down >= x.shape[-1]) or (down == 1 and right >= x.shape[-2])
     return not in_order or not x.is_cpu or x.requires_grad or x.is_neg()
@@ -87,7 +87,7 @@ def foreign_mkl() -> bool:
     return maker is not None and maker != "GenuineIntel"
 
 
-class Single:
+class SingleThreaded:
     """While anybody is inside, these BLAS libraries compute with one thread: with that which calls them."""
 
     def __init__(self, libraries: Sequence[LibController]) -> None:
@@ -119,10 +119,10 @@ class Single:
 
 
 @cache
-def single() -> Single | None:
+def single() -> SingleThreaded | None:
     """What keeps the process's OpenBLAS (NumPy's) at one thread; None for another BLAS, whose kernels are not known.
 
     To find the libraries takes milliseconds, so it is done once.
     """
     libraries = ThreadpoolController().select(internal_api="openblas").lib_controllers
-    return Single(libraries) if libraries else None
+    return SingleThreaded(libraries) if libraries else None

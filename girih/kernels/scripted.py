@@ -23,7 +23,7 @@ def argmax(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
 
 
 def argmin(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
-    """As argmax."""
+    """By min, as `argmax` by max."""
     if x.is_floating_point():
         return torch.min(x, dim, keepdim)[1]
     return torch.argmin(x, dim, keepdim)

@@ -164,7 +164,7 @@ def seen_of(rank: int) -> int:
 
 
 def _cut(tile: Array, axis: int, start: int, size: int) -> Array:
-    """A part along an axis; the whole for -1."""
+    """A part of a tensor along an axis; for -1 all of it."""
     return tile if axis < 0 else tile[(slice(None),) * axis + (slice(start, start + size),)]
 
 

@@ -10,6 +10,7 @@ from girih.layout.compiled import compiled, inside
 
 @inside()
 def _equal(columns, one, other):  # type: ignore[no-untyped-def]
+    """Are two rows equal?"""
     place = 0
     while place < columns.shape[1] and columns[one, place] == columns[other, place]:
         place += 1
@@ -53,20 +54,20 @@ def distinct_rows(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[n
 def _distinct_rows(rows):  # type: ignore[no-untyped-def]
     """`distinct_rows` of many, by a table of their hashes."""
     count, width = rows.shape
-    slots = 2
+    slots = 2  # a power of two, so that `& (slots - 1)` is the remainder
     while slots < 2 * count:
         slots *= 2
     table = np.full(slots, -1, np.int64)
     numbers, firsts, different = np.empty(count, np.int64), np.empty(count, np.int64), 0
     for row in range(count):
-        mixed = np.uint64(14695981039346656037)
+        mixed = np.uint64(14695981039346656037)  # FNV's beginning, then a hash of the row so far
         for place in range(width):
             mixed = (mixed ^ np.uint64(rows[row, place])) * np.uint64(0x9E3779B97F4A7C15)
             mixed ^= mixed >> np.uint64(29)
         slot = np.int64(mixed & np.uint64(slots - 1))
         while table[slot] >= 0 and not _equal(rows, row, firsts[table[slot]]):
             slot = (slot + 1) & (slots - 1)
-        if table[slot] < 0:
+        if table[slot] < 0:  # the first row of its kind
             table[slot] = different
             firsts[different] = row
             different += 1
@@ -105,6 +106,7 @@ def costs(  # type: ignore[no-untyped-def]
     """
     sources, levels, devices, dimensions = held.shape[0], held.shape[1], held.shape[2], held.shape[3]
     targets, axes = needed.shape[0], sizes.shape[0]
+    # 1. For each dimension the kinds of placements, and how much each two of them overlap.
     source_kinds = np.empty((dimensions, sources), np.int64)
     target_kinds = np.empty((dimensions, targets), np.int64)
     firsts, most, widest = [], 0, 0
@@ -124,13 +126,14 @@ def costs(  # type: ignore[no-untyped-def]
         for i in range(len(firsts[d][0])):
             for j in range(len(firsts[d][1])):
                 always[d, i, j] = uniform[d, i, j].all()
+    # 2. For each two placements the time, from the innermost level to the outermost.
     seconds = np.empty((sources, targets))
     copies = np.empty(axes + 1)
     volume, inner, time = np.empty(devices), np.empty(devices), np.empty(devices)
     for s in range(sources):
         for t in range(targets):
-            possible = True
-            copies[axes] = 1.0
+            possible = True  # unless a partial result would have to be made of something else
+            copies[axes] = 1.0  # how many partial sums are received, up to each level
             for axis in range(axes - 1, -1, -1):
                 copies[axis] = copies[axis + 1]
                 if target_partial[t, axis] and source_partial[s, axis] != target_partial[t, axis]:
@@ -140,7 +143,7 @@ def costs(  # type: ignore[no-untyped-def]
             if not possible:
                 seconds[s, t] = np.inf
                 continue
-            different = devices
+            different = devices  # how many devices to compute for
             alike = True
             for d in range(dimensions):
                 alike = alike and always[d, source_kinds[d, s], target_kinds[d, t]]
@@ -154,6 +157,7 @@ def costs(  # type: ignore[no-untyped-def]
                     same = same and stays[d, source_kinds[d, s], target_kinds[d, t], level]
                 if same:
                     continue
+                # volume: what a device gets inside of this level; `inner`: inside of the level before
                 factor = copies[level]
                 for d in range(dimensions):
                     i, j = source_kinds[d, s], target_kinds[d, t]
@@ -186,7 +190,7 @@ def volumes(held, source_partial, needed, target_partial, sizes):  # type: ignor
     sources, devices, dimensions = held.shape[0], held.shape[1], held.shape[2]
     targets, axes = needed.shape[0], sizes.shape[0]
     total = np.empty((sources, targets))
-    wanted = np.empty(targets)
+    wanted = np.empty(targets)  # |T|: elements that all devices need
     for t in range(targets):
         amount = 0.0
         for c in range(devices):
@@ -206,7 +210,7 @@ def volumes(held, source_partial, needed, target_partial, sizes):  # type: ignor
             if not possible:
                 total[s, t] = np.inf
                 continue
-            amount = copies * wanted[t]
+            amount = copies * wanted[t]  # of which |T ∩ S| lies there already
             for c in range(devices):
                 volume = 1.0
                 for d in range(dimensions):

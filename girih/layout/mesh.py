@@ -51,7 +51,7 @@ class Mesh:
 
     @property
     def coordinates(self) -> NDArray[np.int64]:
-        """[devices, axes]"""
+        """Where each device stands on each axis: [devices, axes]."""
         return _coordinates(self.sizes)
 
     def __str__(self) -> str:

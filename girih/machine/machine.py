@@ -178,7 +178,7 @@ class Machine:
 
     @property
     def fastest(self) -> Device:
-        """What each device has at most."""
+        """The most that any device has, of every figure."""
         kinds = self.kinds
         return kinds[0] if len(kinds) == 1 else _extreme(kinds, max, min)
 

@@ -22,7 +22,7 @@ CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.l
 MOST_AXES = 12  # a size of 2 each, and MOST_DEVICES
 
 
-class Measured(Protocol):
+class Measurements(Protocol):
     """Numbers that were measured of a machine (`girih.cost.profile.Profile`)."""
 
     def applied(self, where: Machine) -> Machine:
@@ -30,7 +30,7 @@ class Measured(Protocol):
         ...
 
 
-def machine(name: str | Machine, profile: Measured | None = None) -> Machine:
+def machine(name: str | Machine, profile: Measurements | None = None) -> Machine:
     """A machine by name.
 
     `local:4`: processes of this host. `2x4`: hosts × GPUs with slower links between hosts (`2x4x8` for more levels;

@@ -20,10 +20,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import nlargest
 from math import prod
 from operator import itemgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,6 +152,15 @@ class Tracker:
         self.most = max(self.most, self.now + extra)
         if self.now + extra > self.peak:
             self.peak, self.at, self.before_peak = self.now + extra, node, len(self.changes)
+
+    @property
+    def state_bytes(self) -> int:
+        """Of what lives from step to step, before the first step."""
+        return sum(
+            self.sizes[self.buffers[item.name].storage]
+            for item in self.program.graph.inputs
+            if item.role in ("parameter", "buffer", "state")
+        )
 
     @property
     def largest(self) -> tuple[tuple[str, int], ...]:
@@ -305,10 +315,11 @@ class Tracker:
         division = self.program.strategy.divisions[step.node]
         if (description, division) not in self.pieces:
             starts, stops = bounds_of(division, description.sizes, self.program.mesh)
-            start, stop = starts[self.device].tolist(), stops[self.device].tolist()
+            start, stop = tuple(starts[self.device].tolist()), tuple(stops[self.device].tolist())
             named = zip(description.names, start, stop, description.sizes, strict=True)
             cut = frozenset(name for name, low, high, size in named if high - low != size)
-            piece = make_piece(description, node.attributes, start, stop)
+            attributes = tuple(node.attributes.items())
+            piece = _made(description, attributes, repr(attributes), start, stop)
             self.pieces[description, division] = (piece, cut)
         return self.pieces[description, division]
 
@@ -404,6 +415,18 @@ class Tracker:
         return elements * self.program.graph.values[step.value].item_bytes
 
 
+@lru_cache(maxsize=4096)
+def _made(
+    description: Description,
+    attributes: tuple[tuple[str, Any], ...],
+    typed: str,  # 1, 1.0 and True are equal, but not the same attribute
+    start: tuple[int, ...],
+    stop: tuple[int, ...],
+) -> PieceCall:
+    """The call for a box: the next walk of a program asks for the same again."""
+    return make_piece(description, dict(attributes), start, stop)
+
+
 def messages_of(target: str) -> str:
     """The storage of an exchange's messages while it is under way, by the exchange's target."""
     return f"{target} (messages)"
@@ -437,12 +460,7 @@ def memory_use(program: Program, device: int = 0, threads: int = 0, scratch: Scr
     kernels of libraries hold; by default a bound.
     """
     tracker = begun(program, device, threads, scratch, Tracker)
-    roles = {item.name: item.role for item in program.graph.inputs}
-    state = sum(
-        tracker.sizes[tracker.buffers[name].storage]
-        for name, role in roles.items()
-        if role in ("parameter", "buffer", "state")
-    )
+    state = tracker.state_bytes
     for step in program.steps_of(device):
         tracker.step(step)
     tracker.settle()

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from girih.lower.check import ProgramError
-from girih.lower.liveness import lasting, reads_of, writes_of
+from girih.lower.liveness import lasting, writes_of
 from girih.lower.orders import arranged
 from girih.lower.program import Program
 from girih.lower.renamed import renamed
@@ -63,7 +63,7 @@ def with_again(lives: Lifetimes, behind: int, again: Collection[int]) -> tuple[i
     lives: of the program. behind: a position among its steps. again: those that come again, if anything behind reads
     what they make; views of that come again too. Cost: linear.
     """
-    maker = {buffer: number for number, step in enumerate(lives.steps) for buffer in writes_of(step)}
+    maker, makers = lives.maker, lives.makers
     renewed = set(again)
     for position, base in sorted(lives.views.values()):
         if maker.get(base) in renewed:
@@ -72,16 +72,16 @@ def with_again(lives: Lifetimes, behind: int, again: Collection[int]) -> tuple[i
     done: set[int] = set()
 
     def missing(number: int) -> list[int]:
-        makers = (maker[buffer] for buffer in reads_of(lives.steps[number]) if buffer in maker)
-        return [number for number in makers if number in renewed and number not in done]
+        return [number for number in makers[number] if number in renewed and number not in done]
 
     for number in range(len(lives.steps)):
-        pending = missing(number)[::-1] if number > behind else []
-        while pending:
-            if before := missing(pending[-1]):
-                pending += before[::-1]
-            elif (first := pending.pop()) not in done:
-                done.add(first)
-                sequence.append(first)
+        if number > behind and not renewed.isdisjoint(makers[number]):
+            pending = missing(number)[::-1]
+            while pending:
+                if before := missing(pending[-1]):
+                    pending += before[::-1]
+                elif (first := pending.pop()) not in done:
+                    done.add(first)
+                    sequence.append(first)
         sequence.append(number)
     return tuple(sequence)

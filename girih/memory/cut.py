@@ -17,8 +17,6 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower.liveness import reads_of
-from girih.lower.steps import BlockStep, ComputeStep
 from girih.memory.lifetimes import Lifetimes
 
 LARGE = 1 << 30  # what all capacities of a cut together are, of scipy's 32 bits; an edge that must not be cut has twice
@@ -36,22 +34,20 @@ def boundaries(lives: Lifetimes, seconds: NDArray[np.float64], pivot: int, segme
     before the pivot still needs there are the boundary. seconds: of each step.
     """
     clock = np.cumsum(seconds[: pivot + 1])
+    touches = lives.touches
+    _, before, _ = _around(lives, pivot)
+    born = touches.born
+    spans = (born >= 0) & (born < before) & (before <= pivot) & ~touches.state
     change = np.zeros(pivot + 2, np.int64)
-    spans: list[tuple[int, int, int]] = []
-    state = {number for pair in lives.state for number in pair}
-    for number, item in enumerate(lives.storages):
-        before = [step for step in item.touched if 0 <= step <= pivot]
-        if item.born >= 0 and number not in state and len(before) > 1:
-            spans.append((number, before[0], before[-1]))
-            change[before[0]] += item.bytes
-            change[before[-1]] -= item.bytes
+    np.add.at(change, born[spans], touches.bytes[spans])
+    np.subtract.at(change, before[spans], touches.bytes[spans])
     crossing = np.cumsum(change)[: pivot + 1]  # bytes that go from each step to later ones
     chosen: set[int] = set()
     for part in range(1, segments):
         low, high = np.searchsorted(clock, clock[-1] * (np.array([-0.25, 0.25]) + part) / segments)
         if low < high:
             place = low + int(crossing[low:high].argmin())
-            chosen.update(number for number, first, last in spans if first <= place < last)
+            chosen.update(np.flatnonzero(spans & (born <= place) & (place < before)).tolist())
     return frozenset(chosen)
 
 
@@ -68,44 +64,55 @@ def cheapest(
     seconds: of each step. free: storages that cost nothing to keep. distance: seconds; what is read again sooner costs
     nothing either. Cost: that of a maximum flow on a graph of about steps + 2 · storages.
     """
-    steps, storages = lives.steps, lives.storages
-    number_of = {buffer: number for number, item in enumerate(storages) for buffer in item.buffers}
+    touches, count = lives.touches, len(lives.storages)
+    there, before, after = _around(lives, pivot)
     clock = np.concatenate([[0.0], np.cumsum(seconds)])
-    state = {number for pair in lives.state for number in pair}
-    count = len(storages)
-    source, sink = count + len(steps), count + len(steps) + 1
-    edges: list[tuple[int, int, float]] = []
-    for number, item in enumerate(storages):
-        if item.born > pivot:
-            continue
-        later = [step for step in item.touched if step > pivot]
-        if later:
-            edges.append((source, number, np.inf))
-        before = max(step for step in item.touched if step <= pivot)
-        soon = bool(later) and clock[later[0]] - clock[before + 1] < distance
-        costs = 0.0 if number in free or number in state or item.lasts or soon else price * item.bytes
-        maker = steps[item.born] if item.born >= 0 else None
-        able = isinstance(maker, ComputeStep | BlockStep) and not item.lasts
-        edges.append((number, count + item.born if able else sink, costs))
-    for position in range(pivot + 1):
-        step = steps[position]
-        if isinstance(step, ComputeStep | BlockStep):
-            edges.append((count + position, sink, float(seconds[position])))
-            operands = {number_of[buffer] for buffer in reads_of(step) if buffer in number_of}
-            edges += [(count + position, number, np.inf) for number in operands]
-    rows, columns = (np.asarray([edge[end] for edge in edges], np.int32) for end in (0, 1))
-    weights = np.asarray([edge[2] for edge in edges])
+    source, sink = count + len(lives.steps), count + len(lives.steps) + 1
+    later = there & (after >= 0)
+    soon = later & (clock[np.maximum(after, 0)] - clock[before + 1] < distance)
+    nothing = touches.state | touches.lasts | soon
+    nothing[list(free)] = True
+    able = (touches.born >= 0) & lives.computes[np.maximum(touches.born, 0)] & ~touches.lasts
+    waiting, alive = np.flatnonzero(later), np.flatnonzero(there)
+    computing = np.flatnonzero(lives.computes[: pivot + 1])
+    reader, operand = lives.operands
+    reading = (reader <= pivot) & lives.computes[reader]
+    reader, operand = reader[reading], operand[reading]
+    rows = np.concatenate([np.full(len(waiting), source), alive, count + computing, count + reader])
+    ends = np.where(able, count + touches.born, sink)[alive]
+    columns = np.concatenate([waiting, ends, np.full(len(computing), sink), operand])
+    weights = np.concatenate(
+        [
+            np.full(len(waiting), np.inf),
+            np.where(nothing, 0.0, price * touches.bytes)[alive],
+            np.asarray(seconds, np.float64)[computing],
+            np.full(len(reader), np.inf),
+        ]
+    )
     finite = np.isfinite(weights)
-    capacities = np.full(len(edges), 2 * LARGE - 1, np.int64)
+    capacities = np.full(len(weights), 2 * LARGE - 1, np.int64)
     scale = LARGE / max(float(weights[finite].sum()), 1e-300)
     capacities[finite] = np.floor(weights[finite] * scale)
     from scipy.sparse import csr_array  # slow to load, and only plans that do not fit need it
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-    network = csr_array((capacities.astype(np.int32), (rows, columns)), shape=(sink + 1, sink + 1))
+    network = csr_array(
+        (capacities.astype(np.int32), (rows.astype(np.int32), columns.astype(np.int32))), shape=(sink + 1, sink + 1)
+    )
     flow = maximum_flow(network, source, sink).flow
     left = csr_array(network - flow)
     left.data[left.data < 0] = 0
     left.eliminate_zeros()
     reached = breadth_first_order(left, source, return_predecessors=False)
     return frozenset(int(node) - count for node in reached if count <= node < source)
+
+
+def _around(lives: Lifetimes, pivot: int) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
+    """Of each storage: is it made, or given, up to the pivot; its last touch up to there; its next one, or -1."""
+    touches = lives.touches
+    begins, ends = touches.starts[:-1], touches.starts[1:]
+    up_to = np.append(0, np.cumsum(touches.steps <= pivot))
+    last = begins + up_to[ends] - up_to[begins] - 1
+    there = last >= begins
+    after = np.where(last + 1 < ends, touches.steps[np.minimum(last + 1, len(touches.steps) - 1)], -1)
+    return there, touches.steps[np.maximum(last, begins)], after

@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
-from girih.lower.liveness import reads_of, writes_of
+from girih.lower.liveness import lasting, reads_of, writes_of
 from girih.lower.program import Program
 from girih.lower.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, TransferStep
 from girih.lower.strides import Shape
-from girih.memory.accounts import Tracker, begun
+from girih.memory.accounts import MemoryUse, Tracker, begun
+from girih.memory.compact.residency_kernels import NOBODY, Touches
+from girih.memory.compact.sequence_kernels import Facts, compressed
 from girih.ops.scratch import ScratchSource, at_most
 
 
@@ -61,7 +64,8 @@ class Lifetimes:
     step that makes it without memory of its own, and the buffer that it looks at. state: pairs of movable storages, old
     and new state; of state that nothing replaces twice the same. takers: by step, the storages of which its result may
     take over the first that ends there; taken: those that it does. handed: storages that are copied in, and others
-    whose memory they take once these are copied out, and how many bytes of it: (arriving, leaving, bytes).
+    whose memory they take once these are copied out, and how many bytes of it: (arriving, leaving, bytes). use: what
+    the same walk tells of the device's memory; None where these lifetimes follow from others.
     """
 
     program: Program
@@ -74,16 +78,130 @@ class Lifetimes:
     takers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     taken: Mapping[int, int] = field(default_factory=dict)
     handed: tuple[tuple[int, int, int], ...] = ()
+    use: MemoryUse | None = None
+
+    @cached_property
+    def touches(self) -> Touches:
+        """Which step touches which storage, as columns. Cost: linear."""
+        storages, steps = self.storages, len(self.steps)
+        lengths = np.asarray([len(item.touched) for item in storages], np.int64)
+        touched = np.concatenate([np.zeros(0, np.int64), *(np.asarray(item.touched, np.int64) for item in storages)])
+        owner = np.repeat(np.arange(len(storages)), lengths)
+        old, new = np.full((2, len(storages)), NOBODY, np.int64)
+        for before, after in self.state:
+            old[after], new[before] = before, after
+        return Touches(
+            *by_step(touched, owner, steps),
+            np.concatenate([[0], np.cumsum(lengths)]),
+            touched,
+            np.asarray([item.bytes for item in storages], np.int64),
+            np.asarray([item.movable for item in storages], np.bool_),
+            np.asarray([item.lasts for item in storages], np.bool_),
+            old,
+            new,
+            self.extra,
+        )
+
+    @cached_property
+    def reads(self) -> tuple[tuple[str, ...], ...]:
+        """The buffers that each step reads, each once."""
+        return tuple(tuple(dict.fromkeys(reads_of(step))) for step in self.steps)
+
+    @cached_property
+    def writes(self) -> tuple[tuple[str, ...], ...]:
+        """The buffers that each step makes."""
+        return tuple(writes_of(step) for step in self.steps)
+
+    @cached_property
+    def maker(self) -> Mapping[str, int]:
+        """By buffer the step that makes it."""
+        return {buffer: number for number, made in enumerate(self.writes) for buffer in made}
+
+    @cached_property
+    def makers(self) -> tuple[tuple[int, ...], ...]:
+        """The steps that make what each step reads, in the order of what it reads."""
+        maker = self.maker
+        return tuple(tuple(dict.fromkeys(maker[name] for name in reads if name in maker)) for reads in self.reads)
+
+    @cached_property
+    def needs(self) -> tuple[tuple[int, ...], ...]:
+        """By step, ascending, the steps that make what it reads, and the start of its exchange."""
+        begun = {step.transfer.target: number for number, step in enumerate(self.steps) if isinstance(step, StartStep)}
+        if not begun:
+            return tuple(tuple(sorted(makers)) for makers in self.makers)
+        return tuple(
+            tuple(sorted({*makers, *(begun[buffer] for buffer in made if buffer in begun)}))
+            for makers, made in zip(self.makers, self.writes, strict=True)
+        )
+
+    @cached_property
+    def computes(self) -> NDArray[np.bool_]:
+        """Does a step compute?"""
+        return np.asarray([isinstance(step, ComputeStep | BlockStep) for step in self.steps], np.bool_)
+
+    @cached_property
+    def operands(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(step, storage): the storages in which what each step reads lies, each once."""
+        number_of = {buffer: number for number, item in enumerate(self.storages) for buffer in item.buffers}
+        rows = [sorted({number_of[name] for name in reads if name in number_of}) for reads in self.reads]
+        lengths = np.asarray([len(row) for row in rows], np.int64)
+        found = np.asarray([number for row in rows for number in row], np.int64)
+        return np.repeat(np.arange(len(rows)), lengths), found
+
+    @cached_property
+    def numbers(self) -> Mapping[str, int]:
+        """The buffers, numbered storage by storage."""
+        return {buffer: number for number, buffer in enumerate(name for item in self.storages for name in item.buffers)}
+
+    @cached_property
+    def outputs(self) -> NDArray[np.int64]:
+        """The buffers that are read when the program has ended."""
+        names = [item.name for item in self.program.graph.outputs]
+        return np.asarray([self.numbers[name] for name in names if name in self.numbers], np.int64)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What the steps do, whatever their sequence; of a program in its own order, in which each comes once."""
+        steps, storages, numbers = self.steps, self.storages, self.numbers
+        looks_at = np.full(len(numbers), NOBODY, np.int64)
+        for buffer, (_, base) in self.views.items():
+            looks_at[numbers[buffer]] = numbers[base]
+        kept = lasting(self.program.graph)
+        makes: list[list[int]] = [[] for _ in steps]
+        for number, item in enumerate(storages):
+            if item.born >= 0:
+                makes[item.born].append(number)
+        scratch = self.extra[:-1].copy()
+        for step, operand in self.taken.items():
+            scratch[step] += storages[operand].bytes
+        return Facts(
+            *compressed([numbers[name] for name in reads_of(step) if name in numbers] for step in steps),
+            *compressed([numbers[name] for name in made if name in numbers] for made in self.writes),
+            *compressed(makes),
+            *compressed(self.takers.get(step, ()) for step in range(len(steps))),
+            np.repeat(np.arange(len(storages)), [len(item.buffers) for item in storages]),
+            looks_at,
+            np.asarray([buffer in kept for buffer in numbers], np.bool_),
+            np.asarray([item.born == -1 for item in storages], np.bool_),
+            np.asarray([numbers.get(item.name, NOBODY) for item in storages], np.int64),
+            self.touches.bytes,
+            scratch,
+        )
 
     @property
     def used(self) -> NDArray[np.int64]:
         """Bytes in use in each step if nothing is moved: [steps + 1]."""
-        change = np.zeros(len(self.steps) + 2, np.int64)
-        for storage in self.storages:
-            change[max(storage.born, 0)] += storage.bytes
-            change[(len(self.steps) if storage.lasts else storage.last) + 1] -= storage.bytes
-        used: NDArray[np.int64] = np.cumsum(change)[:-1] + self.extra
-        return used
+        return self.touches.used
+
+
+def by_step(
+    touched: NDArray[np.int64], owner: NDArray[np.int64], steps: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(starts, storages of each step) of touches in the order of their storages; the last act has none."""
+    real = touched >= 0
+    at, item = touched[real], owner[real]
+    starts = np.concatenate([[0], np.cumsum(np.bincount(at, minlength=steps + 1))])
+    return starts, item[np.argsort(at, kind="stable")]
 
 
 class _Recorder(Tracker):
@@ -149,6 +267,7 @@ def lifetimes(program: Program, device: int = 0, threads: int = 0, scratch: Scra
     """The storages of one device in one run of the program. threads, scratch: as of `memory_use`. Cost: linear."""
     recorder = begun(program, device, threads, scratch, _Recorder)
     recorder.begin()
+    state_bytes = recorder.state_bytes
     steps: list[Step] = []
     extra: list[int] = []
     taken: dict[int, int] = {}
@@ -206,6 +325,7 @@ def lifetimes(program: Program, device: int = 0, threads: int = 0, scratch: Scra
         {step: tuple(place[number] for number in numbers) for step, numbers in recorder.takers.items()},
         {step: place[number] for step, number in taken.items()},
         tuple(handed),
+        MemoryUse(device, state_bytes, recorder.peak, recorder.at, recorder.largest),
     )
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ from girih.lower.program import Program
 from girih.lower.renamed import renamed
 from girih.lower.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, node_of
 from girih.memory.accounts import threads_here
-from girih.memory.compact.outline import Outline
+from girih.memory.compact.sequences import able, blocked
 from girih.memory.lifetimes import Lifetimes
 from girih.memory.residency import alone, alone_of, floor, floor_of
 from girih.ops import description_of
@@ -43,6 +43,12 @@ MOST_SIZES = 6
 """So many sizes are tried, from which on a tensor is too large."""
 GOALS = tuple(0.8**power for power in range(1, 21))
 """Shares of the floor that are aimed at where the cap itself was not reached."""
+DERIVED, WALKED = 10_000.0, 200_000.0
+"""Nanoseconds that a core of 2023 takes about for each step of a program: to say what it needs from the program without
+loops, and to write and walk it."""
+
+Spend = Callable[[float], None]
+"""Told nanoseconds of work."""
 
 
 @dataclass(frozen=True)
@@ -168,13 +174,20 @@ class PieceFinder:
     """Finds loops for one program, under any cap; what was measured for one is not measured again for another.
 
     lives: of the program, which has neither loops nor movements. measured: the lifetimes of another program on the
-    device, where they do not follow from these (`Outline.blocked`). threads: of a worker. maker: by buffer the position
-    of its step.
+    device, where they do not follow from these (`girih.memory.compact.sequences.blocked`). threads: of a worker. spend:
+    told what is to be done, before it is. maker: by buffer the position of its step.
     """
 
-    def __init__(self, lives: Lifetimes, measured: Callable[[Program], Lifetimes], threads: int = 0) -> None:
+    def __init__(
+        self,
+        lives: Lifetimes,
+        measured: Callable[[Program], Lifetimes],
+        threads: int = 0,
+        spend: Spend = lambda nanoseconds: None,
+    ) -> None:
         self.lives = lives
         self.measured = measured
+        self.spend = spend
         self.threads = threads or threads_here(lives.program)
         self.whole = floor(lives)[0]
         self.needs: dict[tuple[InPieces, ...], tuple[int, int]] = {}
@@ -182,21 +195,18 @@ class PieceFinder:
         self.found: dict[tuple[str, int], tuple[_Component, ...]] = {}
         self.program = lives.program
         self.steps = lives.steps
-        self.reads = [frozenset(reads_of(step)) for step in self.steps]
-        self.maker = {name: position for position, step in enumerate(self.steps) for name in writes_of(step)}
+        self.reads = [frozenset(reads) for reads in lives.reads]
+        self.maker, self.makers = lives.maker, lives.makers
         self.readers: dict[str, list[int]] = {}
         for position, reads in enumerate(self.reads):
             for name in reads:
                 self.readers.setdefault(name, []).append(position)
-        self.makers = [
-            tuple(sorted({self.maker[name] for name in reads if name in self.maker})) for reads in self.reads
-        ]
         self.known: dict[int, list[_Way]] = {}
 
     @cached_property
-    def outline(self) -> Outline | None:
-        """From which what programs with loops need follows; None where they are to be walked."""
-        return Outline.of(self.lives) if Outline.able(self.lives) else None
+    def derives(self) -> bool:
+        """Does what programs with loops need follow from this one; or are they to be walked?"""
+        return able(self.lives)
 
     def cuts(self, cap: int, *, nearest: bool = True) -> Cut:
         """Loops that keep every step within a cap; if none do, those with the lowest floor, or without `nearest` none.
@@ -263,6 +273,7 @@ class PieceFinder:
 
     def walked(self, loops: tuple[InPieces, ...]) -> tuple[int, int]:
         """The same of the program, written and walked."""
+        self.spend(WALKED * len(self.steps))
         lives = self.measured(in_pieces(self.program, loops))
         sizes = zip(alone(lives), lives.steps, strict=False)
         largest = max(int(size) for size, step in sizes if isinstance(step, BlockStep))
@@ -270,8 +281,9 @@ class PieceFinder:
 
     def derived(self, loops: tuple[InPieces, ...]) -> tuple[int, int] | None:
         """The same without a walk; None where it does not follow from the program without loops."""
-        if self.outline is None:
+        if not self.derives:
             return None
+        self.spend(DERIVED * len(self.steps))
         first: dict[int, int] = {}  # of each step in loops the first of them: what it writes is read from there
         for number, loop in enumerate(loops):
             for position, _ in loop.steps:
@@ -291,7 +303,7 @@ class PieceFinder:
             block = BlockStep(members, variables, loop.rows, tuple(sorted(reads)), kept)  # type: ignore[arg-type]
             blocks.append((block, loop_bytes(self.program, block, self.lives.device, self.threads)))
         order = self.order(inside, first, alone_at)
-        touches = self.outline.blocked(blocks, order)
+        touches = blocked(self.lives, blocks, order)
         if touches is None:
             return None
         sizes = alone_of(touches)
@@ -303,26 +315,40 @@ class PieceFinder:
         """Steps, and behind them numbered loops, in the order in which `in_pieces` puts them."""
         count = len(self.steps)
         unit = [count + first[at] if at in first else at for at in range(count)]
-        waiting: dict[int, set[int]] = {at: {unit[maker] for maker in self.makers[at]} for at in alone_at}
-        place = {at: at for at in alone_at}
+        needs: dict[int, set[int]] = {}  # of loops
+        turns: dict[int, list[int]] = {at: [at] for at in alone_at}  # by position, the units whose place it is
+        place = list(range(count + len(inside)))
         for number, own in enumerate(inside):
-            makers = {unit[maker] for at in own for maker in self.makers[at] if maker not in own}
-            waiting[count + number] = makers - {count + number}
-            place[count + number] = min((at for at in own if first[at] == number), default=0)
+            loop = count + number
+            needs[loop] = {unit[maker] for at in own for maker in self.makers[at] if maker not in own} - {loop}
+            place[loop] = min((at for at in own if first[at] == number), default=0)
+            turns.setdefault(place[loop], []).append(loop)
+        done = [False] * len(place)
+        waiting: dict[int, set[int]] = {}  # whose turn was before what they need was done
         readers: dict[int, list[int]] = {}
-        for at, needs in waiting.items():
-            for one in needs:
-                readers.setdefault(one, []).append(at)
-        ready = [(place[at], at) for at, needs in waiting.items() if not needs]
-        heapify(ready)
+        ready: list[tuple[int, int]] = []
         order: list[int] = []
-        while ready:
-            at = heappop(ready)[1]
+
+        def take(at: int) -> None:
             order.append(at)
-            for reader in readers.get(at, ()):
+            done[at] = True
+            for reader in readers.pop(at, ()):
                 waiting[reader].discard(at)
                 if not waiting[reader]:
                     heappush(ready, (place[reader], reader))
+
+        for position in sorted(turns):
+            for at in turns[position]:
+                needed = needs[at] if at >= count else [unit[maker] for maker in self.makers[at]]
+                missing = {one for one in needed if not done[one]}
+                if not missing:
+                    take(at)
+                    while ready:
+                        take(heappop(ready)[1])
+                    continue
+                waiting[at] = missing
+                for one in missing:
+                    readers.setdefault(one, []).append(at)
         return np.asarray(order, np.int64)
 
     def members(self, position: int) -> list[_Way]:
@@ -342,6 +368,7 @@ class PieceFinder:
     def components(self, seed: str, large: Collection[str]) -> Iterator[_Component]:
         """What is cut with a large buffer, along each of its dimensions. large: what should be cut, if it can."""
         for way in self.members(self.maker[seed]):
+            self.spend(DERIVED * len(self.steps))
             span, member = way.span, way.member
             if member.way.made is None:
                 continue

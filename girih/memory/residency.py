@@ -29,7 +29,6 @@ from girih.memory.compact.residency_kernels import (
     FRESH,
     LAST,
     LASTS,
-    NOBODY,
     START,
     STORAGE,
     Flags,
@@ -194,39 +193,9 @@ class TooSmallError(ValueError):
         self.needed = needed
 
 
-def touches_of(lives: Lifetimes) -> Touches:
-    """The lifetimes as arrays. Cost: linear."""
-    storages, steps = lives.storages, len(lives.steps)
-    lengths = np.asarray([len(item.touched) for item in storages], np.int64)
-    touched = np.concatenate([np.zeros(0, np.int64), *(np.asarray(item.touched, np.int64) for item in storages)])
-    owner = np.repeat(np.arange(len(storages)), lengths)
-    old, new = np.full((2, len(storages)), NOBODY, np.int64)
-    for before, after in lives.state:
-        old[after], new[before] = before, after
-    return Touches(
-        *by_step(touched, owner, steps),
-        np.concatenate([[0], np.cumsum(lengths)]),
-        touched,
-        np.asarray([item.bytes for item in storages], np.int64),
-        np.asarray([item.movable for item in storages], np.bool_),
-        np.asarray([item.lasts for item in storages], np.bool_),
-        old,
-        new,
-        lives.extra,
-    )
-
-
-def by_step(touched: Integers, owner: Integers, steps: int) -> tuple[Integers, Integers]:
-    """(starts, storages of each step) of touches in the order of their storages; the last act has none."""
-    real = touched >= 0
-    at, item = touched[real], owner[real]
-    starts = np.concatenate([[0], np.cumsum(np.bincount(at, minlength=steps + 1))])
-    return starts, item[np.argsort(at, kind="stable")]
-
-
 def alone(lives: Lifetimes) -> Integers:
     """Bytes that each step needs by itself, whatever is moved: [steps + 1]."""
-    return alone_of(touches_of(lives))
+    return alone_of(lives.touches)
 
 
 def alone_of(touches: Touches) -> Integers:
@@ -247,7 +216,7 @@ def alone_of(touches: Touches) -> Integers:
 def floor(lives: Lifetimes) -> tuple[int, int]:
     """(bytes, step) of the step that needs most by itself: whatever is moved, no peak is smaller. Step -1: what the
     program is given, the batch, with which it begins."""
-    return floor_of(touches_of(lives))
+    return floor_of(lives.touches)
 
 
 def floor_of(touches: Touches) -> tuple[int, int]:
@@ -273,7 +242,7 @@ def belady(
     Raises:
         TooSmallError: a step alone needs more.
     """
-    return held(touches_of(lives), cap, np.asarray(seconds, np.float64), recent, rates, lru).residency
+    return held(lives.touches, cap, np.asarray(seconds, np.float64), recent, rates, lru).residency
 
 
 def held(

@@ -71,7 +71,7 @@ class Piece:
         return self.stops[number] - self.starts[number]
 
     def size(self, name: str) -> int:
-        """Of the whole."""
+        """The size of this index variable in the whole."""
         return self.sizes[self.names.index(name)]
 
     @property
@@ -138,45 +138,13 @@ class Operator:
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """Of `describe`, by name."""
+        """The parameters of `describe`, by name."""
         return inspect.signature(self.describe).parameters
 
 
-def operator(
-    *names: str,
-    elementwise: bool = False,
-    piece: PieceRule | None = None,
-    padding: float | None = None,
-    view: bool = False,
-    condition: Callable[..., bool] | None = None,
-    result: int | None = None,
-    temporary: Temporary | None = None,
-    results: int = 1,
-    walked: int | None = None,
-    numpy: Callable[..., Any] | None = None,
-    module: str = "",
-    order_of: int | None = None,
-) -> Callable[[Callable[..., Any]], tuple[Operator, ...]]:
-    """Describe one operator, or several that share their index notation."""
-
-    def decorate(describe: Callable[..., Any]) -> tuple[Operator, ...]:
-        rest = (
-            elementwise,
-            piece,
-            padding,
-            view,
-            condition,
-            result,
-            temporary,
-            results,
-            walked,
-            numpy,
-            module,
-            order_of,
-        )
-        return tuple(Operator(name, describe, *rest) for name in names)
-
-    return decorate
+def operator(*names: str, **facts: Any) -> Callable[[Callable[..., Any]], tuple[Operator, ...]]:
+    """Describe one operator, or several that share their index notation. facts: fields of `Operator`, by name."""
+    return lambda describe: tuple(Operator(name, describe, **facts) for name in names)
 
 
 @dataclass(frozen=True, eq=False)

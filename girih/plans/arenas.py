@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from girih.cost.scratch import Scratch
 from girih.lower import Program
 from girih.machine import Machine
@@ -15,14 +17,17 @@ TURNS = 10_000_000
 """Of the search for addresses: a fraction of a second for each device that is unlike the others."""
 
 
-def arenas(program: Program, machine: Machine, known: Scratch | None, limit: int) -> tuple[Addresses, ...]:
+def arenas(
+    program: Program, machine: Machine, known: Scratch | None, limit: int, walked: Sequence[Lifetimes] = ()
+) -> tuple[Addresses, ...]:
     """Addresses on each device; () where some state has no address that stays from step to step. limit: bytes of a
-    region that need not be smaller; 0: as small as is found. The same for the same program."""
+    region that need not be smaller; 0: as small as is found. walked: the lifetimes on each device, where known. The
+    same for the same program."""
     notes = notes_of(program, machine, known)
     alike: dict[object, Addresses] = {}
     result = []
     for device in range(machine.devices):
-        lives = lifetimes(program, device, notes.threads, notes)
+        lives = walked[device] if walked else lifetimes(program, device, notes.threads, notes)
         key = _key(lives)
         if key not in alike:
             try:

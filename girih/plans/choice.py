@@ -25,7 +25,7 @@ from girih.memory.pieces import InPieces, in_pieces
 from girih.memory.residency import Residency
 from girih.partition import Strategy
 from girih.plans.rewritten import Rewrite
-from girih.plans.scratch import followed, notes_of
+from girih.plans.scratch import Notes, followed, notes_of
 
 SHOWN = 4
 """Entries of a list that the page shows; it counts the others."""
@@ -119,13 +119,12 @@ def moving_lifetimes(program: Program, machine: Machine, scratch: Scratch | None
     """The lifetimes for which residencies are made: one where all devices do the same, else one for each class."""
     if program.orders:
         return class_lifetimes(program, machine, scratch)
-    return (widest_lifetimes(program, machine, scratch),)
+    return (widest_lifetimes(program, machine, notes_of(program, machine, scratch)),)
 
 
-def widest_lifetimes(program: Program, machine: Machine, scratch: Scratch | None) -> Lifetimes:
+def widest_lifetimes(program: Program, machine: Machine, notes: Notes) -> Lifetimes:
     """Of a program without movements, with the largest part of each storage that a device has; of a large machine on
-    the first and the last device."""
-    notes = notes_of(program, machine, scratch)
+    the first and the last device. notes: by what the scratch memory of kernels is told."""
     devices = unlike(program, followed(machine))
     return widest([lifetimes(program, device, notes.threads, notes) for device in devices])
 

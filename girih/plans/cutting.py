@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from girih.lower import Overlap, Program
 from girih.machine.units import format_bytes
 from girih.memory.lifetimes import Lifetimes, lifetimes
-from girih.memory.pieces import PieceFinder
+from girih.memory.pieces import PieceFinder, Spend
 from girih.memory.residency import floor
 from girih.plans.plan import Plan
 from girih.plans.scratch import notes_of
@@ -31,17 +30,16 @@ class Cutting:
     finder: PieceFinder
 
     @classmethod
-    def of(cls, plan: Plan, check: Callable[[], None] = lambda: None) -> Cutting:
-        """check: called before each program that is measured; what it raises ends the search."""
+    def of(cls, plan: Plan, spend: Spend = lambda nanoseconds: None) -> Cutting:
+        """spend: told what is to be done, before it is; what it raises ends the search."""
 
         def measured(program: Program) -> Lifetimes:
-            check()
             notes = notes_of(program, plan.machine, plan.scratch)
             return lifetimes(program, 0, notes.threads, notes)
 
-        plain = plan.but(overlap=Overlap())
+        plain = plan.but(overlap=Overlap()) if plan.lowered.transfers else plan
         threads = notes_of(plain.unmoved, plan.machine, plan.scratch).threads
-        return cls(plan, PieceFinder(plain.lifetimes, measured, threads))
+        return cls(plan, PieceFinder(plain.lifetimes, measured, threads, spend))
 
     def within(self, size: int, *, nearest: bool = False) -> Plan:
         """The plan with those steps in pieces that alone need more than `size` bytes. Where that is not to be had, the

@@ -12,7 +12,7 @@ from girih.plans.plan import Origin, Plan, PlanError
 from girih.plans.rewritten import Rewrite
 
 if TYPE_CHECKING:
-    from girih.capture.torch.settings import Settings
+    from girih.capture.torch.settings import Source
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
 _PLAIN = (bool, int, float, complex, str)
@@ -23,7 +23,8 @@ class Program:
     """A captured program: its graph, what a plan keeps of it beside, and by which rules it was rewritten.
 
     micro_batches: how many there are in a step. results: the nesting of an Inference's results, as torch's pytrees have
-    it. No plan keeps these two.
+    it. source: the step and batch that it was captured of, which can be asked whether they have changed since. No plan
+    keeps these three.
     """
 
     graph: Graph
@@ -32,6 +33,7 @@ class Program:
     micro_batches: int = 1
     notes: tuple[str, ...] = ()
     results: Any = field(default=None, compare=False, repr=False)
+    source: Source | None = field(default=None, compare=False, repr=False)
 
     def in_plan(self, plan: AnyPlan) -> AnyPlan:
         """The plan, which was made of the graph alone, with all the rest."""
@@ -67,15 +69,14 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
     """
-    from girih.capture import TrainingStep, capture
-    from girih.capture.torch.settings import settings_of_groups
+    from girih.capture import capture
+    from girih.capture.torch.settings import Source
 
     captured = capture(step, batch)
     graph = captured.graph
     check(graph)
-    planned = settings_of_groups(step) if isinstance(step, TrainingStep) else {}
-    state = partial(_state_now, step, graph, planned)
-    state()  # what is wrong with it is told now
+    source = Source(step, batch, graph)
+    source.state()  # what is wrong with it is told now
     origin = Origin(
         model,
         {path: (item.kind, item.a, item.b) for path, item in captured.initial.items()},
@@ -83,24 +84,22 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
         ranges_of(flatten_batch(batch)),
         state_keys(step.model),
         constants_of(batch),
-        state=state,
+        state=partial(_state_now, source),
     )
-    program = Program(graph, origin, results=captured.result_spec)
+    program = Program(graph, origin, results=captured.result_spec, source=source)
     return program.in_parts(getattr(step, "micro_batches", 1))
 
 
-def _state_now(step: Any, graph: Graph, planned: Settings) -> Mapping[str, Any]:
+def _state_now(source: Source) -> Mapping[str, Any]:
     """The user's tensors as they are now.
 
     Raises:
-        PlanError: the optimizer's hyper-parameters or groups are others than when the step was planned.
+        PlanError: what is a constant of the plan was changed since the step was planned.
     """
-    from girih.capture import state_of
-    from girih.capture.torch.settings import differences, settings_of_groups
-
-    if planned and (changed := differences(planned, settings_of_groups(step))):
-        raise PlanError(f"{', '.join(changed[:3])} since the step was planned, with which it is a constant: plan again")
-    return state_of(step, graph)
+    try:
+        return source.state()
+    except ValueError as error:
+        raise PlanError(str(error)) from error
 
 
 def flatten_batch(batch: Any) -> dict[str, Any]:

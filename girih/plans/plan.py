@@ -16,13 +16,13 @@ from girih.lower import Program
 from girih.machine import Machine
 from girih.machine.units import format_bytes
 from girih.memory.accounts import MemoryUse
-from girih.memory.lifetimes import Lifetimes
+from girih.memory.lifetimes import Lifetimes, lifetimes
 from girih.memory.places.addresses import Addresses
 from girih.partition import Certificate, Strategy
 from girih.partition.search import is_seconds
 from girih.plans.arenas import arenas
 from girih.plans.choice import Choice, class_lifetimes, in_order, lowered, widest_lifetimes, with_movements
-from girih.plans.scratch import account
+from girih.plans.scratch import account, notes_of
 
 Observe = Callable[[str, float], None]
 
@@ -108,9 +108,11 @@ NOUN_OF = {
 DEPENDS_ON: dict[str, tuple[str, ...]] = {
     "lowered": ("graph", "machine", "strategy", "routes", "schedule", "pieces", "overlap", "blocks"),
     "unmoved": ("lowered", "sequence"),
+    "_walked": ("unmoved", "scratch"),
     "lifetimes": ("unmoved", "scratch"),
     "lifetimes_by_class": ("unmoved", "scratch"),
     "program": ("lifetimes", "lifetimes_by_class", "residency", "room"),
+    "_alone": ("program",),
     "_memory": ("program",),
     "peak": ("_memory",),
     "arenas": ("program", "memory"),
@@ -200,7 +202,13 @@ class Plan:
     def lifetimes(self) -> Lifetimes:
         """Of the program without movements, with the largest part of each storage that a device has; of a large machine
         on the first and the last device."""
-        return widest_lifetimes(self.unmoved, self.machine, self.scratch)
+        return self._walked[0]
+
+    @cached_property
+    def _walked(self) -> tuple[Lifetimes, Scratch]:
+        """These, and by what the scratch memory in them was told."""
+        notes = notes_of(self.unmoved, self.machine, self.scratch)
+        return widest_lifetimes(self.unmoved, self.machine, notes), notes.record
 
     @cached_property
     def lifetimes_by_class(self) -> tuple[Lifetimes, ...]:
@@ -219,7 +227,19 @@ class Plan:
 
     @cached_property
     def _memory(self) -> tuple[tuple[MemoryUse, ...], Scratch]:
-        return account(self.program, self.machine, self.scratch)
+        if self.machine.devices > 1:
+            return account(self.program, self.machine, self.scratch)
+        lives, told = self._alone
+        assert lives.use is not None
+        return (lives.use,), told
+
+    @cached_property
+    def _alone(self) -> tuple[Lifetimes, Scratch]:
+        """On one device: lifetimes in the program with its movements, and by what the scratch memory was told."""
+        if self.program is self.unmoved and (known := self._walked)[0].use is not None:
+            return known
+        notes = notes_of(self.program, self.machine, self.scratch)
+        return lifetimes(self.program, 0, notes.threads, notes), notes.record
 
     @property
     def memory_by_device(self) -> tuple[MemoryUse, ...]:
@@ -241,7 +261,8 @@ class Plan:
     def arenas(self) -> tuple[Addresses, ...]:
         """Where everything lies on each device in one region of memory, if it is run on processors; () where some state
         has no address that stays from step to step."""
-        return arenas(self.program, self.machine, self.scratch, self.memory or 0)
+        alone = (self._alone[0],) if self.machine.devices == 1 else ()
+        return arenas(self.program, self.machine, self.scratch, self.memory or 0, alone)
 
     @property
     def arena(self) -> Addresses | None:

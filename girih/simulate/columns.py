@@ -65,5 +65,13 @@ class Places:
         self.end += length
         return self.end - length
 
+    def take_each(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The same of several, one after the other."""
+        if self.spare:
+            return np.asarray([self.take(length) for length in lengths.tolist()], np.int64)
+        ends = self.end + np.cumsum(lengths)
+        self.end += int(lengths.sum())
+        return ends - lengths
+
     def give_back(self, begin: int, length: int) -> None:
         self.spare.setdefault(length, []).append(begin)

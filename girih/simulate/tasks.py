@@ -282,10 +282,11 @@ class TaskGraph:
         # Without messages between them, both parts are one.
         columns["before"].array[rows] = np.where(kind[:, None] == 0, before + after, before)
         columns["after"].array[rows] = np.where(kind[:, None] == 0, 0, after)
-        for row, number in zip(rows.tolist(), pattern.tolist(), strict=True):
-            if number >= 0:
-                columns["task_at"].array[row] = self.task_places.take(len(self.store.patterns[number]))
-                columns["gate_at"].array[row] = self.gate_places.take(len(self.store.patterns[number].members))
+        posting = pattern >= 0
+        for name, places in (("task_at", self.task_places), ("gate_at", self.gate_places)):
+            starts = self.store.columns[name].array  # of each pattern, where the one before ends
+            lengths = starts[pattern[posting] + 1] - starts[pattern[posting]]
+            columns[name].array[rows[posting]] = places.take_each(lengths)
 
     def remove(self, rows: NDArray[np.int32]) -> None:
         """Rows that are no longer in the order: their numbers and places will be used again."""

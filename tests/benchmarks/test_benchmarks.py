@@ -39,8 +39,12 @@ TIMED = {
 
 # Those whose quick forms take as long as a hundred tests are run by `make test-long`. `make test` looks at what they
 # measure in tests of their own: the first use in test_first_use.py, slow links in run/engines/test_run_ranks.py and
-# loop/test_hosts.py, memory in search/memory, memory/test_bound.py and run/worker/test_run_memory.py.
-LONG_ONES = {"first_use", "slow_links", "memory_caps", "swap_inference", "swap_throughput"}
+# loop/test_hosts.py, memory in search/memory, memory/test_bound.py and run/worker/test_run_memory.py, rules in
+# workshop/generate, predictions in cost and simulate, transports in run/transport, programs of arrays in array.
+LONG_ONES = {
+    "arrays_dask", "first_use", "memory_caps", "predict_time", "rules", "slow_links", "swap_inference",
+    "swap_throughput", "taso_table", "transports",
+}  # fmt: skip
 
 
 def test_every_benchmark_is_there() -> None:

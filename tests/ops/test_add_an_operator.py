@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+import forked_programs
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,10 +85,7 @@ except ValueError as error:
 def run(folder: Path, program: str) -> str:
     paths = os.pathsep.join(map(str, (folder, ROOT, ROOT / "tests" / "support")))
     (folder / "program.py").write_text(program)
-    done = subprocess.run(
-        [sys.executable, "program.py"], cwd=folder, env={**os.environ, "PYTHONPATH": paths}, capture_output=True,
-        text=True, timeout=300,
-    )  # fmt: skip
+    done = forked_programs.run(folder / "program.py", {**os.environ, "PYTHONPATH": paths}, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

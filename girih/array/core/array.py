@@ -18,17 +18,18 @@ from girih.capture.lazy.expressions import Expression
 
 UNKNOWN = False
 Layout = tuple[int, ...] | bool | None
-"""Of an array in its whole: strides in elements; None: in C order without gaps; UNKNOWN."""
+"""How an array lies in the whole that it shows a part of: its strides in elements, None for C order without gaps, or
+UNKNOWN."""
 
 
-class Step(Protocol):
-    """One way to be a part of an array."""
+class ViewStep(Protocol):
+    """How a view shows part of an array, and how a write to it changes the array: slices, transposes, …"""
 
     def forward(self, x: Array) -> Array:
-        """The part of x."""
+        """What the view shows of x."""
 
     def backward(self, x: Array, part: Array) -> Array:
-        """x with another part."""
+        """x as it is when `part` was written to the view."""
 
 
 class Family:
@@ -72,12 +73,12 @@ class Array:
         """It shares elements with no other array (`girih.array.core.views`). scalar: NumPy would give a number instead
         of an array without dimensions: nobody can write to it, and what is reshaped from it is a copy."""
         self.family: Family | None = None
-        self.path: tuple[Step, ...] = ()
+        self.path: tuple[ViewStep, ...] = ()
         self.layout: Layout = None
         self.scalar, self.writeable = False, True
 
     def bind(self, expression: Expression) -> None:
-        """It was written to."""
+        """The array was written to: from now on it is this expression."""
         expression.holders += 1
         self.expression.holders -= 1
         self.expression = expression
@@ -195,7 +196,7 @@ class Array:
     # ------------------------------------------------------------------------------------------- protocols
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Array:
-        """Itself: where the workers are is the cluster's matter.
+        """The array itself: where the workers are is the cluster's matter.
 
         Raises:
             ValueError: another device than "cpu", or a stream.
@@ -240,7 +241,7 @@ class Array:
         return copy
 
     def as_scalar(self) -> Array:
-        """Without dimensions: as the number that NumPy gives, which sees no later writes. Else it is itself."""
+        """An array without dimensions as the number that NumPy gives, which sees no later writes; else itself."""
         if self.scalar or self.ndim:
             return self
         number = Array(self.expression)
@@ -248,7 +249,7 @@ class Array:
         return number
 
     def as_written(self) -> Array:
-        """A scalar as an array of its own, which can be written to. Else it is itself."""
+        """A scalar as an array of its own, which can be written to; any other array as it is."""
         return Array(self.expression) if self.scalar else self
 
     def __copy__(self) -> Array:

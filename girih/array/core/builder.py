@@ -102,7 +102,7 @@ def _operand(item: Any) -> Any:
 
 
 def as_array(item: Any, dtype: Any = None) -> Array:
-    """What is an array already, or NumPy's array of it."""
+    """The argument if it is one of our arrays, else an array of what NumPy makes of it."""
     if isinstance(item, Array):
         return item if dtype is None else cast(item, dtype)
     if hasattr(item, "tocsr"):
@@ -205,7 +205,7 @@ def choice(condition: Any, x: Any, y: Any) -> Array:
 
 @lru_cache(maxsize=4096)
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """NumPy's, with its message where they do not fit."""
+    """The shape to which all broadcast, with NumPy's message where they do not fit."""
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
@@ -214,7 +214,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 
 
 def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
-    """Non-negative, sorted; None means all.
+    """The axes that an argument names, non-negative and sorted; None names all.
 
     Raises:
         AxisError, ValueError: NumPy's.

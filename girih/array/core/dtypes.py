@@ -44,7 +44,3 @@ def loop_dtypes(ufunc: np.ufunc, operands: tuple[Any, ...], count: int) -> tuple
         TypeError: NumPy's, where the ufunc has no loop for them.
     """
     return ufunc.resolve_dtypes((*operands, *(None,) * count))
-
-
-def is_floating(dtype: np.dtype) -> bool:
-    return dtype.kind in "fc"

@@ -35,7 +35,7 @@ class Evaluator(Protocol):
     """Workers that compute expressions and keep their tiles."""
 
     def value(self, expression: Expression) -> np.ndarray:
-        """As a NumPy array of its own."""
+        """The value of an expression, as a NumPy array that the caller may change."""
 
     def evaluate(self, wanted: Sequence[Expression], report: bool = True) -> list[np.ndarray]:
         """Compute what is needed for all of them at once. report: also return the values."""
@@ -56,7 +56,7 @@ _current = Current()
 
 
 def current() -> Evaluator:
-    """The one in use: the last that began, else the default one, which begins now."""
+    """The evaluator in use: the last that began, else the default one, which begins now."""
     with _turn:
         return _begun()
 
@@ -69,13 +69,13 @@ def _begun() -> Evaluator:
 
 
 def use(evaluator: Evaluator) -> None:
-    """From now on; until it leaves, or another one begins."""
+    """Evaluate by this one from now on, until it leaves or another one begins."""
     if evaluator not in _current.evaluators:
         _current.evaluators.append(evaluator)
 
 
 def leave(evaluator: Evaluator) -> None:
-    """The one of before is in use again."""
+    """Evaluate by the one of before again."""
     if evaluator in _current.evaluators:
         _current.evaluators.remove(evaluator)
 

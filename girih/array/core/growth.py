@@ -20,7 +20,7 @@ FORCED = 4
 SMALL_BYTES = 1 << 16
 """What is smaller costs nothing to keep."""
 MANY = 16
-"""Of so many inputs (np.stack of what a loop's body made side by side) an expression joins graphs that are small by
+"""An expression with so many inputs (np.stack of what a loop's body made side by side) joins graphs that are small by
 themselves: it is counted whenever it is made."""
 
 

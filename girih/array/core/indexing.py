@@ -18,7 +18,7 @@ from girih.capture.lazy.expressions import Expression
 
 
 def get(x: Array, key: Any) -> Array:
-    """Raises IndexError, as NumPy."""
+    """x[key]. Raises IndexError, as NumPy."""
     items = list(key) if isinstance(key, tuple) else [key]
     if items and all(isinstance(item, (int, np.integer)) and not isinstance(item, bool) for item in items):
         whole = len(items) == x.ndim  # a number, which sees no writes
@@ -58,7 +58,7 @@ class Masked(Array):
         self._alone()
 
     def __del__(self) -> None:
-        """`picked` counts for itself."""
+        """Leaves the family of views; the array `picked` leaves it by itself."""
         family = getattr(self, "family", None)  # none, where __init__ was interrupted
         if family is not None:
             family.leave(self)
@@ -92,7 +92,7 @@ def _numbered(x: Array, items: list[Any]) -> Array:
     left: list[Any] = []
     for item in items:
         if _is_number(item):
-            step = Numbered(sum(map(_used, left)), item)
+            step = NumberedPart(sum(map(_used, left)), item)
             shown = views.view(shown, step, step.layout(shown))
         else:
             left.append(item)
@@ -101,7 +101,7 @@ def _numbered(x: Array, items: list[Any]) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Numbered:
+class NumberedPart:
     """A part at a number, which nobody can write to."""
 
     dim: int
@@ -147,7 +147,7 @@ def _used(item: Any) -> int:
 
 
 def _whole(x: Array, items: list[Any]) -> list[Any]:
-    """With slices in place of the ellipsis, and for the dimensions that are not mentioned."""
+    """The key with slices in place of its ellipsis, and for dimensions that it does not mention."""
     used = sum(map(_used, items))
     if used > x.ndim:
         raise IndexError(f"too many indices for array: array is {x.ndim}-dimensional, but {used} were indexed")
@@ -197,7 +197,7 @@ def _slice(size: int, dim: int, start: int, length: int, step: int) -> list[Any]
     """x[start : : step] with `length` elements; backwards it is a flip of what it passes."""
     if step < 0 and length > 0:
         return [*_slice(size, dim, start + (length - 1) * step, length, -step), views.Flip((dim,))]
-    return [] if length == size else [views.Slice(dim, start, length, max(step, 1))]
+    return [] if length == size else [views.SlicePart(dim, start, length, max(step, 1))]
 
 
 def _inside(item: int, size: int, dim: int) -> int:

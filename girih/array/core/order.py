@@ -10,7 +10,7 @@ from girih.array.core.array import Array
 
 
 def strides_of(x: Array) -> tuple[int, ...] | None:
-    """In elements of the whole; None where the order is not known."""
+    """The strides of an array in elements of the whole; None where its order is not known."""
     if x.layout is None or (x.ndim < 2 and not isinstance(x.layout, tuple)):
         return tuple(math.prod(x.shape[dim + 1 :]) for dim in range(x.ndim))
     return x.layout if isinstance(x.layout, tuple) else None

@@ -84,7 +84,7 @@ class UniversalFunction:
 
 
 def written(result: Any, out: Any, casting: Any = "same_kind") -> Any:
-    """What was made; where there is an `out`, that one, bound to it.
+    """What a function returns: the result, or `out`, from now on with that value.
 
     Raises:
         TypeError: `out` is not ours, or its dtype does not take the result. ValueError: its shape differs.

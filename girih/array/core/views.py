@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from girih.array.core.array import UNKNOWN, Array, Family, Layout, Step
+from girih.array.core.array import UNKNOWN, Array, Family, Layout, ViewStep
 from girih.array.core.builder import apply, choice
 from girih.array.core.order import in_order, regrouped, strides_of, with_ones
 
 
-def view(x: Array, step: Step, layout: Layout, writeable: bool = True) -> Array:
+def view(x: Array, step: ViewStep, layout: Layout, writeable: bool = True) -> Array:
     """A part of x that sees writes to x, and x to it; of a number a copy."""
     x = x.as_written()
     part = step.forward(x)
@@ -85,7 +85,7 @@ def write(x: Array, new: Array) -> None:
 
 
 @dataclass(frozen=True)
-class Slice:
+class SlicePart:
     """x[…, start : start + (length - 1)·step + 1 : step, …] along a dimension, with step ≥ 1."""
 
     dim: int
@@ -104,7 +104,7 @@ class Slice:
 
     def backward(self, x: Array, part: Array) -> Array:
         if self.step > 1:
-            part = self._spread(Slice(self.dim, self.start, self.stop - self.start, 1).forward(x), part)
+            part = self._spread(SlicePart(self.dim, self.start, self.stop - self.start, 1).forward(x), part)
         place = {"dim": self.dim, "start": self.start, "end": self.stop}
         return apply("aten.slice_scatter", x.shape, x.dtype, self=x, src=part, **place)
 
@@ -114,7 +114,7 @@ class Slice:
         hit = (np.arange(count) % self.step == 0).reshape((count, *(1,) * len(rest)))
         each = expanded(reshaped(part, (*before, self.length, 1, *rest)), (*before, self.length, self.step, *rest))
         repeated = reshaped(each, (*before, self.length * self.step, *rest))
-        return choice(hit, Slice(self.dim, 0, count, 1).forward(repeated.copy()), stretch)
+        return choice(hit, SlicePart(self.dim, 0, count, 1).forward(repeated.copy()), stretch)
 
     def layout(self, x: Array) -> Layout:
         strides = strides_of(x)

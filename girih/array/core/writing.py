@@ -109,7 +109,7 @@ def _assign_chosen(x: Array, items: list[Any], value: Any) -> None:
 
 
 def _plain(value: Any, dtype: np.dtype) -> Array:
-    """In the dtype that it is written in; casting is unsafe, as NumPy's is here."""
+    """A value in the dtype of what it is written to; the cast is unsafe, as NumPy's is here."""
     if not isinstance(value, Array):
         content = np.asarray(value)
         if content.ndim == 0 and not isinstance(value, (np.ndarray, np.generic)):

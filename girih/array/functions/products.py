@@ -41,8 +41,10 @@ def _product(first: Array, second: Array) -> Array:
 
 
 def _flat(left: Array, right: Array) -> Array:
-    """Of vectors and matrices, of truth values in whole numbers. Vectors have kernels of their own, which read each
-    element of the matrix once."""
+    """The product of vectors and matrices; truth values are multiplied as whole numbers.
+
+    Vectors have kernels of their own, which read each element of the matrix once.
+    """
     kind = np.result_type(left.dtype, right.dtype)
     if kind.kind == "b":
         return _flat(cast(left, np.int64), cast(right, np.int64)) != 0

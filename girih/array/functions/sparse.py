@@ -61,7 +61,7 @@ class SparseArray:
 
     @property
     def nbytes(self) -> int:
-        """Of values, rows and columns. Exact."""
+        """Bytes of values, rows and columns together. Exact."""
         return self.values.nbytes + self.rows.nbytes + self.columns.nbytes
 
     @property
@@ -191,7 +191,7 @@ class SparseArray:
     # ------------------------------------------------------------------------------------------- conversion
 
     def toarray(self) -> Array:
-        """Dense, lazily."""
+        """The matrix as a dense array, which is computed when it is needed."""
         places = cast(self.rows, np.int64) * self.shape[1] + self.columns
         return _sums(self.values, places, self.size).reshape(self.shape)
 
@@ -247,7 +247,7 @@ def from_scipy(matrix: Any) -> SparseArray:
 
 
 def _sums(values: Array, places: Array, size: int) -> Array:
-    """Of the values with each place below `size`."""
+    """For each place below `size`, the sum of the values that have it."""
     if values.size == 0 or size == 0:
         return zeros((size,), values.dtype)
     if values.dtype.kind == "b":

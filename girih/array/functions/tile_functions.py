@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from girih.array.functions.shapes.manipulation import swapaxes as swapaxis
 from girih.kernels.tiles import UFUNCS
 from girih.ops import functions
 
-__all__ = ["filter", "fold", "join_update", "map", "scan", "slice", "swapaxis"]
+__all__ = ["filter", "fold", "join_update", "map", "scan", "slice", "swapaxis", "vectorize"]
 
 Function = Callable[..., Any]
 
@@ -234,3 +235,59 @@ def _axes(arrays: Sequence[Array], axis: int | Sequence[int]) -> tuple[int, ...]
             f"join_update: the arrays have {sorted(sizes)} elements along their axes: expected equal sizes"
         )
     return result
+
+
+# ------------------------------------------------------------------------------------------- functions of numbers
+
+
+class vectorize:  # noqa: N801 - NumPy's name
+    """NumPy's, of functions with one result: called with arrays that broadcast, gives the array of its results.
+
+    The workers call the function, each for the elements of its own part: Python's pace, on all cores with processes.
+
+    otypes: the dtype of the result; without it the function is called once for the first elements, now.
+
+    Raises:
+        TypeError: excluded or signature is given, or the function has several results.
+    """
+
+    def __init__(
+        self, pyfunc: Callable[..., Any] | None = None, otypes: Any = None, doc: str | None = None,
+        excluded: Any = None, cache: bool = False, signature: str | None = None,
+    ) -> None:  # fmt: skip
+        if excluded or signature is not None:
+            raise TypeError("girih.array.vectorize calls functions of numbers: it has neither excluded= nor signature=")
+        if otypes is not None and len(otypes) != 1:
+            raise TypeError(f"girih.array.vectorize has functions with one result, got otypes={otypes!r}")
+        self.pyfunc = pyfunc
+        self.kind = None if otypes is None else np.dtype(otypes[0])
+        self.__doc__ = doc if doc is not None else getattr(pyfunc, "__doc__", None)
+
+    def __call__(self, *arrays: Any, **options: Any) -> Any:
+        if self.pyfunc is None:  # a decorator with options
+            return vectorize(arrays[0], None if self.kind is None else [self.kind], self.__doc__)
+        if options:
+            raise TypeError(f"girih.array.vectorize passes arrays by position only, got {', '.join(options)}")
+        operands = [as_array(x) for x in arrays]
+        kind = self._kind(operands) if self.kind is None else self.kind
+        return map(EveryElement(self.pyfunc, kind), *operands, dtype=kind)
+
+    def _kind(self, operands: list[Array]) -> np.dtype:
+        if any(x.size == 0 for x in operands):
+            raise ValueError("cannot call `vectorize` on size 0 inputs unless `otypes` is set")
+        assert self.pyfunc is not None
+        first = self.pyfunc(*(x.reshape(-1)[0].item() for x in operands))
+        if isinstance(first, tuple):
+            raise TypeError("girih.array.vectorize has functions with one result, got a tuple")
+        return np.asarray(first).dtype
+
+
+@dataclass(frozen=True)
+class EveryElement:
+    """The user's function of one element as a function of tiles, which calls it for each."""
+
+    function: Callable[..., Any]
+    kind: np.dtype
+
+    def __call__(self, *tiles: np.ndarray) -> np.ndarray:
+        return np.vectorize(self.function, otypes=[self.kind])(*tiles)

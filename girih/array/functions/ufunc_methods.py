@@ -77,7 +77,7 @@ def reduce(
 
 
 def _folded(self: UniversalFunction, x: Array, dim: int) -> Array:
-    """One element along `dim`, by halves."""
+    """Reduce to one element along `dim`, one half with the other again and again."""
     before = (slice(None),) * dim
     size = x.shape[dim]
     if size == 0:
@@ -120,7 +120,7 @@ def accumulate(self: UniversalFunction, array: Any, axis: int = 0, dtype: Any = 
 
 
 def outer(self: UniversalFunction, first: Any, second: Any, /, **options: Any) -> Any:
-    """Of every pair of elements."""
+    """The function of every pair of elements."""
     _check_binary(self, "outer")
     first, second = as_array(first), as_array(second)
     return self(first.reshape(first.shape + (1,) * second.ndim), second, **options)
@@ -194,7 +194,7 @@ def reduceat(
 
 
 def _stretches(self: UniversalFunction, x: Array, starts: np.ndarray, dim: int, dtype: Any) -> Array:
-    """Of many stretches, all at once."""
+    """`reduceat` of many stretches, all computed at once."""
     rows = moveaxis(x, dim, 0)
     kind = reduce(self, rows[:1], 0, dtype).dtype
     sizes = np.diff(starts, append=x.shape[dim])

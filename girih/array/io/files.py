@@ -76,7 +76,7 @@ class Archive(dict[str, Array]):
         return list(self)
 
     def close(self) -> None:
-        """For scripts that close NumPy's."""
+        """Do nothing: for scripts that close NumPy's archives."""
 
     def __enter__(self) -> Archive:
         return self
@@ -191,7 +191,7 @@ def tiles_of(x: Any) -> tuple[Array, Iterator[tuple[Box, np.ndarray]]]:
 
 
 def save(file: Path | IO[bytes], arr: Any) -> None:
-    """NumPy's: an npy file, by name or open."""
+    """Save an array as an npy file, by its name or to an open file, as NumPy does."""
     if not isinstance(file, str | os.PathLike):
         np.save(file, as_array(arr).compute())
         return

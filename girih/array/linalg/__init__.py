@@ -41,7 +41,7 @@ LinAlgError = np.linalg.LinAlgError
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
-    """Of vectors and matrices, all of NumPy's orders.
+    """The norm of vectors or of matrices, in all of NumPy's orders.
 
     Raises:
         ValueError: NumPy's.
@@ -75,7 +75,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
-    """Of the matrices in the last two dimensions."""
+    """The norm of each matrix in the last two dimensions."""
     return norm(x, ord, (-2, -1), keepdims)
 
 
@@ -225,7 +225,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Array:
 
 
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
-    """Of vectors of three elements along an axis; they broadcast in the others."""
+    """The cross product of vectors of three elements along an axis; they broadcast in the others."""
     first, second = as_array(x1), as_array(x2)
     if first.shape[axis] != 3 or second.shape[axis] != 3:
         raise ValueError(

@@ -76,7 +76,7 @@ def _finite(a: Any) -> tuple[Array, np.dtype]:
 
 
 def _real(x: Array, values: Array, *more: Array) -> tuple[Array, ...]:
-    """Real, if all eigenvalues of a real matrix are."""
+    """The results as real numbers, if all eigenvalues of a real matrix are."""
     if x.dtype.kind == "c" or r.any(e.imag(values) != 0):
         return values, *more
     return tuple(e.real(item).copy() for item in (values, *more))

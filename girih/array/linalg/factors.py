@@ -45,7 +45,7 @@ def inexact(a: Any) -> Array:
 
 
 def matrices(a: Any) -> Array:
-    """Raises LinAlgError, as NumPy, for fewer than two dimensions."""
+    """One matrix or many. Raises LinAlgError, as NumPy, for fewer than two dimensions."""
     x = inexact(a)
     if x.ndim < 2:
         raise LinAlgError(f"{x.ndim}-dimensional array given. Array must be at least two-dimensional")
@@ -53,7 +53,7 @@ def matrices(a: Any) -> Array:
 
 
 def square(a: Any) -> Array:
-    """Raises LinAlgError, as NumPy, for matrices that are not square."""
+    """One square matrix or many. Raises LinAlgError, as NumPy, for others."""
     x = matrices(a)
     if x.shape[-1] != x.shape[-2]:
         raise LinAlgError("Last 2 dimensions of the array must be square")

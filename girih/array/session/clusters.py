@@ -20,13 +20,13 @@ import numpy as np
 import torch
 
 from girih.array.core import evaluation
-from girih.array.session.contents import placed_content, portions
 from girih.array.session.limits import MemoryBudget, MemoryLimitError, default_limit, fitted
 from girih.array.session.materialised import Materialised, as_numpy, lost, named
 from girih.array.session.monitor import LiveArray, live_arrays, table
 from girih.array.session.planning import Planned, Tiled, known_functions, machine_of, plan_observed
 from girih.array.session.profile import Observations
 from girih.capture.lazy.expressions import NUMBER, Expression, Needed, needed
+from girih.capture.lazy.sources import Source
 from girih.lower import CACHE_BYTES, Blocks, Program
 from girih.machine import Machine, MachineError, presets
 from girih.machine import machine as machine_by_name
@@ -54,6 +54,8 @@ MOST_PROGRAMS = 512
 Described: TypeAlias = str | os.PathLike[str] | Machine
 """A machine, or what names one."""
 SEARCH_SECONDS = 10.0
+READ_AT_ONCE = 1 << 26
+"""Bytes of a source that the driver copies elsewhere in one go."""
 BLOCKS_IN_LIMIT = 2
 """So many blocks fit into the memory that a worker may use."""
 
@@ -159,7 +161,7 @@ class Cluster:
             self.evaluate([expression], report=False)
         place: Materialised | None = expression.kept
         if place is None:
-            yield from portions(expression.content)
+            yield from _portions(expression.content)
             return
         if not place.alive:
             raise lost(expression)
@@ -248,7 +250,7 @@ class Cluster:
         return Options(self.timeout, threads=self.engine.threads(self.workers), keeps=False)
 
     def _come_over(self, work: Needed) -> None:
-        """What other clusters hold becomes an array in memory."""
+        """Take over what other clusters hold, as arrays in memory."""
         for item in work.inputs:
             place: Materialised | None = item.kept
             if place is None or (place.cluster is self and place.alive):
@@ -279,7 +281,7 @@ class Cluster:
         return work, planned
 
     def _plan(self, work: Needed, files: bool) -> Planned:
-        """files: whether results may go to files."""
+        """A plan for what is needed. files: may results go to files?"""
         lying = tuple(() if item.kept is None else item.kept.layouts for item in work.inputs)
         budget = max(0, self.copies - sum(tuple(self._seconds.values()))) if self.copies else 0
         streamed, on_files = self._elsewhere(work)
@@ -313,7 +315,7 @@ class Cluster:
         return frozenset(streamed), frozenset(files)
 
     def _streams(self, content: Any) -> bool:
-        """With checkpoints, tiles are saved: then a source is held, too."""
+        """Is a source too large to be held? With checkpoints, which save its tiles, it is held, too."""
         return self.checkpoint is None and self.budget.streams(content, self.workers)
 
     def _command(self, work: Needed, planned: Planned, report: set[str]) -> dict[str, Any] | None:
@@ -329,7 +331,7 @@ class Cluster:
             if name not in entering:
                 keep[name] = next(self._keys)
             elif item.kept is None:
-                placed[name] = (next(self._keys), placed_content(item.content))
+                placed[name] = (next(self._keys), _placed_content(item.content))
             else:
                 held[name] = (item.kept.second if name in planned.tiled.staying else item.kept).key
         free = self._free()
@@ -355,7 +357,7 @@ class Cluster:
             self._dropped.extend((*keep.values(), *(key for key, _ in placed.values())))
             raise named(error, work, self.checkpoint is not None) from error
         except WorkerError as error:
-            self._after(error)
+            self._after_failure()
             raise named(error, work, self.checkpoint is not None) from error
         self.evaluations += 1
         if not self._observed.learn(planned.tiled.looks, reported):
@@ -371,7 +373,7 @@ class Cluster:
         return reported
 
     def _keep(self, item: Expression, place: Materialised, first: bool) -> None:
-        """It lies with the workers now, until nobody refers to it; in its first layout or in its second."""
+        """Note that a result lies with the workers, in its first layout or in its second, until nobody refers to it."""
         self.budget.keep(place.key, place.tile_bytes, place.name in place.plan.program.files)
         weakref.finalize(item, self._dropped.append, place.key).atexit = False
         if first:
@@ -381,7 +383,7 @@ class Cluster:
             self._seconds[place.key] = place.bytes
             weakref.finalize(item, self._seconds.pop, place.key, None).atexit = False
 
-    def _after(self, error: WorkerError) -> None:
+    def _after_failure(self) -> None:
         """Workers that have lost their tiles end; others come with the next evaluation."""
         if not self.run.outlives:
             self._end()
@@ -391,8 +393,28 @@ class Cluster:
         return tuple(self._dropped.popleft() for _ in range(len(self._dropped)))
 
 
+def _placed_content(content: np.ndarray | Source) -> Any:
+    """What the workers are sent of an array that they do not have yet."""
+    if isinstance(content, Source):
+        content.check()
+        return content
+    return torch.from_numpy(content)
+
+
+def _portions(content: np.ndarray | Source) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
+    """An array that the workers do not have, some rows at a time where it is a source."""
+    if isinstance(content, np.ndarray):
+        yield (...,), content  # type: ignore[misc]
+        return
+    rows = max(1, READ_AT_ONCE * content.shape[0] // max(content.nbytes, 1))
+    for start in range(0, content.shape[0], rows):
+        stop = min(start + rows, content.shape[0])
+        rest = content.shape[1:]
+        yield (slice(start, stop),), content.read((start, *(0 for _ in rest)), (stop, *rest))
+
+
 def _broken(run: TileRun) -> bool:
-    """Are its workers gone, or to be mended?"""
+    """Are a run's workers gone, or to be mended?"""
     return getattr(run.crew, "broken", None) is not None
 
 

@@ -50,7 +50,7 @@ class Explanation:
 
     @property
     def bytes(self) -> int:
-        """Moved between workers in one evaluation. Exact."""
+        """Bytes that one evaluation moves between workers. Exact."""
         return int(self.plan.bytes_received.sum())
 
     def against(self) -> dict[str, int]:
@@ -135,7 +135,7 @@ def _tiled(plan: Plan, name: str, dimension: int, held: Held) -> Costs:
 
 
 def _blocks(plan: Plan) -> Costs:
-    """The outer axis cuts the first dimension, the inner one the last."""
+    """A tiling by blocks: the outer axis cuts the first dimension, the inner one the last."""
     axes = two_axes(plan.machine.devices)
     where = replace(plan.machine, levels=tuple(replace(level, axes=axes) for level in plan.machine.levels))
     layouts = {}

@@ -22,11 +22,11 @@ from girih.memory.accounts import MemoryUse
 from girih.plans.plan import Plan
 
 SHARE = 0.8
-"""Of a host's memory, that workers take together if nobody says otherwise."""
+"""The part of a host's memory that all workers together may use where the user sets no limit."""
 STREAMED_SHARE = 4
 """A source is held if each worker's tile takes at most one part in so many of the limit."""
 DISK_SHARE = 0.8
-"""Of what is free on the disk of temporary files."""
+"""The part of the free disk space for temporary files that arrays may take."""
 
 
 class MemoryLimitError(MemoryError):
@@ -34,7 +34,7 @@ class MemoryLimitError(MemoryError):
 
 
 def default_limit(workers: int) -> int:
-    """Bytes for each of the workers of this host."""
+    """The memory in bytes that each worker of this host may take where nobody says."""
     return int(memory_here() * SHARE) // workers
 
 
@@ -74,7 +74,7 @@ def fitted(
 
 
 def _movable(plan: Plan, use: MemoryUse, excess: int) -> frozenset[str]:
-    """Of the largest that are there at the peak, as many as there must be less."""
+    """The largest buffers at the peak that can lie in files, until they make up for `excess` bytes."""
     program = plan.program
     able = {item.name for item in plan.graph.state_inputs} - program.streamed
     able.update(name for step in program.steps if isinstance(step, BlockStep) for name in step.writes)
@@ -87,7 +87,7 @@ def _movable(plan: Plan, use: MemoryUse, excess: int) -> frozenset[str]:
 
 
 def _bytes(plan: Plan, names: Iterable[str]) -> int:
-    """Of buffers on all workers."""
+    """Bytes that these buffers take on all workers together."""
     program, total = plan.program, 0
     for name in names:
         regions = program.places[name].regions

@@ -56,17 +56,17 @@ class Materialised:
 
     @property
     def layouts(self) -> tuple[Sharding, ...]:
-        """One or two."""
+        """How its tiles lie: one layout, or two where it is kept in both."""
         return (self.plan.strategy.layouts[self.name], *(self.second.layouts if self.second is not None else ()))
 
     @property
     def bytes(self) -> int:
-        """On all workers together, the second layout apart."""
+        """Bytes on all workers together, without the second layout."""
         return int(self._tiles().sum())
 
     @property
     def tile_bytes(self) -> int:
-        """On the worker that has most."""
+        """Bytes on the worker that has most of it."""
         return int(self._tiles().max())
 
     def _tiles(self) -> np.ndarray:
@@ -121,7 +121,7 @@ def _class(name: str) -> type[Exception]:
 
 
 def own_error(kind: type[Exception], text: str) -> Exception:
-    """An EvaluationError that is also of this kind."""
+    """A class of errors that are EvaluationErrors and also of this kind."""
     if issubclass(kind, EvaluationError):
         return kind(text)
     reduce = {"__reduce__": lambda self: (own_error, (kind, str(self)))}

@@ -32,7 +32,7 @@ class LiveArray:
 
 
 def live_arrays(run: TileRun | None) -> list[LiveArray]:
-    """By the driver's account: nobody is asked, so that it can be seen during an evaluation, too."""
+    """What workers hold, by the driver's account: nobody is asked, so it can be seen during an evaluation."""
     held = run.held() if run is not None else {}
     return [_live(key, program, name) for key, (program, name) in sorted(held.items())]
 
@@ -73,7 +73,7 @@ def table(run: TileRun, program: Program | LoopBlocks | None = None, began: floa
 
 
 def _at(program: Program | LoopBlocks, step: int) -> str:
-    """The operator and the user's line."""
+    """Where a worker is in the program: the operator and the user's line."""
     if step == IDLE:
         return "waiting"
     place = where(program, step)

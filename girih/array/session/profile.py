@@ -33,7 +33,7 @@ from girih.machine.units import format_bytes
 
 JOIN = "girih.join_update"
 FEWEST_BYTES = 1 << 12
-"""Of a result; of smaller ones the updates are not worth a look."""
+"""Results below this size are not observed: whole updates of them cost little."""
 MOST_MISSES = 2
 MOST_FUNCTIONS = 512
 """That are remembered, the latest seen."""
@@ -197,7 +197,7 @@ class _Work:
 
     @classmethod
     def of(cls, graph: Graph, node: Node, workers: int) -> _Work | None:
-        """None: another operator; a result, or tiles, too small; or a single worker."""
+        """The work of a node; None for another operator, a result or tiles too small, or a single worker."""
         if node.operator != JOIN or workers == 1 or graph.values[node.outputs[0]].bytes < FEWEST_BYTES:
             return None
         arguments: dict[str, Any] = dict(node.arguments)
@@ -280,5 +280,5 @@ def _key_of(item: Expression) -> Hashable:
 
 
 def _key(arguments: Iterable[tuple[str, Any]], tensors: list[tuple[tuple[int, ...], str]]) -> Hashable:
-    """Of a function and the shapes that it is given; of an expression and of its node in a graph."""
+    """Tells a function with the shapes of its arguments; the same for an expression and for its node in a graph."""
     return tuple((name, value) for name, value in arguments if name != "tensors"), tuple(tensors)

@@ -7,14 +7,17 @@ tensor that this step has made, or computes something else, it is refused: its p
 
 from __future__ import annotations
 
+import dis
 import random
 import sys
+from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
-from types import FunctionType, MethodType, ModuleType
+from functools import cache, partial
+from operator import is_
+from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,32 +25,44 @@ import torch
 
 from girih.capture.errors import CaptureError
 from girih.capture.torch.record import ForeignTensorError, Recorder, Slot
+from girih.capture.torch.weights import has_memory, sample
 
 Tensor = Any
 Container = list | dict | set | deque
 _TORCH = frozenset(torch.nn.Module().__dict__) - {"training"}
 """Attributes by which PyTorch keeps parameters, buffers, parts and hooks."""
 _OTHERS = (frozenset(sys.stdlib_module_names) | {"torch", "numpy", "girih"}) - {"__main__"}
-_LEAVES = (bool, int, float, complex, str, bytes, type(None), torch.Tensor, torch.dtype, type, ModuleType)
+_LEAVES = (bool, int, float, complex, str, bytes, type(None), torch.Tensor, torch.dtype, ModuleType)
+_OPEN = (SimpleNamespace, Namespace)
+"""Python's own objects that hold what a user writes into them."""
 MOST = 10_000
 """A container of more items is data, and not looked into."""
 
 
 class Attributes:
-    """What a program's modules, objects and functions hold, and the lists, dictionaries and sets in them, as it was."""
+    """What a program's modules, objects, classes and functions hold, with the lists, dictionaries and sets in them.
 
-    def __init__(self, roots: Mapping[str, Any]) -> None:
+    between: it is asked between two steps, not behind one. Then generators are left out, since any program changes
+    them; what libraries' objects hold that a module has, such as its configuration, is compared too; and so are tensors
+    that are neither parameters nor buffers, since small ones are constants of a graph.
+    """
+
+    def __init__(self, roots: Mapping[str, Any], between: bool = False) -> None:
         self.places: list[_Place] = []
         self.containers: dict[int, tuple[Container, list[Any]]] = {}
+        self._between = between
+        self._tensors: list[tuple[str, Tensor, Any]] = []
         self._seen: set[int] = set()
         self._keep: list[Any] = []  # an id is good only as long as its object lives
-        waiting = [*self._enter("generators", _OfChance()), *roots.items()]
+        waiting = [*roots.items()] if between else [*self._enter("generators", _OfChance()), *roots.items()]
         while waiting:
             path, value = waiting.pop()
             if not isinstance(value, _LEAVES) and id(value) not in self._seen:
                 self._seen.add(id(value))
                 self._keep.append(value)
                 waiting += self._visit(path, value)
+            elif between and type(value) is torch.Tensor and id(value) not in self._seen:
+                self._tensors.append((path, value, _numbers(value)))
 
     def _visit(self, path: str, value: Any) -> list[tuple[str, Any]]:
         """Note what is in it; what to look into next."""
@@ -64,22 +79,48 @@ class Attributes:
         if isinstance(value, MethodType):
             return [(path, value.__self__), (path, value.__func__)]
         if isinstance(value, torch.nn.Module):
-            parts = [(f"{path}.{name}", part) for name, part in value.named_children()]
-            return [*self._enter(path, _OfObject(value)), *parts, (path, type(value).forward)]
+            return self._visit_module(path, value)
         if isinstance(value, FunctionType):
             return self._enter(value.__qualname__, _OfFunction(value)) if _is_users(value.__module__) else []
-        if _is_users(type(value).__module__) and isinstance(getattr(value, "__dict__", None), dict):
-            return self._enter(path, _OfObject(value))
+        if isinstance(value, type):
+            return self._enter(value.__qualname__, _OfClass(value)) if _is_users(value.__module__) else []
+        kind = type(value)
+        if kind in _OPEN or (_is_users(kind.__module__) and isinstance(getattr(value, "__dict__", None), dict)):
+            return [*self._enter(path, _OfObject(value)), *_classes(value)]
         return []
 
-    def _enter(self, path: str, holder: _OfObject | _OfFunction | _OfChance) -> list[tuple[str, Any]]:
+    def _visit_module(self, path: str, module: torch.nn.Module) -> list[tuple[str, Any]]:
+        self._seen.update(map(id, (*module._parameters.values(), *module._buffers.values())))
+        held = self._enter(path, _OfObject(module))
+        for place, item in held if self._between else ():
+            if isinstance(getattr(item, "__dict__", None), dict) and _is_installed(type(item)):
+                self._seen.add(id(item))
+                self._enter(place, _OfObject(item))
+        hooks = [(f"a hook of {path}", hook) for hook in hooks_of(module)]
+        parts = [(f"{path}.{name}", part) for name, part in module.named_children()]
+        return [*held, *parts, *hooks, *_classes(module), (path, type(module).forward)]
+
+    def _enter(self, path: str, holder: _Holder) -> list[tuple[str, Any]]:
         held = holder.read()
         self.places.append(_Place(path, holder, held))
         return [(f"{path}.{key}", item) for key, item in held.items()]
 
+    def mappings(self) -> list[Mapping[str, Any]]:
+        """Of objects and classes, where what they hold lies."""
+        return [place.holder.own for place in self.places if not isinstance(place.holder, (_OfFunction, _OfChance))]
+
+    def untouched(self) -> bool:
+        """Is all that lies elsewhere the very same? (Quick; if not, `changed` says whether that means much.)"""
+        functions = [place for place in self.places if isinstance(place.holder, _OfFunction)]
+        return (
+            all(_are(place.holder.read(), place.held) for place in functions)
+            and all(_is_same(_content(container), content) for container, content in self.containers.values())
+            and all(_numbers(tensor) == numbers for _, tensor, numbers in self._tensors)
+        )
+
     def changed(self) -> list[tuple[str, Any, Any]]:
         """(path, what it was, what it is) of attributes that are others now, or hold other things."""
-        changes = []
+        changes = [(path, None, tensor) for path, tensor, numbers in self._tensors if _numbers(tensor) != numbers]
         for place in self.places:
             before, after = place.held, place.holder.read()
             for key in before | after:
@@ -104,6 +145,8 @@ class Attributes:
         """Another list of the same things is the same: an LSTM makes its list of weights anew when one is set."""
         if type(old) is not type(new):
             return False
+        if isinstance(old, tuple):
+            return len(old) == len(new) and all(self._same(a, b, compared) for a, b in zip(old, new, strict=True))
         if id(old) not in self.containers:
             return old is new or (isinstance(new, (bool, int, float, str)) and old == new)
         if id(old) in compared:  # it holds itself
@@ -134,16 +177,39 @@ class _OfObject:
         self.own.update((key, value) for key, value in held.items() if key not in now or now[key] is not value)
 
 
+class _OfClass:
+    """What is written in a class: its methods, and what all its objects share."""
+
+    def __init__(self, owner: type) -> None:
+        self.owner, self.own = owner, vars(owner)
+
+    def read(self) -> dict[str, Any]:
+        return {key: item for key, item in self.own.items() if key[:2] != "__" or isinstance(item, FunctionType)}
+
+    def write(self, held: dict[str, Any]) -> None:
+        now = self.read()
+        for key in now.keys() - held.keys():
+            delattr(self.owner, key)
+        for key, value in held.items():
+            if key not in now or now[key] is not value:
+                setattr(self.owner, key, value)
+
+
 class _OfFunction:
-    """Variables around a function that it has by name: of the functions that it is in, and of its file."""
+    """Variables around a function that it has by name: of the functions that it is in, of its file, and of other files
+    of the user's."""
 
     def __init__(self, function: FunctionType) -> None:
         self.cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-        self.own = function.__globals__
-        self.names = [name for name in function.__code__.co_names if name in self.own]
+        own = function.__globals__
+        names, parts = _names(function.__code__)
+        self.places = {name: (own, name) for name in names if name in own}
+        for name in [*self.places]:
+            if isinstance(file := own[name], ModuleType) and _is_users(file.__name__):
+                self.places |= {f"{name}.{part}": (vars(file), part) for part in parts if part in vars(file)}
 
     def read(self) -> dict[str, Any]:
-        held = {name: self.own[name] for name in self.names}
+        held = {name: own[key] for name, (own, key) in self.places.items() if key in own}
         for name, cell in self.cells.items():
             with suppress(ValueError):  # it has no value yet
                 held[name] = cell.cell_contents
@@ -157,7 +223,8 @@ class _OfFunction:
             if name in self.cells:
                 self.cells[name].cell_contents = value
             else:
-                self.own[name] = value
+                own, key = self.places[name]
+                own[key] = value
 
 
 class _OfChance:
@@ -179,10 +246,13 @@ class _OfChance:
             np.random.set_state(self.states[1])
 
 
+_Holder = _OfObject | _OfClass | _OfFunction | _OfChance
+
+
 @dataclass(frozen=True)
 class _Place:
     path: str
-    holder: _OfObject | _OfFunction | _OfChance
+    holder: _Holder
     held: dict[str, Any]
 
 
@@ -226,6 +296,47 @@ def check_next_step(
     )
 
 
+def hooks_of(module: torch.nn.Module) -> list[Any]:
+    """What PyTorch calls around a module's forward and backward, but for hooks that change nothing (`only_reads`)."""
+    kinds = module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks
+    return [hook for hooks in kinds if hooks for hook in hooks.values() if not getattr(hook, "only_reads", False)]
+
+
+def _classes(value: Any) -> list[tuple[str, Any]]:
+    return [(kind.__qualname__, kind) for kind in type(value).__mro__]
+
+
+@cache
+def _names(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """The global names that a function reads, those in it too, and names of attributes."""
+    names, parts = set(), set(code.co_names)
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            names.add(step.argval)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            known, others = _names(inner)
+            names, parts = names | known, parts | others
+    return frozenset(names), frozenset(parts)
+
+
+def _numbers(tensor: Tensor) -> Any:
+    """What tells whether a tensor was written into; see `weights`."""
+    marks = tensor.shape, tensor.dtype, -1 if tensor.is_inference() else tensor._version
+    return (*marks, tensor.data_ptr(), str(sample(tensor).tolist())) if has_memory(tensor) else marks
+
+
+def _are(now: dict[str, Any], then: dict[str, Any]) -> bool:
+    """The very same things, in the same order?"""
+    return len(now) == len(then) and all(map(is_, now.values(), then.values()))
+
+
+def _is_installed(kind: type) -> bool:
+    """Is it of a package that is installed, and neither Python's, PyTorch's nor ours?"""
+    return kind.__module__.partition(".")[0] not in _OTHERS and not _is_users(kind.__module__)
+
+
+@cache
 def _is_users(module: str | None) -> bool:
     """Is code of this module a part of the user's program, and not of a package that is installed?"""
     file = str(getattr(sys.modules.get(str(module)), "__file__", None))

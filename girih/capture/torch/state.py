@@ -63,13 +63,14 @@ def give_state(
 ) -> None:
     """Put state where `state_of` takes it from: into the user's own tensors, and into what the optimizer keeps.
 
-    state: whole tensors by `Input.path`; what it does not name stays as it is. steps: how many were done since
+    state: whole tensors by `Input.path`; what it does not name stays as it is, and so does what has another shape now,
+    as where a part of the model was replaced. steps: how many were done since
     `state_of`, for optimizers that count them and do not need the count. groups: the optimizer's, by `groups` of the
     step, as they were planned; where none are given, as they are.
     """
     parameters = dict(step.model.named_parameters())
     for path, tensor in {**parameters, **dict(step.model.named_buffers())}.items():
-        if path in state:
+        if path in state and tensor.shape == state[path].shape:
             tensor.detach().copy_(state[path])
     if not isinstance(step, TrainingStep) or step.optimizer is None:
         return
@@ -79,7 +80,9 @@ def give_state(
         for name in names:
             paths = {theirs: f"{name}/{key}" for key, theirs in rule.state.items()} | shared
             given = {theirs: state[path] for theirs, path in paths.items() if path in state}
-            if not given:  # it has no gradient, or the optimizer keeps nothing
+            if (
+                not given or name not in parameters
+            ):  # it has no gradient, the optimizer keeps nothing, or it was taken out
                 continue
             own = step.optimizer.state[parameters[name]]
             for theirs, tensor in given.items():

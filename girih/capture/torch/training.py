@@ -131,6 +131,11 @@ def parameter_names(model: Any) -> dict[int, str]:
     return {id(parameter): name for name, parameter in model.named_parameters()}
 
 
+def ambient_autocast() -> Any:
+    """The type of the autocast in which the caller stands, or None."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+
+
 def check_step(step: Any) -> None:
     """Raises CaptureError for anything but a TrainingStep or an Inference."""
     if not isinstance(step, TrainingStep | Inference):

@@ -29,11 +29,11 @@ class Weights:
                         continue
                     name = f"{path}.{key}" if path else key
                     self._places.append((name, places, key, tensor))
-                    if _has_memory(tensor):
+                    if has_memory(tensor):
                         if not tensor.is_inference():
                             self._seen.append((name, tensor, tensor._version, tensor.data_ptr()))
                         if tensor.numel():
-                            kinds[tensor.dtype, tensor.device][name] = _sample(tensor)
+                            kinds[tensor.dtype, tensor.device][name] = sample(tensor)
         self._samples = [(samples, list(samples.values())) for samples in kinds.values()]
         self._before = [torch.cat(numbers) for _, numbers in self._samples]
 
@@ -53,13 +53,13 @@ class Weights:
         return ""
 
 
-def _has_memory(tensor: Tensor) -> bool:
+def has_memory(tensor: Tensor) -> bool:
     """Numbers that one can look at where they lie."""
     plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
     return plain and not (tensor.is_quantized or tensor.device.type == "meta")
 
 
-def _sample(tensor: Tensor) -> Tensor:
+def sample(tensor: Tensor) -> Tensor:
     """A view of a few numbers from the middle of the memory that the tensor lies in; they lie side by side, since
     PyTorch joins such samples the fastest."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))

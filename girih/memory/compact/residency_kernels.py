@@ -51,6 +51,16 @@ class Touches(NamedTuple):
         return last
 
     @property
+    def used(self) -> Integers:
+        """Bytes in use in each step if nothing is moved: [steps + 1]."""
+        end = len(self.extra) - 1
+        change = np.zeros(end + 2, np.int64)
+        np.add.at(change, np.maximum(self.born, 0), self.bytes)
+        np.add.at(change, np.where(self.lasts, end, self.last) + 1, -self.bytes)
+        used: Integers = np.cumsum(change)[:-1] + self.extra
+        return used
+
+    @property
     def state(self) -> Flags:
         """Of each storage, is it one of a pair of state?"""
         state: Flags = (self.old != NOBODY) | (self.new != NOBODY)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from girih.layout.compiled import compiled
-from girih.memory.compact.outline import Sequenced
 from girih.memory.compact.residency_kernels import COPIED, LAST, LASTS, STORAGE, Integers
 from girih.memory.compact.script_kernels import END_IN, OUT, STEP, Script
+from girih.memory.compact.sequences import Sequenced
 from girih.memory.residency import Held
 
 

@@ -9,11 +9,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower.liveness import reads_of, writes_of
 from girih.lower.steps import StartStep, TransferStep, node_of
 from girih.memory.lifetimes import Lifetimes
 from girih.memory.orders.locality_kernels import closest
-from girih.memory.residency import touches_of
 
 LOOKED_AT = 1024  # steps that could come next
 
@@ -29,12 +27,12 @@ def staying(lives: Lifetimes, cap: int, latest: NDArray[np.int64] | None = None)
     """
     steps = lives.steps
     count = len(steps)
-    needs = _needs(lives)
+    needs = [list(before) for before in lives.needs]
     exchanges = [number for number, step in enumerate(steps) if isinstance(step, TransferStep | StartStep)]
     for before, after in pairwise(exchanges):
         needs[after].append(before)
     needs = [sorted(set(before)) for before in needs]
-    touches = touches_of(lives)
+    touches = lives.touches
     update = np.asarray([lives.program.graph.nodes[node_of(step)].phase == "update" for step in steps], np.bool_)
     readers = np.asarray([reader for reader, makers in enumerate(needs) for _ in makers], np.int64)
     makers = np.asarray([maker for makers in needs for maker in makers], np.int64)
@@ -54,7 +52,7 @@ def updates_early(lives: Lifetimes, order: Sequence[int] | None = None) -> tuple
     """
     steps = lives.steps
     update = [lives.program.graph.nodes[node_of(step)].phase == "update" for step in steps]
-    needs = _needs(lives)
+    needs = lives.needs
     early = [False] * len(steps)  # an update that waits for a gradient
     order = range(len(steps)) if order is None else order
     rank = [0] * len(steps)
@@ -95,17 +93,3 @@ def updates_early(lives: Lifetimes, order: Sequence[int] | None = None) -> tuple
     for number in order:
         take(number)
     return tuple(sequence)
-
-
-def _needs(lives: Lifetimes) -> list[list[int]]:
-    """By step, the steps that make what it reads, and the start of its exchange."""
-    steps = lives.steps
-    maker = {buffer: number for number, step in enumerate(steps) for buffer in writes_of(step)}
-    begun = {step.transfer.target: number for number, step in enumerate(steps) if isinstance(step, StartStep)}
-    return [
-        sorted(
-            {maker[buffer] for buffer in reads_of(step) if buffer in maker}
-            | {begun[buffer] for buffer in writes_of(step) if buffer in begun}
-        )
-        for step in steps
-    ]

@@ -15,7 +15,7 @@ from types import ModuleType
 from girih.ops.operator import Operator
 
 GROUP = "girih.operators"
-"""Of entry points."""
+"""The group of entry points by which distributions offer pages."""
 
 
 @cache

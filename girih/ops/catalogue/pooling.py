@@ -12,7 +12,7 @@ from girih.ops.operator import operator
 
 
 def pooled(reducer, x, kernel, stride, padding, dilation, finish=lambda value: value):
-    """reducer over the window at each y."""
+    """The reducer over the window at each y."""
 
     def value(leading, y):
         return finish(reducer(lambda *u: x[(*leading, *window(y, u, stride, padding, dilation))], sizes=kernel))

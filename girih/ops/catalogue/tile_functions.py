@@ -18,7 +18,7 @@ def reducing(reducer):
 
 @operator("girih.map")
 def map_tiles(tensors):
-    """Element by element."""
+    """The user's function, element by element of tensors of any shapes that broadcast."""
     return lambda *i: function_of_elements(*(x.broadcast(i) for x in tensors))
 
 
@@ -97,7 +97,7 @@ def join_parts(tensors, axes, size, first=0):
 
 @operator("girih.join_reduced")
 def join_reduced(parts, reducer):
-    """Updates of the whole result, combined."""
+    """Updates of the whole result, one for each tile, combined."""
     return lambda *o: reducing(reducer)(lambda w: parts[(w, *o)], sizes=(parts.shape[0],))
 
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower.liveness import lasting, reads_of, writes_of
-from girih.lower.steps import BlockStep, ComputeStep
+from girih.lower.liveness import lasting
 from girih.memory.lifetimes import Lifetimes
 from girih.published.memory.chain import Chain, Operation
 from girih.published.memory.layers import end_of_forward, layers_of
@@ -164,8 +163,8 @@ def sequence_of(stages: Stages, operations: Iterable[Operation]) -> tuple[int, .
     """The sequence of steps that operations on the stages are. Of a stage that comes again only those steps do that can
     and of which something is read."""
     lives = stages.lives
-    kept = lasting(lives.program.graph)
-    again = [isinstance(step, ComputeStep | BlockStep) and kept.isdisjoint(writes_of(step)) for step in lives.steps]
+    kept, writes, reads = lasting(lives.program.graph), lives.writes, lives.reads
+    again = [able and kept.isdisjoint(made) for able, made in zip(lives.computes.tolist(), writes, strict=True)]
     sequence: list[int] = []
     done: set[int] = set()
     for operation in operations:
@@ -175,17 +174,14 @@ def sequence_of(stages: Stages, operations: Iterable[Operation]) -> tuple[int, .
         steps = range(stages.forward[operation.stage], stages.forward[operation.stage + 1])
         sequence += [at for at in steps if at not in done or again[at]]
         done.update(steps)
-    times = np.zeros(len(lives.steps), np.int64)
-    for at in sequence:
-        times[at] += 1
+    times = np.bincount(np.asarray(sequence, np.int64), minlength=len(lives.steps)).tolist()
     wanted: set[str] = set()
     result: list[int] = []
     for at in reversed(sequence):
-        step = lives.steps[at]
         times[at] -= 1
-        if times[at] and wanted.isdisjoint(writes_of(step)):
+        if times[at] and wanted.isdisjoint(writes[at]):
             continue
-        wanted.difference_update(writes_of(step))
-        wanted.update(reads_of(step))
+        wanted.difference_update(writes[at])
+        wanted.update(reads[at])
         result.append(at)
     return tuple(reversed(result))

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from girih.capture.errors import CaptureError
-from girih.capture.torch.settings import Settings, differences, settings
+from girih.capture.torch.settings import Settings, listed
 from girih.capture.torch.state import give_state, state_of
 from girih.capture.torch.training import TrainingStep
 from girih.plans.inputs import program_of
 from girih.plans.plan import Plan, PlanError
 from girih.run.engines.engine import Engine
 from girih.run.errors import WorkerError
-from girih.run.training.training import TrainingRun, ambient_autocast, check_autocast, check_batch, start_training
+from girih.run.training.training import TrainingRun, check_batch, start_training
 from girih.run.training.watch import Marks, Reader, marks, with_numbers, written
 
 
@@ -31,8 +31,7 @@ class Fit:
         self.backend = backend
         self.run: TrainingRun | None = None
         self._groups = step.groups()
-        self._autocast = ambient_autocast()
-        self._settings = settings(step)
+        self._settings = Settings(step)
         self._given = 0  # steps after which weights and state were last given back
         self._marks: Marks = {}  # of the user's tensors, then
         self._told: Marks = {}  # marks with which a write was refused
@@ -47,11 +46,10 @@ class Fit:
                 step that the plan cannot take up. Nothing has happened then.
             WorkerError: a worker failed; the weights are those of the last `module` or `close`.
         """
-        check_autocast(self._autocast)
         run = self._up_to_date(batch)
         rates = [float(group["lr"]) for group in self.step.optimizer.param_groups]
         self.step.optimizer._opt_called = True  # what PyTorch's schedulers ask for before their own step
-        return float(run.step(*batch, lr=rates if len(rates) > 1 else rates[0]))
+        return float(run.planned_step(batch, rates if len(rates) > 1 else rates[0]))
 
     def state_dict(self) -> dict[str, Any]:
         """The weights and buffers as they are now, by the keys of the model's own."""
@@ -89,7 +87,7 @@ class Fit:
             run.close()
         if lost:
             raise PlanError(
-                f"{_listed(lost)} changed while the model had the weights of step {given}: that is lost, the model now "
+                f"{listed(lost)} changed while the model had the weights of step {given}: that is lost, the model now "
                 "has the weights of the run. Change `train.module`"
             )
 
@@ -111,9 +109,8 @@ class Fit:
         """The run, with all that has changed since its last step."""
         if self.run is not None and not self._fresh:
             self._check_writes()
-        now = settings(self.step)
-        if now != self._settings:
-            self._plan_again(batch, now)
+        if changed := self._settings.changed():
+            self._plan_again(batch, changed)
         if self.run is None:
             return self._start(0)
         if self._fresh:
@@ -130,7 +127,7 @@ class Fit:
         if changed := self._written():
             self._told = marks(self.step)
             raise PlanError(
-                f"{_listed(changed)} changed while the model had the weights of step {self._given}, and the run is at "
+                f"{listed(changed)} changed while the model had the weights of step {self._given}, and the run is at "
                 f"step {self.run.steps if self.run else 0}: read `train.module` first, which writes the weights of now "
                 "into the model, then change them"
             )
@@ -149,13 +146,12 @@ class Fit:
         self._given = self.run.steps
         self._marks, self._told = marks(self.step), {}
 
-    def _plan_again(self, batch: tuple[Any, ...], now: Settings) -> None:
+    def _plan_again(self, batch: tuple[Any, ...], changed: list[str]) -> None:
         """The plan with what has changed, where that is nothing or some numbers: other workers go on with it.
 
         Raises:
             PlanError: it is more than numbers.
         """
-        changed = differences(self._settings, now)
         advice = "undo it, or `close()` and begin anew with girih.fit, which plans for the model as it is then"
         nested = batch[0] if len(batch) == 1 else batch
         check_batch(self.plan, nested)
@@ -164,12 +160,12 @@ class Fit:
         try:
             own = program_of(replace(self.step), nested)
         except (CaptureError, ValueError) as error:
-            raise PlanError(f"{_listed(changed)}: the step cannot be planned so: {error}; {advice}") from error
+            raise PlanError(f"{listed(changed)}: the step cannot be planned so: {error}; {advice}") from error
         finally:
             self._busy = False
             self._install()
         if not with_numbers(self.plan.graph, own.graph):
-            raise PlanError(f"{_listed(changed)} since the step was planned, and its plan does not fit that: {advice}")
+            raise PlanError(f"{listed(changed)} since the step was planned, and its plan does not fit that: {advice}")
         if own.graph == self.plan.graph:
             self.plan = self.plan.but(state=own.origin.state)
         else:
@@ -181,7 +177,7 @@ class Fit:
                 self._remove()
                 run.close()
                 self._start(run.steps)
-        self._settings = now
+        self._settings = Settings(self.step)
 
     def _start(self, steps: int) -> TrainingRun:
         self.run = start_training(
@@ -211,8 +207,3 @@ class Fit:
                 self._give()
             finally:
                 self._busy = False
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:3])
-    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown

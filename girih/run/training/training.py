@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from girih.capture.torch.training import ambient_autocast
 from girih.cost.setting import threads_of
 from girih.plans.check import check
 from girih.plans.host import on_this_host
@@ -70,25 +71,6 @@ def planned_batch(plan: Plan, batch: tuple[Any, ...]) -> dict[str, Any]:
     bare = [item.path for item in plan.graph.inputs if item.role == "batch"] == [""]
     single = len(batch) == 1 and (isinstance(batch[0], (Mapping, tuple, list)) or bare)
     return check_batch(plan, batch[0] if single else tuple(batch))
-
-
-def ambient_autocast() -> Any:
-    """The type of the autocast in which the caller stands, or None."""
-    import torch
-
-    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-
-
-def check_autocast(then: Any) -> None:
-    """
-    Raises:
-        PlanError: the caller stands in another autocast than `then`.
-    """
-    if (now := ambient_autocast()) != then:
-        raise PlanError(
-            f"a step under torch.autocast ({now or 'off'}), which was {then or 'off'} when the run began: a plan "
-            "computes in the types that it was made with. Give autocast= to TrainingStep, and leave the step outside"
-        )
 
 
 def check_state(plan: Plan, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -253,10 +235,23 @@ class TrainingRun:
             IndexError: an index of the batch is in no row of an embedding.
             WorkerError: if a worker failed; it names the rank and the instruction.
         """
+        self._check_autocast()
+        return self.planned_step(batch, lr)
+
+    def planned_step(self, batch: tuple[Any, ...], lr: float | Sequence[float] | None = None) -> Any:
+        """`step`, for who has compared where it stands with where the plan was made."""
         outputs = self._step(*self._inputs(batch, lr))
         if "loss" in outputs:
             return outputs["loss"]
         return tuple(outputs[item.name] for item in self.plan.graph.outputs if item.role == "result")
+
+    def _check_autocast(self) -> None:
+        if (now := ambient_autocast()) != self._autocast:
+            raise PlanError(
+                f"a step under torch.autocast ({now or 'off'}), which was {self._autocast or 'off'} when the run "
+                "began: a plan computes in the types that it was made with. Give autocast= to TrainingStep, and leave "
+                "the step outside"
+            )
 
     def _step(self, named: dict[str, Any], scalars: dict[str, float]) -> dict[str, Any]:
         try:
@@ -268,7 +263,6 @@ class TrainingRun:
     def _inputs(
         self, batch: tuple[Any, ...], lr: float | Sequence[float] | None
     ) -> tuple[dict[str, Any], dict[str, float]]:
-        check_autocast(self._autocast)
         inputs = [item for item in self.plan.graph.inputs if item.role == "scalar"]
         try:
             rates = rates_of(self.plan.origin.scalars or {item.path: 0.0 for item in inputs}, lr)
@@ -290,6 +284,7 @@ class TrainingRun:
 
         if self._verifier is None:
             self._verifier = Verifier(self.run, self.plan.origin.undivided)
+        self._check_autocast()
         named, scalars = self._inputs(batch, lr)
         self._verifier.refresh()
         outputs = self._step(named, scalars)

@@ -77,6 +77,7 @@ class Reader:
     with its hooks is not read in a way that PyTorch tells of.
     """
 
+    only_reads = True  # so that it is none of the hooks that a plan has as constants
     refresh: Callable[[], None] | None = None
     stale: Callable[[], int | None] | None = None
 

@@ -2,7 +2,7 @@
 
 The search for a way to hold a program within a limit (`girih.search.memory.holding`) judges many. A Program of each,
 renamed, freed, accounted and priced, takes seconds where there are tens of thousands of steps; its rows for the
-simulator follow from the outline of the first program (`girih.memory.compact`) in hundredths of that. The rows are
+simulator follow from the columns of the first program (`girih.memory.compact`) in hundredths of that. The rows are
 those that `girih.simulate.tasks.build` makes of the written Program, and so is the makespan, to the last bit (a test
 compares them); what is chosen is written, accounted and simulated as a Program in the end.
 
@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from girih.layout import Mesh
 from girih.machine import Machine
-from girih.memory.compact.outline import Outline, Sequenced
 from girih.memory.compact.residency_kernels import STORAGE, Integers
 from girih.memory.compact.script_kernels import END_IN, END_OUT, IN, OUT, STEP, Script, script
+from girih.memory.compact.sequences import Sequenced
 from girih.memory.compact.views_kernels import looked_again
+from girih.memory.lifetimes import Lifetimes
 from girih.memory.residency import Held
 from girih.simulate.columns import Column
 from girih.simulate.kernels.workspace import Workspace
@@ -43,9 +44,9 @@ class Simulated(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class HeldSteps:
-    """Judges sequences of one outline on one machine. cap: bytes. seconds: of each step."""
+    """Judges sequences of one program on one machine. lives: in its own. cap: bytes. seconds: of each step."""
 
-    outline: Outline
+    lives: Lifetimes
     machine: Machine
     cap: int
     seconds: NDArray[np.float64]
@@ -85,12 +86,18 @@ class HeldSteps:
         waits = np.where(what == IN, (plan.after_to - plan.after_from)[np.where(starts, number, 0)], 0)
         sizes = item.touches.bytes[stays[np.where(works, 0, number), STORAGE]]
         moves = np.column_stack([sizes, what == OUT, waits])[starts]
-        different, which = np.unique(moves, axis=0, return_inverse=True)
+        ranked = np.lexsort(moves.T[::-1])
+        fresh = np.append(True, (moves[ranked[1:]] != moves[ranked[:-1]]).any(axis=1))[: len(ranked)]
+        which = np.empty(len(ranked), np.int64)
+        which[ranked] = np.cumsum(fresh) - 1
         numbers = np.asarray(
-            [store.number_of_move(np.asarray([size]), bool(out), after) for size, out, after in different.tolist()],
+            [
+                store.number_of_move(np.asarray([size]), bool(out), after)
+                for size, out, after in moves[ranked[fresh]].tolist()
+            ],
             np.int32,
         )
-        pattern[starts] = numbers[which.reshape(-1)]
+        pattern[starts] = numbers[which]
         before = np.where(works, own[np.where(works, number, 0)], self._lost(what, sizes))
         row_of = np.full((2, len(stays)), NO_ROW, np.int64)  # the start of each stay's copy, in and out
         partner = np.arange(len(kept), dtype=np.int32)

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.layout.budget import Clock
+from girih.layout.budget import Budget
 from girih.lower import BlockStep
 from girih.lower.steps import node_of
 from girih.machine.machine import Tier
@@ -27,7 +27,7 @@ from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
 from girih.memory.again import with_again
 from girih.memory.bound import memory_bound
-from girih.memory.compact.outline import Outline, Sequenced
+from girih.memory.compact.sequences import Sequenced, able, lifetimes_in, sequenced
 from girih.memory.cut import boundaries, cheapest, pivot_of
 from girih.memory.holds import Baseline, Setting
 from girih.memory.holds_table import baseline_of
@@ -52,8 +52,10 @@ SHARES = (0.01, 0.1)
 """Of the step: what was touched so shortly before is not moved out, if anything else can be."""
 LRU = -1.0
 """In place of a share: what was touched longest ago is moved out first, which is right now and then."""
-SECONDS = 20
-"""Of computing, after which no other way is tried, if one keeps the limit."""
+SECONDS = 15
+"""Of computing, after which no other way is tried, if one keeps the limit. They are counted (`NANOSECONDS`)."""
+NANOSECONDS, WRITTEN = 10_000.0, 500_000.0
+"""What a core of 2023 takes about for each step of a way that is judged, and of one that is written as a Program."""
 PARTS = (1.0, 0.85, 0.7)
 """Of the limit, for which it is planned what leaves: the rest is for what is being copied. The first that are tried."""
 NEARER = (0.1, 0.05)
@@ -68,6 +70,8 @@ WITHIN = (0.25, 0.125, 0.0625)
 """Of the step, within which they do: what comes together from far away leaves copies nothing to run beside."""
 ALIKE = 0.002
 """Where the time differs by so little between two such orders, no other is tried."""
+LOOKS = 10
+"""Sequences that the optimum for chains looks at."""
 LEAST = 4
 """Ways to compute again that are tried however long they take: one is found by the first, the others are near it."""
 ENOUGH = 0.002
@@ -184,8 +188,9 @@ class _Ways:
     """The ways to hold one program that have been judged. best: (simulated seconds, plan) of the fastest that keeps the
     limit. What does not keep it is judged by its excess. smallest: bytes of the smallest limit that a way was seen to
     need; refused: the plan of that way, and why. overfull: bytes of the large memory, if that is what is too small.
-    bound: of the seconds of all ways. budget: seconds after which no other way is tried, if one keeps the limit. quick:
-    what keeps the limit by the outline of the program, with its seconds: it is written as a Program, and accounted,
+    bound: of the seconds of all ways. budget: seconds after which no other way is tried, if one keeps the limit; they
+    are counted, so that what is found is the same on a busy machine. quick:
+    what keeps the limit by the columns of the program, with its seconds: it is written as a Program, and accounted,
     when all have been judged. cuts: of each order what may be computed again.
     """
 
@@ -209,8 +214,7 @@ class _Ways:
             self._explore(again, note, beside)
 
     def _explore(self, again: bool, note: Callable[[float], None], beside: Executor) -> None:
-        clock = Clock()
-        order, part = self.ordered(clock, again)
+        order, part = self.ordered(again)
         lives, limit = self.lifetimes_in(order), self.plan.memory
         assert limit is not None
         computing = seconds_of(ticks(self.seconds(order, computing=True)))  # by the simulator's clock
@@ -223,7 +227,7 @@ class _Ways:
         tried = {(0.0, 1): self.judge(order, part=part)}
 
         def late() -> bool:
-            return self.fastest < np.inf and clock.worked > self.budget and len(tried) > LEAST
+            return self.fastest < np.inf and self.work.late and len(tried) > LEAST
 
         def over() -> bool:
             return late() or self.fastest <= (1 + ENOUGH) * least
@@ -238,9 +242,8 @@ class _Ways:
             return min(tried, key=tried.__getitem__)
 
         if again and self.chains_pay(lives):
-            captured, early = None, updates_early(self.plan.lifetimes)
-            for other in (order,) if self.moving else dict.fromkeys((order, captured, early)):
-                if other == order or clock.worked < self.budget / 3:
+            for other in (order,) if self.moving else dict.fromkeys((order, None, self.early)):
+                if other == order or not self.much_done:
                     self.judge_chain(other)
         price, count = trying(PRICES[:1], SEGMENTS)
         price, count = trying(PRICES, [count] if self.moving else SEGMENTS)
@@ -263,8 +266,7 @@ class _Ways:
                 for near in (best - apart, best + apart):
                     if not over() and 0 < near <= 1:
                         self.judge(fastest, share, round(near, 4))
-            early = updates_early(self.plan.lifetimes)
-            for sequence in dict.fromkeys((order, None, early)):
+            for sequence in dict.fromkeys((order, None, self.early)):
                 done = late() if sequence == order else over()  # once however good others are: it is the published way
                 if self.fastest < np.inf and not done:
                     self.judge(sequence, LRU)
@@ -298,6 +300,21 @@ class _Ways:
         if self.best is None or seconds < self.best[0]:
             self.best = seconds, plan
 
+    @cached_property
+    def work(self) -> Budget:
+        """What has been done of the budget."""
+        return Budget(self.budget)
+
+    @cached_property
+    def early(self) -> Sequence:
+        """The order in which parameters are updated as soon as their gradients are there."""
+        return updates_early(self.plan.lifetimes)
+
+    @property
+    def much_done(self) -> bool:
+        """Has a third of the budget been used?"""
+        return self.work.spent > self.budget * 1e9 / 3
+
     @property
     def fastest(self) -> float:
         """Seconds of the fastest way so far that keeps the limits."""
@@ -317,6 +334,7 @@ class _Ways:
     def judge_chain(self, order: Sequence) -> None:
         """The optimum for chains, in which steps may come again several times: a cut computes each once more."""
         assert self.plan.memory is not None
+        self.work.spend(LOOKS * self.judging)
 
         def whole(again: tuple[int, ...]) -> tuple[int, ...]:
             return again if order is None else tuple(order[number] for number in again)
@@ -325,7 +343,7 @@ class _Ways:
             return self.lifetimes_in(whole(again))
 
         def counted(again: tuple[int, ...]) -> NDArray[np.int64]:
-            return look(again).used if self.steps is None else self.steps.outline.sequenced(whole(again)).used
+            return look(again).used if self.steps is None else sequenced(self.steps.lives, whole(again)).touches.used
 
         endless = (np.inf, np.inf)
         setting = Setting(self.lifetimes_in(order), self.plan.memory, self.seconds(order), endless, look, counted)
@@ -342,7 +360,7 @@ class _Ways:
         graph = step_graph(self.plan.lifetimes)
         return tuple(order_of(name).order(graph).tolist())
 
-    def ordered(self, clock: Clock, again: bool) -> tuple[Sequence, float]:
+    def ordered(self, again: bool) -> tuple[Sequence, float]:
         """The order with which steps are fastest, and the part of the limit (`PARTS`) for it. again: also with what one
         cut computes again, as with nothing else some programs move so much that all orders take the same."""
         known: dict[Sequence, tuple[float, float]] = {}
@@ -360,9 +378,9 @@ class _Ways:
             measure(named)
             return named, known[named][1]
         measure(None)
-        early = measure(updates_early(self.plan.lifetimes))
+        early = measure(self.early)
         for sequence in self.together():
-            if self.fastest < np.inf and clock.worked > self.budget / 3:
+            if self.fastest < np.inf and self.much_done:
                 break
             if sequence not in known and abs(measure(sequence) - early) <= ALIKE * early and len(known) == 3:
                 break
@@ -402,7 +420,7 @@ class _Ways:
     def lifetimes_in(self, order: Sequence) -> Lifetimes:
         if order is None or self.steps is None:
             return self.plan.but(sequence=order).lifetimes
-        return self.steps.outline.lifetimes(self.steps.outline.sequenced(order))
+        return lifetimes_in(self.steps.lives, sequenced(self.steps.lives, order))
 
     def price_of_a_byte(self, seconds: float, peak: int) -> float:
         """What copying it out and in takes; without a large memory, the time of the step for each byte of the peak."""
@@ -425,6 +443,11 @@ class _Ways:
     def seconds(self, sequence: Sequence, computing: bool = False) -> NDArray[np.float64]:
         return self._seconds.of(sequence, computing)
 
+    @property
+    def judging(self) -> float:
+        """Nanoseconds that judging a way takes about."""
+        return len(self._seconds.every) * (WRITTEN if self.steps is None else NANOSECONDS)
+
     def needs(self, plan: Plan) -> int:
         """Bytes of a plan without movements."""
         return int(plan.lifetimes.used.max()) if plan.machine.devices == 1 else plan.peak
@@ -433,9 +456,9 @@ class _Ways:
     def steps(self) -> HeldSteps | None:
         """What judges without writing a Program; None where there are several devices."""
         plan, limit = self.plan, self.plan.memory
-        if limit is None or not Outline.able(plan.lifetimes):
+        if limit is None or not able(plan.lifetimes):
             return None
-        return HeldSteps(Outline.of(plan.lifetimes), self._seconds.machine, limit, self._seconds.every)
+        return HeldSteps(plan.lifetimes, self._seconds.machine, limit, self._seconds.every)
 
     def judge(self, sequence: Sequence, share: float = 0.0, part: float = 1.0) -> float:
         """The simulated seconds of the step with this sequence; if it does not keep the limits, far more."""
@@ -444,12 +467,13 @@ class _Ways:
         return self.judged[sequence, share, part]
 
     def _judge(self, sequence: Sequence, share: float, part: float) -> float:
-        """By the outline of the program where there is one, else by the Program."""
+        """By the columns of the program where its lifetimes follow from them, else by the Program."""
         plan, limit, host = self.plan.but(sequence=sequence), self.plan.memory, self.plan.machine.host
         assert limit is not None
-        item = None if self.steps is None else self.steps.outline.sequenced(sequence)
+        self.work.spend(self.judging)
+        item = None if self.steps is None else sequenced(self.steps.lives, sequence)
         quick, residency, needed = None, None, 0
-        peak = self.needs(plan) if item is None else int(item.used.max())
+        peak = self.needs(plan) if item is None else int(item.touches.used.max())
         if peak > limit and not self.moving:
             self.smallest = min(self.smallest, peak)
             return FAILED * peak
@@ -502,16 +526,16 @@ class _Ways:
 
     def write(self) -> None:
         """Write the fastest of those that were judged quickly, if it keeps the limit as a Program; else the next."""
-        for _, sequence, residency in sorted(self.quick, key=itemgetter(0)):
+        for simulated, sequence, residency in sorted(self.quick, key=itemgetter(0)):
             assert self.steps is not None
             plan, limit = self.plan.but(sequence=sequence), self.plan.memory
             assert limit is not None
             if sequence is not None:
-                item = self.steps.outline.sequenced(sequence)
-                plan.__dict__["lifetimes"] = self.steps.outline.lifetimes(item, plan.unmoved)
+                item = sequenced(self.steps.lives, sequence)
+                plan.__dict__["lifetimes"] = lifetimes_in(self.steps.lives, item, plan.unmoved)
             plan = plan if residency is None else plan.but(residency=(residency.residency,), room=limit)
             if plan.peak <= limit:
-                self.best = predict(plan, store=self.store, memory=False).seconds, plan
+                self.best = simulated, plan
                 return
             self.smallest = min(self.smallest, plan.peak)
 

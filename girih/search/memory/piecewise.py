@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from girih.layout.budget import Clock
+from girih.layout.budget import Budget
 from girih.plans.cutting import Cutting
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.search.memory.holding import held
@@ -21,7 +21,7 @@ SHARES = (0.5, 0.25, 0.125)
 WORTH = 1.01
 """Where the step takes at most so many times its time with unlimited memory nothing is cut that fits."""
 SECONDS = 10.0
-"""Of computing, after which no further loops are measured and no further share is tried."""
+"""Of computing, after which no further loops are measured and no further share is tried. They are counted."""
 
 
 class _OutOfTimeError(Exception):
@@ -39,19 +39,21 @@ def cheaper_in_pieces(
     assert plan.memory is not None
     if plan.choice.schedule != "graph" or whole.predicted.unlimited is None or plan.lowered.orders:
         return whole
-    best, seconds, clock = whole, simulated_seconds(whole, store), Clock()
+    best, seconds = whole, simulated_seconds(whole, store)
+    work = Budget(SECONDS)
     bounds = [whole.predicted.memory_bound]
     cutting: Cutting | None = None
 
-    def check() -> None:
-        if clock.worked > SECONDS:
+    def spend(nanoseconds: float) -> None:
+        work.spend(nanoseconds)
+        if work.late:
             raise _OutOfTimeError
 
     for number, share in enumerate(SHARES):
-        if seconds <= WORTH * whole.predicted.unlimited or clock.worked > SECONDS:
+        if seconds <= WORTH * whole.predicted.unlimited or work.late:
             break
         note("hold in pieces", number / len(SHARES))
-        cutting = cutting or Cutting.of(plan, check)
+        cutting = cutting or Cutting.of(plan, spend)
         try:
             cut = cutting.within(int(plan.memory * share))
         except _OutOfTimeError:

@@ -23,7 +23,7 @@ from girih.plans.predict import predict
 from girih.search.memory.step_seconds import StepSeconds, copy_rates, step_seconds
 from girih.simulate.ticks import seconds_of, ticks
 
-Sequenced = tuple[int, ...] | None
+Steps = tuple[int, ...] | None
 
 
 def held_as_published(
@@ -39,7 +39,7 @@ def held_as_published(
     assert limit is not None
     if host is None and baseline.moves:
         raise PlanError(f"{plan.machine.name} has no large memory to move tensors to: give its file a `host`")
-    best: tuple[float, Plan, Sequenced, StepSeconds] | None = None
+    best: tuple[float, Plan, Steps, StepSeconds] | None = None
     smallest: tuple[float, str] = (float("inf"), "")
     for number, window in enumerate(windows):
         note(f"hold {baseline.name}", number / len(windows))
@@ -73,7 +73,7 @@ def held_as_published(
     return chosen.but(memory_bound=bound)
 
 
-def _orders(plan: Plan, baseline: Baseline, order: str) -> Iterator[Sequenced]:
+def _orders(plan: Plan, baseline: Baseline, order: str) -> Iterator[Steps]:
     if order in ("auto", "captured") or baseline.orders:
         yield None
     if order == "auto" and not baseline.orders:
@@ -82,7 +82,7 @@ def _orders(plan: Plan, baseline: Baseline, order: str) -> Iterator[Sequenced]:
         yield tuple(order_of(order).order(step_graph(plan.lifetimes)).tolist())
 
 
-def _held(plan: Plan, baseline: Baseline, sequence: Sequenced, seconds: StepSeconds) -> Plan:
+def _held(plan: Plan, baseline: Baseline, sequence: Steps, seconds: StepSeconds) -> Plan:
     """The plan with the steps in this order, as the baseline holds it.
 
     Raises:

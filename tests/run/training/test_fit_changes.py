@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from changed_programs import AROUND, CHANGES, WITHOUT_EFFECT, Program
 from torch.nn.functional import embedding, mse_loss
 
 import girih
@@ -119,7 +120,7 @@ def test_what_is_changed_holds_from_the_next_step_on(name: str, kind: str) -> No
             lambda model, optimizer: model[0].bias.requires_grad_(True),
             r"requires_grad of 0.bias was False and is True",
         ),
-        (lambda model, optimizer: model.eval(), r"training of the model was True and is False"),
+        (lambda model, optimizer: model.eval(), r"model.training was True and is False"),
         (in_group(momentum=0.0), r"momentum of the optimizer's group 0 was 0.9 and is 0.0"),
         (in_group(nesterov=True), r"nesterov of the optimizer's group 0 was False and is True"),
         (
@@ -379,6 +380,87 @@ def test_a_step_under_another_autocast_is_refused() -> None:
     batch = torch.ones(2, 4), torch.tensor([0, 1])
     with girih.fit(model, torch.nn.functional.cross_entropy, optimizer, batch) as train:
         train(*batch)
-        with torch.autocast("cpu", torch.bfloat16), pytest.raises(girih.PlanError, match=r"under torch\.autocast"):
+        with torch.autocast("cpu", torch.bfloat16), pytest.raises(girih.PlanError, match=r"autocast of torch was None"):
             train(*batch)
         train(*batch)
+        with train.plan.start(backend="threads") as run:
+            run.step(*batch)
+            with torch.autocast("cpu", torch.bfloat16), pytest.raises(girih.PlanError, match=r"under torch\.autocast"):
+                run.step(*batch)
+            run.step(*batch)
+
+
+@pytest.mark.parametrize("part", [torch.nn.Identity(), torch.nn.Linear(8, 4).double()])
+def test_what_is_replaced_while_its_weights_are_stale_is_told(part: torch.nn.Module) -> None:
+    model, optimizer = setting()
+    train = girih.fit(model, mse_loss, optimizer, (X, Y))
+    train(X, Y)
+    model[3] = part
+    with pytest.raises(girih.PlanError, match=r"3\.weight"):
+        train(X, Y)
+    train.close()
+    assert train.run is None
+
+
+ROWS = torch.linspace(-2.0, 2.0, 48).reshape(6, 8)
+NUMBERS = {"a number", "another type", "an item of a list", "an item of a dictionary", "a number of an object"}
+NUMBERS |= {"a constant of the file", "an object of the file", "a constant of the class", "a constant of another class"}
+NUMBERS |= {"a buffer, replaced"}
+"""Changes with which the step has the same operators: they are taken up, around a step for this step."""
+
+
+def program() -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    model = Program()
+    model.drop.p = 0.0
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def to_rows(output: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    return (output - rows[:, : output.shape[-1]]).square().mean()
+
+
+@pytest.mark.parametrize("name", [*CHANGES, *AROUND])
+def test_a_program_that_is_changed_or_stands_elsewhere(name: str) -> None:
+    """It makes the steps that PyTorch makes, or refuses them; what was only around a refused step is forgotten."""
+    losses: list[list[float]] = []
+    for plain in (True, False):
+        model, optimizer = program()
+        losses.append([])
+        with girih.fit(model, to_rows, optimizer, (ROWS, ROWS)) as train:
+            for number in range(4):
+                here = name in AROUND and number == 2 and not (plain and name in WITHOUT_EFFECT)
+                if name in CHANGES and number == 2:
+                    with torch.no_grad():
+                        CHANGES[name](model if plain else train.module)
+                x = ROWS.to(model.first.weight.dtype)
+                with AROUND[name if here else "nothing"]():
+                    if plain:
+                        optimizer.zero_grad()
+                        loss = to_rows(model(x), x)
+                        loss.backward()
+                        optimizer.step()
+                        losses[-1].append(loss.item())
+                    elif number < 2 or name in NUMBERS | WITHOUT_EFFECT:
+                        losses[-1].append(train(x, x))
+                    elif here or name in CHANGES:
+                        with pytest.raises(girih.PlanError):
+                            train(x, x)
+                    else:
+                        train(x, x)
+    assert losses[1] == pytest.approx(losses[0][: len(losses[1])], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", [*CHANGES, *AROUND])
+def test_a_plan_is_not_started_for_another_program(name: str) -> None:
+    model, optimizer = program()
+    step = girih.TrainingStep(model, loss=to_rows, optimizer=optimizer)
+    plan = girih.plan(step, (ROWS, ROWS), machine="local:1", compare=())
+    with torch.no_grad():
+        CHANGES.get(name, lambda model: None)(model)
+    with AROUND.get(name, AROUND["nothing"])():
+        if name in WITHOUT_EFFECT or name == "a buffer, replaced":
+            plan.start(backend="threads").close()
+        else:
+            with pytest.raises(girih.PlanError, match="since the step was planned"):
+                plan.start(backend="threads")

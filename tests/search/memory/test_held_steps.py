@@ -16,11 +16,11 @@ from girih.machine import machine
 from girih.machine.machine import Machine, Tier
 from girih.memory.accounts import host_bytes
 from girih.memory.again import sequenced, with_again
-from girih.memory.compact.outline import Outline
+from girih.memory.compact import sequences as columns
 from girih.memory.cut import cheapest, pivot_of
 from girih.memory.lifetimes import lifetimes
-from girih.memory.orders.locality import _needs, staying, updates_early
-from girih.memory.residency import TooSmallError, floor, held, timed, touches_of
+from girih.memory.orders.locality import staying, updates_early
+from girih.memory.residency import TooSmallError, floor, held, timed
 from girih.models import example
 from girih.plans.plan import Plan
 from girih.plans.predict import predict
@@ -58,14 +58,14 @@ def sequences(plan: Plan) -> list[tuple[int, ...] | None]:
 
 
 def test_lifetimes_in_any_sequence_follow_from_one_walk(plan: Plan) -> None:
-    outline = Outline.of(plan.lifetimes)
+    lives = plan.lifetimes
     for sequence in filter(None, sequences(plan)):
         program = sequenced(plan.lowered, sequence)
-        walked, item = lifetimes(program), outline.sequenced(sequence)
-        for name, expected in touches_of(walked)._asdict().items():
+        walked, item = lifetimes(program), columns.sequenced(lives, sequence)
+        for name, expected in walked.touches._asdict().items():
             np.testing.assert_array_equal(getattr(item.touches, name), expected, err_msg=name)
-        np.testing.assert_array_equal(item.used, walked.used)
-        derived = outline.lifetimes(item, program)
+        np.testing.assert_array_equal(item.touches.used, walked.used)
+        derived = columns.lifetimes_in(lives, item, program)
         assert derived.storages == walked.storages
         assert (derived.views, derived.state, derived.steps) == (walked.views, walked.state, walked.steps)
         assert (dict(derived.takers), dict(derived.taken)) == (dict(walked.takers), dict(walked.taken))
@@ -76,10 +76,10 @@ def test_lifetimes_in_any_sequence_follow_from_one_walk(plan: Plan) -> None:
 def test_a_residency_takes_what_its_program_takes(plan: Plan, rate: float, share: float) -> None:
     where, judged = on(rate, share), 0
     plan = plan_graph(plan.graph, machine=where, compare=(), objective="bytes")
-    ways, outline = _Ways(plan.but(memory=plan.peak), None, True), Outline.of(plan.lifetimes)
+    ways, lives = _Ways(plan.but(memory=plan.peak), None, True), plan.lifetimes
     seconds = ways.seconds(None)
     for sequence in sequences(plan):
-        item = outline.sequenced(sequence)
+        item = columns.sequenced(lives, sequence)
         for cap in (floor(plan.lifetimes)[0], plan.peak * 6 // 10):
             try:
                 residency = held(item.touches, cap, seconds[item.sequence], rates=ways.rates)
@@ -88,7 +88,7 @@ def test_a_residency_takes_what_its_program_takes(plan: Plan, rate: float, share
             written = plan.but(memory=cap, sequence=sequence, residency=(residency.residency,), room=cap)
             assert written.peak <= cap
             expected = predict(written, memory=False).seconds, host_bytes(written.program)
-            got = HeldSteps(outline, where, cap, seconds).simulated(item, residency)
+            got = HeldSteps(lives, where, cap, seconds).simulated(item, residency)
             assert (got.seconds, got.host_bytes) == expected
             own = seconds[item.sequence]
             assert len(got.clock) == len(own) + 1
@@ -104,16 +104,16 @@ def test_room_for_copies_and_other_clocks_keep_the_limit(plan: Plan, room: float
     what needs them; and both are still what their Program is."""
     where, judged = on(1e9, 0.0), 0
     plan = plan_graph(plan.graph, machine=where, compare=(), objective="bytes")
-    ways, outline = _Ways(plan.but(memory=plan.peak), None, True), Outline.of(plan.lifetimes)
+    ways, lives = _Ways(plan.but(memory=plan.peak), None, True), plan.lifetimes
     seconds, cap = ways.seconds(None), plan.peak * 6 // 10
     for sequence in sequences(plan):
-        item = outline.sequenced(sequence)
+        item = columns.sequenced(lives, sequence)
         own = seconds[item.sequence]
         whole, less = (held(item.touches, cap, own, rates=ways.rates, room=part) for part in (None, int(room * cap)))
         assert less.copied_bytes(item.touches) >= whole.copied_bytes(item.touches)
         computing = np.concatenate([[0.0], np.cumsum(own)])
         np.testing.assert_array_equal(timed(item.touches, whole, cap, computing, ways.rates).stays, whole.stays)
-        steps = HeldSteps(outline, where, cap, seconds)
+        steps = HeldSteps(lives, where, cap, seconds)
         later = timed(item.touches, less, cap, steps.simulated(item, less).clock, ways.rates)
         for residency in (less, later):
             written = plan.but(memory=cap, sequence=sequence, residency=(residency.residency,), room=cap)
@@ -138,7 +138,7 @@ def test_steps_come_together_no_further_than_they_may(plan: Plan) -> None:
     assert sorted(far) == list(range(count))
     near = np.asarray(staying(lives, plan.peak // 2, own + 2))
     place = np.argsort(near)
-    needs = _needs(lives)
+    needs = lives.needs
     for at, step in enumerate(near.tolist()):
         waits = [other for other in range(step) if place[other] > at and all(place[n] < at for n in needs[other])]
         assert update[step] or all(step <= other + 2 for other in waits if not update[other])

@@ -49,14 +49,14 @@ def check_device(device: Any) -> None:
 
 
 class finfo(_Limits):  # noqa: N801 - NumPy's name
-    """Of a floating dtype, or of an array's: as numpy.finfo, its numbers as Python's."""
+    """numpy.finfo of a floating dtype or of an array's dtype, with Python's numbers."""
 
     def __init__(self, dtype: Any) -> None:
         super().__init__(np.finfo(_plain(dtype)))
 
 
 class iinfo(_Limits):  # noqa: N801 - NumPy's name
-    """Of an integer dtype, or of an array's: as numpy.iinfo."""
+    """numpy.iinfo of an integer dtype or of an array's dtype."""
 
     def __init__(self, dtype: Any) -> None:
         super().__init__(np.iinfo(_plain(dtype)))

@@ -1,4 +1,5 @@
-"""What is made of several functions: interpolation, integrals, convolutions, products of vectors, choices."""
+"""What is made of several functions: interpolation, integrals, convolutions, products of vectors, choices,
+polynomials (NumPy's other functions of these are evaluated whole)."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from girih.array.functions.products import matmul
 from girih.array.functions.reductions import reduce as reductions
 from girih.array.functions.reductions import scans
 from girih.array.functions.reductions.sorting import searchsorted
-from girih.array.functions.shapes import manipulation
+from girih.array.functions.shapes import creation, manipulation
 from girih.array.functions.shapes.picking import take
-from girih.array.functions.whole import whole
+from girih.array.functions.whole import plain, whole
 
 SHORT = 3
 """So many elements of a sequence are gone through one by one, in loops over blocks with what comes before and after."""
@@ -74,7 +75,7 @@ def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Array:
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> Array:
-    """Of two sequences; long ones by NumPy, each worker's part of the longer one with all of the other."""
+    """The convolution of two sequences. NumPy computes long ones, parts of the longer one with all of the other."""
     x, y = as_array(a), as_array(v)
     for item, name in ((x, "a"), (y, "v")):
         if item.ndim != 1:
@@ -110,7 +111,7 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
 
 
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
-    """Of vectors of three along an axis; of two, evaluated whole."""
+    """The cross product of vectors of three along an axis; vectors of two are evaluated whole."""
     if axis is not None:
         axisa = axisb = axisc = axis
     x, y = (manipulation.moveaxis(item, at, -1) for item, at in ((as_array(a), axisa), (as_array(b), axisb)))
@@ -165,3 +166,24 @@ def matvec(x1: Any, x2: Any, /) -> Array:
 
 def vecmat(x1: Any, x2: Any, /) -> Array:
     return matmul(e.conjugate(x1)[..., None, :], x2)[..., 0, :]
+
+
+# ------------------------------------------------------------------------------------------- polynomials
+
+
+def polyval(p: Any, x: Any) -> Any:
+    """The values of a polynomial, its coefficients from the highest power on, by Horner's scheme."""
+    if isinstance(x, np.poly1d):
+        return np.polyval(plain(p), x)
+    p, x = as_array(p), as_array(x)
+    values: Array = creation.zeros_like(x)
+    for number in range(p.shape[0]):
+        values = values * x + p[number]
+    return values
+
+
+class poly1d(np.poly1d):  # noqa: N801 - NumPy's name
+    """NumPy's, which holds its few coefficients in memory; called with an array of ours it gives one of ours."""
+
+    def __init__(self, c_or_r: Any, r: bool = False, variable: str | None = None) -> None:
+        super().__init__(plain(c_or_r), r, variable)

@@ -1,7 +1,11 @@
-"""NumPy's universal functions: one ATen operator at every position, in the dtypes of NumPy's own loops."""
+"""NumPy's universal functions: one ATen operator at every position, in the dtypes of NumPy's own loops.
+
+Those of few users are NumPy's functions, called on tiles.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +14,7 @@ from girih.array.core.array import Array
 from girih.array.core.builder import (
     apply,
     as_array,
+    broadcast_shapes,
     cast,
     choice,
     elementwise,
@@ -21,6 +26,7 @@ from girih.array.core.builder import (
 from girih.array.core.dtypes import loop_dtypes, name_of
 from girih.array.core.indexing import places_of
 from girih.array.core.universal import UniversalFunction, mapped, universal, written
+from girih.array.core.views import copied
 from girih.array.functions.elementwise.logic import (
     equal,
     isfinite,
@@ -29,8 +35,10 @@ from girih.array.functions.elementwise.logic import (
     less_equal,
     logical_and,
     logical_or,
+    not_equal,
     outside,
 )
+from girih.ops import functions
 
 # ------------------------------------------------------------------------------------------- arithmetic
 
@@ -174,7 +182,7 @@ def rint(x: Any, /) -> Array:
 
 
 def _parts(function: Any, x: Array) -> Array:
-    """A function of the real and of the imaginary part."""
+    """Apply a function to the real and to the imaginary part, each by itself."""
     return apply("aten.complex", x.shape, x.dtype, real=function(real(x)), imag=function(imag(x)))
 
 
@@ -271,7 +279,7 @@ def result_type(*items: Any) -> np.dtype:
 
 
 def nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
-    """Of complex numbers both parts. copy=False: in place, if x is an array of ours."""
+    """NumPy's; both parts of complex numbers are replaced. copy=False: in place, if x is an array of ours."""
     array = as_array(x)
     result = _numbers(array, nan, posinf, neginf)
     if copy or not isinstance(x, Array):
@@ -310,3 +318,89 @@ def conjugate(x: Any, /) -> Array:
 
 
 conj = conjugate
+
+
+# ------------------------------------------------------------------------------------------- by NumPy, on tiles
+
+
+@dataclass(frozen=True)
+class OfTiles:
+    """One result of NumPy's function, as a function of tiles."""
+
+    ufunc: np.ufunc
+    position: int
+
+    def __call__(self, *tiles: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            results = self.ufunc(*tiles)
+        return results[self.position] if self.ufunc.nout > 1 else results  # type: ignore[no-any-return]
+
+
+def by_numpy(ufunc: np.ufunc) -> UniversalFunction:
+    """NumPy's function, called on tiles in the dtypes of its own loops: element by element, and divided, as others."""
+
+    def called(*items: Any) -> Any:
+        inputs = operands(*items)
+        kinds = loop_dtypes(ufunc, tuple(map(kind_of, inputs)), ufunc.nout)
+        tensors = tuple(typed(item, kind) for item, kind in zip(inputs, kinds, strict=False))
+        shape = broadcast_shapes(*(x.shape for x in tensors))
+        results = []
+        for position, kind in enumerate(kinds[ufunc.nin :]):
+            text = functions.text_of(OfTiles(ufunc, position))
+            results.append(apply("girih.map", shape, kind, tensors=tensors, function=text, kind=name_of(kind)))
+        return tuple(results) if ufunc.nout > 1 else results[0]
+
+    return UniversalFunction(ufunc, called)
+
+
+bitwise_count = by_numpy(np.bitwise_count)
+cbrt = by_numpy(np.cbrt)
+float_power = by_numpy(np.float_power)
+frexp = by_numpy(np.frexp)
+heaviside = by_numpy(np.heaviside)
+ldexp = by_numpy(np.ldexp)
+modf = by_numpy(np.modf)
+spacing = by_numpy(np.spacing)
+
+
+def angle(z: Any, deg: bool = False) -> Array:
+    x = as_array(z)
+    result = arctan2(x.imag, x.real) if x.dtype.kind == "c" else arctan2(0, x)
+    return result * (180 / np.pi) if deg else result
+
+
+def isposinf(x: Any, /, out: Any = None) -> Any:
+    return _infinite(x, np.inf, out)
+
+
+def isneginf(x: Any, /, out: Any = None) -> Any:
+    return _infinite(x, -np.inf, out)
+
+
+def _infinite(x: Any, which: float, out: Any) -> Any:
+    x = as_array(x)
+    if x.dtype.kind == "c":
+        raise TypeError(f"This operation is not supported for {x.dtype} values because it would be ambiguous.")
+    return written(equal(x, which), out)
+
+
+def iscomplex(x: Any) -> Array:
+    return not_equal(imag(x), 0)
+
+
+def isreal(x: Any) -> Array:
+    return equal(imag(x), 0)
+
+
+def real_if_close(a: Any, tol: float = 100) -> Array:
+    """Whether all imaginary parts are small is computed now."""
+    x = as_array(a)
+    if x.dtype.kind != "c":
+        return x
+    limit = tol * float(np.finfo(x.dtype).eps) if tol > 1 else tol
+    return real(x) if bool(less(absolute(imag(x)), limit).all()) else x
+
+
+def copy(a: Any, order: str = "K", subok: bool = False) -> Array:
+    x = as_array(a).as_written()
+    return x.copy() if order == "C" else copied(x)

@@ -43,7 +43,8 @@ def unique(
 
 
 def _told(values: Array, first: Array, order: Array | None, wanted: tuple[bool, bool, bool], shape: Any) -> list[Any]:
-    """With positions, the way back, and counts, as far as they are wanted. first: True where a new value begins."""
+    """What `unique` returns: values, and positions, the way back and counts as far as they are wanted. first: True
+    where a new value begins."""
     told: list[Any] = [values]
     if wanted[0]:
         assert order is not None

@@ -108,7 +108,7 @@ def searchsorted(x1: Any, x2: Any = None, /, side: str = "left", sorter: Any = N
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Array:
-    """Of increasing bins; of others, which are looked at now, evaluated whole.
+    """The bin of each number. Bins are looked at now; those that do not increase are evaluated whole.
 
     Raises:
         TypeError: a value, or a bin, is complex.

@@ -44,7 +44,7 @@ RARE = (
 
 
 def quantile_dtype(x: Array, q: Any, method: str) -> np.dtype:
-    """Of quantiles: the elements' where they are some of these; else the wider one. Python numbers have none."""
+    """The dtype of quantiles: that of the elements where the method picks elements, else the wider of both dtypes."""
     shares = np.asarray(q).dtype
     if method in ELEMENTS or (method == "linear" and shares.kind in "iub"):
         return x.dtype
@@ -63,7 +63,7 @@ def between(low: Any, high: Any, share: Any) -> Any:
 
 
 def middle(low: Any, high: Any, share: Any) -> Any:
-    """Of infinities too."""
+    """The mean of two neighbours, which also holds for infinities."""
     return (low + high) / 2
 
 
@@ -169,7 +169,7 @@ def cov(
     m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, fweights: Any = None,
     aweights: Any = None, *, dtype: Any = None,
 ) -> Array:  # fmt: skip
-    """Of variables in rows, or in columns; with weights evaluated whole."""
+    """The covariances of variables in rows, or in columns; with weights evaluated whole."""
     if fweights is not None or aweights is not None:
         return whole(np.cov)(m, y, rowvar, bias, ddof, fweights, aweights, dtype=dtype)
     x = _variables(m, rowvar)
@@ -235,7 +235,7 @@ def histogram(
 
 
 def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
-    """Of an axis, of several or of all; NaN where there is one."""
+    """The median over one axis, several or all; NaN where an element is NaN."""
     x = as_array(a)
     x = x if x.dtype.kind in "fc" else cast(x, np.float64)
     return written(ranked(x, 0.5, axis, keepdims, "linear", x.dtype, mixed=middle), out)

@@ -42,7 +42,7 @@ def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = No
 
 
 def _known(x: Array, where: Any) -> Any:
-    """Where elements count; True for all of them."""
+    """Where elements are no NaN, among those that `where` chooses; True for all."""
     if x.dtype.kind in "iub":
         return where
     return ~logic.isnan(x) if where is True else ~logic.isnan(x) & as_array(where)

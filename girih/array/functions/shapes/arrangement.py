@@ -1,4 +1,4 @@
-"""More of shapes and parts: joining, splitting, deleting, and what writes into an array."""
+"""More of shapes and parts: joining, splitting, deleting, borders, and what writes into an array."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _places(x: Array) -> np.ndarray:
     return np.asarray(part).ravel()
 
 
-class Flat:
+class FlatElements:
     """x.flat: the elements of an array one after another, in C order; writing goes to the array, as with `put`."""
 
     def __init__(self, x: Array) -> None:
@@ -185,3 +185,25 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
         raise ValueError("All dimensions of input must be of equal length")
     size = min(x.shape)
     x[(creation.arange(size),) * x.ndim] = resize(val, (size,)) if np.ndim(val) else val
+
+
+# ------------------------------------------------------------------------------------------- borders
+
+AGAIN = ("edge", "reflect", "symmetric", "wrap")
+
+
+def pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Array:
+    """Raises ValueError, as NumPy, for a mode or an option of it that is not there."""
+    x, widths, value = as_array(array), np.asarray(pad_width), options.get("constant_values", 0)
+    constant = mode == "constant" and not set(options) - {"constant_values"} and np.isscalar(value)
+    simple = constant or mode == "empty" or mode in AGAIN
+    if not simple or (options and not constant) or widths.dtype.kind not in "iu" or (widths < 0).any():
+        return whole(np.pad)(array, pad_width, mode, **options)
+    pairs = np.broadcast_to(widths, (x.ndim, 2)).tolist()
+    if mode not in AGAIN:
+        return manipulation.pad(x, pairs, constant_values=x.dtype.type(value).item())
+    x = x.copy()
+    for dim, pair in enumerate(pairs):
+        if any(pair):
+            x = take(x, np.pad(np.arange(x.shape[dim]), pair, mode), dim)
+    return x

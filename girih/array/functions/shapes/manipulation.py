@@ -359,8 +359,10 @@ def diag(v: Any, k: int = 0) -> Array:
 
 
 def tril(m: Any, k: int = 0) -> Array:
-    """Of matrices in the last two dimensions; a vector is every row of one. A k that is no whole number is evaluated
-    whole: NumPy rounds it in a way of its own."""
+    """The lower triangle of matrices in the last two dimensions; a vector is taken for every row of one.
+
+    A k that is no whole number is evaluated whole: NumPy rounds it in a way of its own.
+    """
     return _triangle(np.tril, m, k)
 
 
@@ -383,7 +385,7 @@ def _matrices(m: Any) -> Array:
 
 
 def pad(array: Any, pad_width: Any, *, constant_values: Any = 0) -> Array:
-    """A constant at the borders; `girih.array.functions.shapes.padding` has NumPy's other modes."""
+    """A constant at the borders; `girih.array.functions.shapes.arrangement` has NumPy's other modes."""
     x = as_array(array)
     widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
     shape = [size + before + after for size, (before, after) in zip(x.shape, widths, strict=True)]

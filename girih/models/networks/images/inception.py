@@ -60,7 +60,7 @@ class Concatenation(nn.Module):
         return torch.cat([branch(x) for branch in self.branches], dim=1)
 
 
-class Builder:
+class BlockBuilder:
     """Adds blocks one after another, keeping count of the channels that reach the next."""
 
     def __init__(self, channels: int, scale: float) -> None:
@@ -126,7 +126,7 @@ def _cross(inputs: int, outputs: int) -> Concatenation:
     )
 
 
-def _middle_block(build: Builder, narrow: int) -> nn.Module:
+def _middle_block(build: BlockBuilder, narrow: int) -> nn.Module:
     """The 17×17 block with 7×7 convolutions factored into 1×7 and 7×1."""
     flat, tall = (1, 7), (7, 1)
     return build.block(
@@ -165,7 +165,7 @@ class InceptionV3(nn.Module):
                 f"the auxiliary head needs the 17×17 grid of images of {SMALLEST_IMAGE_FOR_AUXILIARY_HEAD} and "
                 f"up; got image={image}: leave auxiliary=False or take larger images"
             )
-        build = Builder(3, scale)
+        build = BlockBuilder(3, scale)
         self.stem = nn.Sequential(
             build.straight((32, 3, 2, 0), (32, 3, 1, 0), (64, 3, 1, 1)),
             nn.MaxPool2d(3, stride=2),
@@ -219,7 +219,7 @@ class InceptionV4(nn.Module):
         super().__init__()
         if image < SMALLEST_IMAGE:
             raise ValueError(f"Inception-v4 takes images of {SMALLEST_IMAGE}×{SMALLEST_IMAGE} and up; got {image}")
-        build = Builder(3, scale)
+        build = BlockBuilder(3, scale)
         flat, tall = (1, 7), (7, 1)
         self.stem = nn.Sequential(
             build.straight((32, 3, 2, 0), (32, 3, 1, 0), (64, 3, 1, 1)),

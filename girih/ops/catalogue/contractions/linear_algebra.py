@@ -26,8 +26,8 @@ def multiplications(work):
 
 
 SHORT_PRODUCT = Measured(matrix_copies, multiplications, only=(2,))
-"""Of float16 and bfloat16, which a library multiplies in its own order of memory where the processor has units for
-them. Products of longer numbers take nothing."""
+"""The scratch of products of float16 and bfloat16, which a library multiplies in its own order of memory where the
+processor has units for them. Products of longer numbers take none."""
 
 
 @operator("aten.mm", temporary=SHORT_PRODUCT)
@@ -94,7 +94,7 @@ def cdist(x1, x2, p, compute_mode=None):
 
 @operator("aten.linalg_cross")
 def linalg_cross(x, other, dim=-1):
-    """Of vectors of three along `dim`; all other dimensions broadcast."""
+    """The cross product of vectors of three along `dim`; all other dimensions broadcast."""
 
     def meaning(*i):
         at = dim % len(i)
@@ -143,7 +143,7 @@ def sign_and_log_determinant(A):
 
 @operator("aten.linalg_qr", results=2)
 def qr(A, mode="reduced"):
-    """Q and R."""
+    """A = Q·R: Q with orthonormal columns, and the upper triangle R."""
     return of_matrices(A), of_matrices(A)
 
 
@@ -236,7 +236,7 @@ def beside(tensors, below):
 
 @operator("girih.panel_rows", piece=lambda attributes, piece: {**attributes, "below": 0, "rows": piece.length("i")})
 def panel_rows(tensors, below, rows):
-    """Of panels [parts, rows, columns] side by side the `rows` above the last `below`; a piece gets just those."""
+    """The `rows` above the last `below` of panels [parts, rows, columns] side by side; a piece gets just those."""
     return beside(tensors, below + rows)
 
 

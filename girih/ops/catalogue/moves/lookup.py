@@ -51,7 +51,7 @@ def rows_from(attributes, piece):
 
 @operator("girih.embedding", piece=rows_from, temporary=spots_in_order)
 def embedding_from(weight, indices, first=None):
-    """first: None of the whole table, which has a row for each number."""
+    """Rows of the table that begins at row `first` of the whole; None: it is the whole, with a row for each number."""
     return lambda *i: Sum(lambda v: Select(equal(indices[i[:-1]], v + (first or 0)), weight[v, i[-1]]))
 
 
@@ -129,7 +129,7 @@ def spots_and_values(work):
 
 @operator("girih.place", piece=place_piece, temporary=spots_and_values)
 def place(value, index, dim, first=0, ignored=-100):
-    """ignored: as `pick` has it."""
+    """Zeros but for `value` at the index along a new dimension. ignored: as for `pick`."""
     dim %= value.rank + 1
     return lambda *i: Select(equal(index[without(i, dim)], i[dim] + first), value[without(i, dim)])
 
@@ -146,7 +146,7 @@ def index_select(x, dim, index):
 
 
 def taken_array(x, index, dim, **_):
-    """In the other dimensions the index may be smaller than x."""
+    """Elements at the index along `dim`; in other dimensions the index may be smaller than x."""
     near = tuple(slice(None) if place == dim % x.ndim else slice(size) for place, size in enumerate(index.shape))
     return np.take_along_axis(x[near], index, dim)
 

@@ -86,7 +86,7 @@ def repeat(x, repeats):
 
 
 def sliced(attributes: Attributes, piece: Piece) -> Attributes:
-    """What arrives begins where the result's first element is read."""
+    """A piece of a slice begins at 0: what arrives begins where the result's first element is read."""
     start, stop = piece.inputs[0][attributes["dim"] % len(piece.output)]
     return {**attributes, "start": 0, "end": stop - start}
 

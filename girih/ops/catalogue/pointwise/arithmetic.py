@@ -7,8 +7,29 @@ import numpy as np
 from girih.ops.language import Select, equal, fn
 from girih.ops.operator import operator
 
-absolute, sign, trunc, floor, ceil, round_ = fn("abs"), fn("sign"), fn("trunc"), fn("floor"), fn("ceil"), fn("round")
-maximum_of, minimum_of, is_nan, not_ = fn("max"), fn("min"), fn("isnan"), fn("not")
+maximum_of, minimum_of, is_nan, trunc = fn("max"), fn("min"), fn("isnan"), fn("trunc")
+
+
+def unary(function, *operators, **facts):
+    """ATen operators that are one scalar function of a tensor's elements."""
+    return operator(*operators, elementwise=True, **facts)(lambda x: fn(function)(x))
+
+
+def binary(function, *operators):
+    """ATen operators that are one scalar function of two tensors' elements."""
+    return operator(*operators, elementwise=True)(lambda x, other: fn(function)(x, other))
+
+
+absolute = unary("abs", "aten.abs")
+sign = unary("sign", "aten.sign", "aten.sgn", "girih.sgn")
+reciprocal = unary("reciprocal", "aten.reciprocal", "girih.reciprocal")
+round_down = unary("floor", "aten.floor")
+round_up = unary("ceil", "aten.ceil")
+round_to_zero = unary("trunc", "aten.trunc")
+round_to_even = unary("round", "aten.round")
+floor_divide = binary("floor_div", "aten.floor_divide", "aten.floor_divide.Scalar")
+remainder = binary("remainder", "aten.remainder.Tensor", "aten.remainder.Scalar", "girih.remainder")
+fmod = binary("fmod", "aten.fmod.Tensor", "aten.fmod.Scalar", "girih.fmod")
 
 
 def times(x, factor):
@@ -46,59 +67,9 @@ def div_mode(x, other, rounding_mode=None):
     return {None: fn("div"), "floor": fn("floor_div"), "trunc": fn("trunc_div")}[rounding_mode](x, other)
 
 
-@operator("aten.floor_divide", "aten.floor_divide.Scalar", elementwise=True)
-def floor_divide(x, other):
-    return fn("floor_div")(x, other)
-
-
-@operator("aten.remainder.Tensor", "aten.remainder.Scalar", "girih.remainder", elementwise=True)
-def remainder(x, other):
-    return fn("remainder")(x, other)
-
-
-@operator("aten.fmod.Tensor", "aten.fmod.Scalar", "girih.fmod", elementwise=True)
-def fmod(x, other):
-    return fn("fmod")(x, other)
-
-
 @operator("aten.neg", "girih.neg", elementwise=True)
 def neg(x):
     return -x
-
-
-@operator("aten.reciprocal", "girih.reciprocal", elementwise=True)
-def reciprocal(x):
-    return fn("reciprocal")(x)
-
-
-@operator("aten.abs", elementwise=True)
-def abs_(x):
-    return absolute(x)
-
-
-@operator("aten.sign", "aten.sgn", "girih.sgn", elementwise=True)
-def sign_(x):
-    return sign(x)
-
-
-@operator("aten.floor", elementwise=True)
-def floor_(x):
-    return floor(x)
-
-
-@operator("aten.ceil", elementwise=True)
-def ceil_(x):
-    return ceil(x)
-
-
-@operator("aten.trunc", elementwise=True)
-def trunc_(x):
-    return trunc(x)
-
-
-@operator("aten.round", elementwise=True)
-def round__(x):
-    return round_(x)
 
 
 @operator("aten.frac", elementwise=True)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from girih.ops.catalogue.pointwise.arithmetic import binary, unary
 from girih.ops.language import equal, fn
 from girih.ops.operator import operator
 
 not_, not_equal = fn("not"), fn("ne")
+
+bitwise_and = binary("bit_and", "aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar")
+bitwise_or = binary("bit_or", "aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar")
+bitwise_xor = binary("bit_xor", "aten.bitwise_xor.Tensor", "aten.bitwise_xor.Scalar")
+bitwise_not = unary("bit_not", "aten.bitwise_not")
+shift_left = binary("shift_left", "aten.bitwise_left_shift.Tensor", "aten.bitwise_left_shift.Tensor_Scalar")
+shift_right = binary("shift_right", "aten.bitwise_right_shift.Tensor", "aten.bitwise_right_shift.Tensor_Scalar")
 
 
 @operator("aten.eq.Tensor", "aten.eq.Scalar", elementwise=True)
@@ -50,7 +58,7 @@ def magnitudes(work):
 
 
 def magnitudes_and_truths(work):
-    """Also two truth values of each."""
+    """`magnitudes`, and two truth values of each element."""
     return magnitudes(work) + 2 * work.output.bytes
 
 
@@ -87,33 +95,3 @@ def logical_xor(x, other):
 @operator("aten.logical_not", elementwise=True)
 def logical_not(x):
     return equal(x, 0)
-
-
-@operator("aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar", elementwise=True)
-def bitwise_and(x, other):
-    return fn("bit_and")(x, other)
-
-
-@operator("aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar", elementwise=True)
-def bitwise_or(x, other):
-    return fn("bit_or")(x, other)
-
-
-@operator("aten.bitwise_xor.Tensor", "aten.bitwise_xor.Scalar", elementwise=True)
-def bitwise_xor(x, other):
-    return fn("bit_xor")(x, other)
-
-
-@operator("aten.bitwise_not", elementwise=True)
-def bitwise_not(x):
-    return fn("bit_not")(x)
-
-
-@operator("aten.bitwise_left_shift.Tensor", "aten.bitwise_left_shift.Tensor_Scalar", elementwise=True)
-def shift_left(x, other):
-    return fn("shift_left")(x, other)
-
-
-@operator("aten.bitwise_right_shift.Tensor", "aten.bitwise_right_shift.Tensor_Scalar", elementwise=True)
-def shift_right(x, other):
-    return fn("shift_right")(x, other)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from girih.ops.catalogue.pointwise.arithmetic import unary
 from girih.ops.language import Opaque, fn
 from girih.ops.operator import operator
+
+real = unary("real", "aten.real", view=True)
+imag = unary("imag", "aten.imag", view=True)
+angle = unary("angle", "aten.angle")
+conjugate = unary("conj", "aten.conj_physical")
 
 
 @operator("aten.view_as_complex", view=True)
@@ -24,23 +30,3 @@ def from_parts(real, imag):
 @operator("aten.polar", elementwise=True)
 def polar(abs, angle):
     return fn("polar")(abs, angle)
-
-
-@operator("aten.real", view=True, elementwise=True)
-def real(x):
-    return fn("real")(x)
-
-
-@operator("aten.imag", view=True, elementwise=True)
-def imag(x):
-    return fn("imag")(x)
-
-
-@operator("aten.angle", elementwise=True)
-def angle(x):
-    return fn("angle")(x)
-
-
-@operator("aten.conj_physical", elementwise=True)
-def conjugate(x):
-    return fn("conj")(x)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+from girih.ops.catalogue.pointwise.arithmetic import binary, unary
 from girih.ops.language import Select, equal, fn
 from girih.ops.operator import operator
 
 exp, log = fn("exp"), fn("log")
-
-
-def unary(name, *operators):
-    """ATen operators that are one scalar function."""
-    return operator(*operators, elementwise=True)(lambda x: fn(name)(x))
-
 
 exp_ = unary("exp", "aten.exp")
 exp2 = unary("exp2", "aten.exp2", "aten.special_exp2")
@@ -44,6 +39,13 @@ bessel_i0 = unary("i0", "aten.i0", "aten.special_i0")
 sinc = unary("sinc", "aten.sinc")
 signbit = unary("signbit", "aten.signbit")
 
+atan2 = binary("atan2", "aten.atan2")
+hypot = binary("hypot", "aten.hypot")
+copysign = binary("copysign", "aten.copysign.Tensor")
+nextafter = binary("nextafter", "aten.nextafter")
+gcd = binary("gcd", "aten.gcd")
+lcm = binary("lcm", "aten.lcm")
+
 
 @operator(
     "aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", "girih.whole_power", "girih.power",
@@ -56,36 +58,6 @@ def power(x, exponent):
 @operator("aten.square", "girih.square", elementwise=True)
 def square(x):
     return x * x
-
-
-@operator("aten.atan2", elementwise=True)
-def atan2(x, other):
-    return fn("atan2")(x, other)
-
-
-@operator("aten.hypot", elementwise=True)
-def hypot(x, other):
-    return fn("hypot")(x, other)
-
-
-@operator("aten.copysign.Tensor", elementwise=True)
-def copysign(x, other):
-    return fn("copysign")(x, other)
-
-
-@operator("aten.nextafter", elementwise=True)
-def nextafter(x, other):
-    return fn("nextafter")(x, other)
-
-
-@operator("aten.gcd", elementwise=True)
-def gcd(x, other):
-    return fn("gcd")(x, other)
-
-
-@operator("aten.lcm", elementwise=True)
-def lcm(x, other):
-    return fn("lcm")(x, other)
 
 
 @operator("aten.xlogy.Tensor", elementwise=True)

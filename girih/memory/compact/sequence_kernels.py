@@ -1,7 +1,8 @@
-"""The loop of `girih.memory.compact.outline`: what is made, touched and freed in a sequence of steps."""
+"""The loop of `girih.memory.compact.sequences`: what is made, touched and freed in a sequence of steps."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +43,7 @@ class Facts(NamedTuple):
 def sequenced(facts, order):  # type: ignore[no-untyped-def]
     """The columns of `Sequenced`, the last buffer of each buffer's name, all touches as (storage, position), which
     storages last, of each position its extra bytes and the storage whose memory its result takes over, and of each
-    buffer the outline's and the position that makes it."""
+    buffer its number among the facts and the position that makes it."""
     steps, buffers, storages = len(order), len(facts.lies_in), len(facts.bytes)
     made, read, written = storages, 0, 0
     for at in range(steps):
@@ -173,3 +174,10 @@ def sequenced(facts, order):  # type: ignore[no-untyped-def]
         main[:count], buffer_now, owner[:touches], when[:touches], lasts[:count], extra, taken,
         copy_of[:name], made_at[:name],
     )  # fmt: skip
+
+
+def compressed(lists: Iterable[Sequence[int]]) -> tuple[Integers, Integers]:
+    """Lists in compressed rows: (starts, items)."""
+    rows = [np.asarray(items, np.int64) for items in lists]
+    starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    return starts, np.concatenate([np.zeros(0, np.int64), *rows])
