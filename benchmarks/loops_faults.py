@@ -168,7 +168,7 @@ def _epochs(
     """Run a loop for all epochs, from what was saved last, and save after each."""
     import girih.loop as gl
 
-    place, done = folder / "saved.npz", gl.array(np.zeros(1, np.int64))
+    place, done = folder / "saved.girih", gl.array(np.zeros(1, np.int64))
     if place.exists():
         gl.restore(place, loop=loop, done=done, **shared)
     told(int(done[0]))
@@ -188,7 +188,7 @@ def topics(folder: Path, told: Callable[[int], None]) -> dict[str, np.ndarray]:
     from girih.loop.checkpoint import read
 
     counts = scipy.sparse.csr_array(np.random.default_rng(2).poisson(0.2, (150, 200)))
-    place = folder / "saved.npz"
+    place = folder / "saved.girih"
     told(int(read(place)[1]["lda"]["sweeps"]) if place.exists() else 0)
 
     def after(sweep: Any) -> None:
@@ -210,7 +210,7 @@ def boost(folder: Path, told: Callable[[int], None]) -> dict[str, np.ndarray]:
     x = generator.standard_normal((2000, 6))
     y = x[:, 0] * x[:, 1] + x[:, 2] + generator.logistic(0, 0.5, 2000) > 0
     x[generator.random(x.shape) < 0.1] = np.nan
-    place = folder / "saved.npz"
+    place = folder / "saved.girih"
     told(len(read(place)[0]["starts"]) if place.exists() else 0)
 
     def after(trees: int) -> None:

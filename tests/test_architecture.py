@@ -35,7 +35,7 @@ ORDER: tuple[frozenset[str], ...] = (
     frozenset({"machine"}),
     frozenset({"layout"}),
     frozenset({"ops"}),
-    frozenset({"graph"}),
+    frozenset({"graph", "store"}),
 )
 FACES = frozenset({"cli", "array", "loop", "gnn", "inference", "__main__"})
 WINGS = FACES | {"workshop", "published", "models"}

@@ -19,12 +19,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 from girih import __version__
-from girih.cost.cache import cache_folder, others_may_write, usable_cache, write_whole
+from girih.cost.cache import cache_folder, others_may_write, usable_cache
 from girih.graph import GraphError, check, format_graph, parse_graph
 from girih.plans.check import check_gate
 from girih.plans.inputs import Program
 from girih.plans.plan import Origin
 from girih.plans.schema import read_captured
+from girih.store import places
 
 MOST_FILES = 64
 LARGEST_BYTES = 64 << 20
@@ -72,7 +73,7 @@ def save(path: Path, program: Program) -> None:
     if len(text) > LARGEST_BYTES or usable_cache("captured") is None:
         return
     with contextlib.suppress(OSError):
-        write_whole(path, text)
+        places.exchange(str(path), text, places.OWN)
         for old in _oldest(path.parent):
             old.unlink()
 

@@ -12,7 +12,7 @@ from girih.cli.terminal import BadInputError, TerminalProgress, check_output, cl
 from girih.machine.units import format_bytes
 
 if TYPE_CHECKING:
-    from girih.run.training.manifest import Manifest
+    from girih.run.training.checkpoint import CheckpointManifest as Manifest
 
 PLACES = {"show": 1, "verify": 1, "export": 2, "import": 2}
 """How many directories each action takes."""

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 import warnings
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -67,22 +65,3 @@ def others_may_write(path: Path) -> str:
     if status.st_mode & 0o022:
         return f"{path} may be written to by others (mode {stat.S_IMODE(status.st_mode):04o})"
     return ""
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """A file for the user alone, with all of its content on the disk, or as it was before.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    number, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    try:
-        with os.fdopen(number, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise

@@ -1,27 +1,45 @@
 """Checkpoints of what loops share: arrays, accumulators, and where the loops' random numbers stand.
 
-A checkpoint is one `.npz` file, written beside its place and moved there when all of it is on disk: after a kill, a
-full disk or a power cut there is the old one or the new one. Each array's checksum is kept with it and compared when it
-is read, all of it before anything is changed.
+A checkpoint is one file (`girih.store.stored`): after a kill, a full disk or a power cut there is the old one or the
+new one. All of it is held against its checksums before anything is changed. Files of girih's first version, which are
+NumPy's `.npz`, are read.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from girih.loop.arrays import Accumulator, Array
 from girih.loop.parallel import ParallelLoop
+from girih.store import durable, stored
+from girih.store.manifest import Manifest
+from girih.store.sealed import StoredError
 
-VERSION = 1
+FIRST_VERSION = 1
+
+
+class LoopManifest(Manifest, frozen=True, kw_only=True):
+    """What a checkpoint of loops holds. others: what is no array, by name."""
+
+    KIND = "loop checkpoint"
+
+    others: dict[str, Any]
+
+
+class FirstLoopHead(msgspec.Struct):
+    """What a checkpoint of girih's first version says of itself. sums: the CRC-32 of each array."""
+
+    version: int
+    sums: dict[str, int]
+    others: dict[str, Any]
 
 
 class LoopCheckpointError(ValueError):
@@ -50,27 +68,16 @@ def save(path: str | os.PathLike[str], **shared: Array | Accumulator | ParallelL
     write(path, arrays, others)
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], others: Mapping[str, Any]) -> None:
+def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], others: dict[str, Any]) -> None:
     """Write arrays, and what JSON can say, each by a name.
 
     Raises:
         OSError: it could not be written; an old checkpoint is as it was.
     """
-    sums = {name: checksum(item) for name, item in arrays.items()}
-    head = json.dumps({"version": VERSION, "others": others, "sums": sums})
-    place = Path(path)
-    handle, beside = tempfile.mkstemp(prefix=f".{place.name}-", dir=place.parent)
     try:
-        with os.fdopen(handle, "wb") as file:
-            whole: dict[str, Any] = {f"array.{name}": item for name, item in arrays.items()}
-            np.savez(file, **whole, head=np.array(head))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, place)
-    except BaseException as error:
-        Path(beside).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            error.filename = os.fspath(place)  # what was being written, which a full disk does not say
+        stored.write(os.fspath(path), arrays, LoopManifest, others=others)
+    except OSError as error:
+        error.filename = os.fspath(path)  # what was being written, which a full disk does not say
         raise
 
 
@@ -81,23 +88,35 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
         FileNotFoundError: there is no such file. LoopCheckpointError: it is damaged.
     """
     place = Path(path)
-    if not place.exists():
-        raise FileNotFoundError(f"there is no checkpoint {place}")
+    try:
+        with durable.opened(os.path.realpath(place)) as file:
+            if file.bytes(0, 4) == b"PK\3\4":
+                return _first_version(place)
+            reader = stored.reading(LoopManifest, file)
+            return {name: reader.read(name) for name in reader.manifest.entries}, reader.manifest.others
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no checkpoint {place}") from None
+    except StoredError as error:
+        raise LoopCheckpointError(f"{place} is no whole checkpoint: it {error}") from error
+    except OSError as error:
+        raise LoopCheckpointError(f"{place} is no whole checkpoint: {error}") from error
+
+
+def _first_version(place: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """A `.npz` file whose array `head` is JSON."""
     try:
         with place.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            head = json.loads(str(file["head"]))
+            head = msgspec.json.decode(str(file["head"]), type=FirstLoopHead)
             arrays = {name.removeprefix("array."): file[name] for name in file.files if name != "head"}
     except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, EOFError, NotImplementedError,
             AttributeError, RecursionError) as error:  # fmt: skip
         raise LoopCheckpointError(f"{place} is no whole checkpoint: {error}") from error
-    if not isinstance(head, dict) or not all(isinstance(head.get(name), dict) for name in ("sums", "others")):
-        raise LoopCheckpointError(f"{place} is damaged: head: expected an object with version, sums and others")
-    if head.get("version") != VERSION:
-        raise LoopCheckpointError(f"{place} is of version {head.get('version')}: expected {VERSION}")
+    if head.version != FIRST_VERSION:
+        raise LoopCheckpointError(f"{place} is of version {head.version}: expected {FIRST_VERSION}")
     for name, item in arrays.items():
-        if checksum(item) != head["sums"].get(name):
+        if checksum(item) != head.sums.get(name):
             raise LoopCheckpointError(f"{place} is damaged: array {name} has another checksum than when it was written")
-    return arrays, head["others"]
+    return arrays, head.others
 
 
 def checksum(array: np.ndarray, so_far: int = 0) -> int:

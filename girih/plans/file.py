@@ -11,10 +11,9 @@ import gzip
 import io
 import json
 import math
-import os
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from girih.plans.plan import Costs, Goal, Origin, Plan, PlanError, Predicted
 from girih.plans.rewritten import Rewrite
 from girih.plans.schema import PlanFile, ResidencyFile, SchemaError, read_schema
 from girih.rewrite.certificate import Certificate
+from girih.store import places
 
 VERSION = 3
 OLDEST = 2  # that is read
@@ -58,19 +58,11 @@ def save(plan: Plan, path: str | Path) -> None:
     if len(text) > MOST_TEXT:
         raise PlanError(f"{where}: the plan is {len(text)} bytes of text, and a file holds at most {MOST_TEXT}")
     written = gzip.compress(text) if where.suffix == ".gz" else text
-    beside = where.with_name(f".{where.name}.{os.getpid()}.part")
     try:
-        with beside.open("wb") as file:
-            file.write(written)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(where)
-        _keep_name(where.parent)
+        places.exchange(str(where), written)
+        places.sync(str(where))
     except OSError as error:
         raise PlanError(f"{where} cannot be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            beside.unlink()
 
 
 def check_folder(path: str | Path) -> None:
@@ -78,15 +70,6 @@ def check_folder(path: str | Path) -> None:
     where = Path(path)
     if not where.absolute().parent.is_dir():
         raise PlanError(f"{where} cannot be written: there is no folder {where.parent}; make it, or give another name")
-
-
-def _keep_name(folder: Path) -> None:
-    """The new name outlives a power failure, where the system can promise it."""
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def to_json(plan: Plan) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,8 @@ import numpy as np
 import pytest
 
 import girih.loop as gl
-from girih.loop.checkpoint import LoopCheckpointError
+from girih.loop.checkpoint import LoopCheckpointError, read, write
+from girih.store import durable
 
 
 def body(i, a, late):
@@ -28,10 +28,10 @@ def test_a_checkpoint_resumes_to_the_same_numbers(tmp_path: Path) -> None:
     loop, a, b, late, err = made()
     for number in range(6):
         if number == 3:
-            gl.save(tmp_path / "c.npz", a=a, b=b, loop=loop, err=err)
+            gl.save(tmp_path / "c.girih", a=a, b=b, loop=loop, err=err)
         loop(a, late)
     other, a2, b2, late2, err2 = made()
-    gl.restore(tmp_path / "c.npz", a=a2, b=b2, loop=other, err=err2)
+    gl.restore(tmp_path / "c.girih", a=a2, b=b2, loop=other, err=err2)
     for _ in range(3):
         other(a2, late2)
     assert np.array_equal(a.values, a2.values)
@@ -40,7 +40,7 @@ def test_a_checkpoint_resumes_to_the_same_numbers(tmp_path: Path) -> None:
 
 def test_damage_changes_nothing(tmp_path: Path) -> None:
     loop, a, b, _, err = made()
-    path = tmp_path / "c.npz"
+    path = tmp_path / "c.girih"
     gl.save(path, a=a, b=b, loop=loop, err=err)
     whole = path.read_bytes()
     a[0] = 7.0
@@ -48,18 +48,10 @@ def test_damage_changes_nothing(tmp_path: Path) -> None:
         path.write_bytes(cut)
         with pytest.raises(LoopCheckpointError, match="no whole checkpoint"):
             gl.restore(path, a=a)
-    at = whole.index(b"array.a.npy") + 200
-    path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-    with pytest.raises(LoopCheckpointError):
-        gl.restore(path, a=a)
-    other = gl.array(np.zeros(30))
-    for at in range(len(whole) - 300, len(whole)):  # the directory of the file: methods, versions, names, places
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
-        try:
-            gl.restore(path, a=other)
-        except LoopCheckpointError:
-            continue
-        assert not other.values.any()  # a byte that says nothing, such as a date
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(LoopCheckpointError, match="no whole checkpoint"):
+            gl.restore(path, a=a)
     path.write_bytes(whole)
     with pytest.raises(LoopCheckpointError, match="no array c: it has a, b"):
         gl.restore(path, c=a)
@@ -67,44 +59,38 @@ def test_damage_changes_nothing(tmp_path: Path) -> None:
         gl.restore(path, b=a, a=gl.array(np.zeros(4)))
     assert a[0] == 7.0
     with pytest.raises(FileNotFoundError):
-        gl.restore(tmp_path / "none.npz", a=a)
+        gl.restore(tmp_path / "none.girih", a=a)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda head: [], lambda head: None, lambda head: {**head, "sums": 3}, lambda head: {**head, "others": None},
-        lambda head: {**head, "others": {**head["others"], "err": []}},
-        lambda head: {**head, "others": {**head["others"], "err": {"accumulator": "x"}}},
-        lambda head: {**head, "others": {**head["others"], "loop": {"executions": "many"}}},
-        lambda head: {**head, "others": {**head["others"], "loop": {"executions": -3}}},
-        lambda head: {**head, "others": {**head["others"], "loop": {"executions": 10**40}}},
+        [], None, {"err": []}, {"err": {"accumulator": "x"}}, {"loop": {"executions": "many"}},
+        {"loop": {"executions": -3}}, {"loop": {"executions": 10**40}},
     ],
 )  # fmt: skip
-def test_a_head_that_says_something_else_is_refused_before_anything_is_changed(change: Any, tmp_path: Path) -> None:
+def test_what_says_something_else_is_refused_before_anything_is_changed(change: Any, tmp_path: Path) -> None:
     loop, a, b, _, err = made()
-    gl.save(tmp_path / "c.npz", a=a, b=b, loop=loop, err=err)
-    with np.load(tmp_path / "c.npz") as file:
-        content = {**file}
-    content["head"] = np.array(json.dumps(change(json.loads(str(content["head"])))))
-    np.savez(tmp_path / "c.npz", **content)
+    gl.save(tmp_path / "c.girih", a=a, b=b, loop=loop, err=err)
+    arrays, others = read(tmp_path / "c.girih")
+    write(tmp_path / "c.girih", arrays, {**others, **change} if isinstance(change, dict) else change)
     a.values[...] = 7
-    with pytest.raises(LoopCheckpointError, match=r"c\.npz"):
-        gl.restore(tmp_path / "c.npz", a=a, b=b, loop=loop, err=err)
+    with pytest.raises(LoopCheckpointError, match=r"c\.girih"):
+        gl.restore(tmp_path / "c.girih", a=a, b=b, loop=loop, err=err)
     assert (a.values == 7).all()
 
 
 def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, a, _, _, _ = made()
-    path = tmp_path / "c.npz"
+    path = tmp_path / "c.girih"
     gl.save(path, a=a)
     before = path.read_bytes()
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(OSError, match=r"No space left on device: '.*\.npz'"):
+    monkeypatch.setattr(durable, "write_all", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*\.girih'"):
         gl.save(path, a=a)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

@@ -477,42 +477,6 @@ def test_array_programs_send_lambdas_to_their_own_workers() -> None:
 # ------------------------------------------------------------------------------------------- saving
 
 
-@pytest.mark.parametrize("call", ["write", "fsync", "replace"])
-def test_a_save_that_dies_leaves_the_old_file_whole(text: str, call: str, tmp_path: Path) -> None:
-    path = tmp_path / "plan.json"
-    path.write_text(text)
-    program = """
-import os, pathlib, sys
-import girih
-plan = girih.load(sys.argv[1])
-def die(*_, **__):
-    os._exit(9)
-call = sys.argv[2]
-if call == "fsync":
-    os.fsync = die
-elif call == "replace":
-    pathlib.Path.replace = die
-else:
-    import io
-    opened = pathlib.Path.open
-    def half(self, *args, **options):
-        file = opened(self, *args, **options)
-        if "w" not in "".join(args):
-            return file
-        class Half:
-            def __enter__(self): return self
-            def __exit__(self, *_): file.close()
-            def write(self, raw): file.write(raw[: len(raw) // 2]); file.flush(); die()
-        return Half()
-    pathlib.Path.open = half
-plan.save(sys.argv[1])
-"""
-    done = subprocess.run([sys.executable, "-c", program, str(path), call], check=False)
-    assert done.returncode == 9
-    assert path.read_text() == text
-    girih.load(path)
-
-
 def test_a_save_that_fails_says_so_and_leaves_nothing(text: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text(text)

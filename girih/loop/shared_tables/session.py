@@ -22,7 +22,7 @@ import zmq
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from girih.cost.cache import others_may_write, usable_cache, write_whole
+from girih.cost.cache import others_may_write, usable_cache
 from girih.loop.shared_tables import snapshots
 from girih.loop.shared_tables.client import checked_rows, checked_values
 from girih.loop.shared_tables.options import TableError, TableOptions, TableSpec, bytes_of
@@ -31,6 +31,7 @@ from girih.loop.shared_tables.sockets import Control, ServerWork, keys_of
 from girih.loop.shared_tables.worker import WorkerWork
 from girih.run.engines.jobs import Ended, Host, Job, ProcessHost, ThreadHost, outcome_of, wait_for
 from girih.run.transport.meeting import endpoint, is_loopback, launched, numeric
+from girih.store import places
 
 PIECE = 4 << 20
 """Bytes of rows in one message."""
@@ -616,7 +617,7 @@ def _user_secret(addresses: Sequence[str]) -> str:
         )
     path, own = folder / "key", folder / secrets.token_hex(16)
     if not path.exists():
-        write_whole(own, secrets.token_hex(32).encode())
+        places.exchange(str(own), secrets.token_hex(32).encode(), places.OWN)
         with suppress(FileExistsError):  # another program was first
             os.link(own, path)
         own.unlink()

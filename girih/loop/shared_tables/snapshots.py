@@ -1,22 +1,24 @@
 """Snapshots of tables strictly after a clock: written while updates go on, checked when they are read.
 
 A folder `clock-000012` has a file of each server and one of each worker (what the worker gave to `clock(state=…)`); a
-snapshot is whole when all are there. A file is a line of JSON that says what is in it, the arrays, and a digest of all
-that. It gets its name when it is on the disk, so that at any moment it is there as a whole or not at all. What is to be
-written is copied in parts between two messages of the server, and written by a thread.
+snapshot is whole when all are there, and each file (`girih.store.stored`) is at any moment there as a whole or not at
+all. What is to be written is copied in parts between two messages of the server, and written by a thread. Files of
+girih's first version are read.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import queue
 import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -24,10 +26,37 @@ from numpy.typing import NDArray
 
 from girih.loop.shared_tables.options import TableOptions, TableSpec
 from girih.loop.shared_tables.rows.store import Dense, Shadow, Update
+from girih.store import durable, stored
+from girih.store.manifest import Manifest
+from girih.store.sealed import Natural, StoredError
 
-MAGIC = "girih tables 1"
 PART = 4 << 20  # bytes that are copied at one time
 NAME = re.compile(r"clock-(\d{6,})")
+
+
+class SnapshotHead(msgspec.Struct, frozen=True):
+    """What a file says beside its arrays. A server's file has how many servers and workers there were, which workers
+    had ended before the clock, and the tables; a worker's has the clock alone."""
+
+    clock: Natural
+    servers: Natural = 0
+    workers: Natural = 0
+    left: tuple[Natural, ...] = ()
+    tables: tuple[dict[str, Any], ...] = ()
+
+
+class FirstSnapshotHead(SnapshotHead, frozen=True, kw_only=True):
+    """What a file of girih's first version says beside its arrays."""
+
+    magic: Literal["girih tables 1"]
+
+
+class SnapshotManifest(Manifest, frozen=True, kw_only=True):
+    """What a file of a snapshot holds."""
+
+    KIND = "snapshot of tables"
+
+    head: SnapshotHead
 
 
 class SnapshotError(RuntimeError):
@@ -63,7 +92,7 @@ class Snapshot:
         self.path = str(folder_of(server.options.folder, clock) / f"server-{server.number}")
         self.failed: SnapshotFailed | None = None
         self._steps: Iterator[None] | None = None
-        self._parts: queue.Queue[bytes | None] = queue.Queue(maxsize=2)
+        self._parts: queue.Queue[tuple[str, NDArray[Any], tuple[int, ...]] | None] = queue.Queue(maxsize=2)
         self._writer: threading.Thread | None = None
 
     def protect(self, table: int, rows: NDArray[Any]) -> None:
@@ -74,8 +103,8 @@ class Snapshot:
 
     def open(self, left: list[int]) -> None:
         """The clock is reached: from now on it is written. left: the workers that had ended before."""
-        self._steps = self._produce(left)
-        self._writer = threading.Thread(target=self._write, daemon=True)
+        self._steps = self._produce()
+        self._writer = threading.Thread(target=self._write, args=(left,), daemon=True)
         self._writer.start()
 
     def advance(self) -> bool:
@@ -106,37 +135,27 @@ class Snapshot:
                     continue
                 self._writer.join(1.0)
 
-    def _produce(self, left: list[int]) -> Iterator[None]:
-        server = self._server
-        tables = [_described(table.spec, table.count) for table in server.tables]
-        head = {
-            "magic": MAGIC,
-            "clock": self.clock,
-            "server": server.number,
-            "servers": server.options.servers,
-            "workers": server.options.workers,
-            "left": left,
-            "tables": tables,
-        }
-        self._hand(msgspec.json.encode(head) + b"\n")
-        yield
-        for table, shadow in zip(server.tables, self._shadows, strict=True):
-            row_bytes = max(64, table.spec.width * table.spec.kind.itemsize)
-            step = max(1, PART // row_bytes)
-            for begin in range(0, table.count, step):
-                end = min(table.count, begin + step)
-                arrays = shadow.read(begin, end)
-                sizes = np.array([begin, end, len(arrays), *(array.nbytes for array in arrays)], np.int64)
-                self._hand(b"".join([sizes.tobytes(), *(array.tobytes() for array in arrays)]))
+    def _produce(self) -> Iterator[None]:
+        for number, (table, shadow) in enumerate(zip(self._server.tables, self._shadows, strict=True)):
+            store, entries = table.store, 0
+            for begin, end in _parts(table):
+                values, *more = shadow.read(begin, end)
+                if isinstance(store, Dense):
+                    self._hand((f"{number}.values", values, (begin, 0)))
+                    for further in more:
+                        self._hand((f"{number}.further", further, (0, begin, 0)))
+                else:
+                    self._hand((f"{number}.counts", values, (begin,)))
+                    for name, array in zip(("columns", "entries"), more, strict=True):
+                        self._hand((f"{number}.{name}", array, (entries,)))
+                    entries += len(more[0])
                 yield
-            store = table.store
             if isinstance(store, Dense) and store.versions is not None:
-                numbers = store.versions.numbers
-                self._hand(numbers.tobytes())
+                self._hand((f"{number}.versions", store.versions.numbers.copy(), (0,)))
                 yield
         self._hand(None)
 
-    def _hand(self, part: bytes | None) -> None:
+    def _hand(self, part: tuple[str, NDArray[Any], tuple[int, ...]] | None) -> None:
         assert self._writer is not None
         while self._writer.is_alive():
             try:
@@ -145,24 +164,33 @@ class Snapshot:
             except queue.Full:
                 continue
 
-    def _write(self) -> None:
+    def _write(self, left: list[int]) -> None:
         """The thread."""
+        server, options = self._server, self._server.options
+        tables = tuple(_described(table.spec, table.count) for table in server.tables)
+        head = SnapshotHead(self.clock, options.servers, options.workers, tuple(left), tables)
         try:
-            os.makedirs(os.path.dirname(self.path), exist_ok=True)
-            with open(self.path + ".part", "wb") as file:
-                digest = hashlib.blake2b(digest_size=16)
+            durable.make_folder(os.path.abspath(os.path.dirname(self.path)))
+            with stored.replacing(self.path) as writer:
                 while (part := self._parts.get()) is not None:
-                    digest.update(part)
-                    file.write(part)
-                file.write(digest.digest())
-                file.flush()
-                os.fsync(file.fileno())
-            if self.failed is None:
-                os.replace(self.path + ".part", self.path)
+                    writer.put(*part)
+                if self.failed is not None:
+                    raise InterruptedError
+                writer.end(SnapshotManifest, head=head)
+            durable.sync_folder(os.path.dirname(self.path))
         except OSError as error:
-            self.failed = SnapshotFailed(self.clock, self.path, f"{error.strerror or error}")
-        if self.failed is not None:
-            Path(self.path + ".part").unlink(missing_ok=True)
+            self.failed = self.failed or SnapshotFailed(self.clock, self.path, f"{error.strerror or error}")
+
+
+def _parts(table: Any) -> list[tuple[int, int]]:
+    """(first row, one behind the last) of parts of about PART bytes."""
+    width, item = table.spec.width, table.spec.kind.itemsize
+    if isinstance(table.store, Dense):
+        edges = [*range(0, table.count, max(1, PART // max(1, width * item))), table.count]
+    else:
+        ends = np.cumsum(table.store.rows.lengths * (4 + item), dtype=np.int64) // PART
+        edges = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), table.count]
+    return list(itertools.pairwise(edges)) if table.count else []
 
 
 def _described(spec: TableSpec, count: int) -> dict[str, Any]:
@@ -178,83 +206,84 @@ def _described(spec: TableSpec, count: int) -> dict[str, Any]:
 
 def write_state(options: TableOptions, clock: int, worker: int, state: bytes) -> SnapshotFailed | None:
     """What a worker wants to have again when it goes on from this clock."""
-    path = folder_of(options.folder, clock) / f"worker-{worker}"
+    path = str(folder_of(options.folder, clock) / f"worker-{worker}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        with part.open("wb") as file:
-            head = msgspec.json.encode({"magic": MAGIC, "clock": clock, "worker": worker, "bytes": len(state)}) + b"\n"
-            file.write(head + state + hashlib.blake2b(head + state, digest_size=16).digest())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
+        durable.make_folder(os.path.abspath(os.path.dirname(path)))
+        stored.write(path, {"state": np.frombuffer(state, np.uint8)}, SnapshotManifest, head=SnapshotHead(clock))
     except OSError as error:
-        path.with_suffix(".part").unlink(missing_ok=True)
-        return SnapshotFailed(clock, str(path), f"{error.strerror or error}")
+        return SnapshotFailed(clock, path, f"{error.strerror or error}")
     return None
 
 
 def read_state(folder: str, clock: int, worker: int) -> bytes:
     """What the worker gave for this clock; b"" if it gave nothing."""
-    path = folder_of(folder, clock) / f"worker-{worker}"
-    body = checked(path)
-    return body[body.index(b"\n") + 1 :]
+    return _state(folder_of(folder, clock) / f"worker-{worker}")
+
+
+def _state(path: Path) -> bytes:
+    arrays = contents(path)[1]
+    if "state" not in arrays:
+        raise SnapshotError(f"{path}: damaged: it is no worker's")
+    return arrays["state"].tobytes()
 
 
 # ------------------------------------------------------------------------------------------- reading
 
 
-def checked(path: Path) -> bytes:
-    """The contents of a file of a snapshot, without the digest.
+def contents(path: Path) -> tuple[SnapshotHead, dict[str, NDArray[Any]]]:
+    """What a file of a snapshot says, and its arrays.
 
     Raises:
         SnapshotError: it is missing, cut short or damaged.
     """
     try:
-        data = path.read_bytes()
+        with durable.opened(str(path)) as file:
+            if file.bytes(0, 9) == b'{"magic":':
+                return _first_version(path, file.bytes(0, file.size))
+            reader = stored.reading(SnapshotManifest, file)
+            return reader.manifest.head, {name: reader.read(name) for name in reader.manifest.entries}
     except OSError as error:
         kind = SnapshotIncompleteError if isinstance(error, FileNotFoundError) else SnapshotError
         raise kind(f"{path}: {error.strerror or error}; the snapshot is not whole") from None
+    except StoredError as error:
+        raise SnapshotError(f"{path}: damaged: it {error}") from None
+
+
+def _first_version(path: Path, data: bytes) -> tuple[SnapshotHead, dict[str, NDArray[Any]]]:
+    """A line of JSON, the rows of each table in parts, and a digest of all that. A part has its first row, the one
+    behind its last, the number of its arrays, the bytes of each, and the arrays."""
     body, digest = data[:-16], data[-16:]
-    if len(data) < 17 or hashlib.blake2b(body, digest_size=16).digest() != digest:
+    if hashlib.blake2b(body, digest_size=16).digest() != digest:
         raise SnapshotError(f"{path}: damaged: its contents ({len(data)} bytes) do not have the digest at its end")
+    at = body.find(b"\n") + 1
+
+    def take(dtype: Any, *shape: int) -> NDArray[Any]:
+        nonlocal at
+        array = np.frombuffer(body, dtype, prod(shape), at).reshape(shape)
+        at += array.nbytes
+        return array
+
     try:
-        known = msgspec.json.decode(body[: body.index(b"\n")], type=_Any).magic == MAGIC
-    except (ValueError, msgspec.DecodeError):
-        known = False
-    if not known:
-        raise SnapshotError(f"{path}: not a snapshot of tables of this version")
-    return body
-
-
-class _Any(msgspec.Struct):
-    """What every file of a snapshot begins with."""
-
-    magic: str
-
-
-class _Head(_Any):
-    """What a server's file begins with."""
-
-    clock: int
-    server: int
-    servers: int
-    workers: int
-    left: list[int]
-    tables: list[dict[str, Any]]
-
-
-def head_of(path: Path) -> dict[str, Any]:
-    """
-    Raises:
-        SnapshotError: it is missing, damaged, or says something else than a server's file does.
-    """
-    body = checked(path)
-    try:
-        head = msgspec.json.decode(body[: body.index(b"\n")], type=_Head)
-    except msgspec.DecodeError as error:
-        raise SnapshotError(f"{path}: damaged: its head: {error}") from None
-    return msgspec.structs.asdict(head)
+        head = msgspec.json.decode(body[:at], type=FirstSnapshotHead)
+        if not head.servers:
+            return head, {"state": take(np.uint8, len(body) - at)}
+        parts: dict[str, list[NDArray[Any]]] = {}
+        for number, table in enumerate(head.tables):
+            done, arrays, width, columns, dtype = 0, 0, table["width"], table["columns"], np.dtype(table["dtype"])
+            while done < table["count"]:
+                begin, done, arrays = take(np.int64, 3).tolist()
+                rows, sizes = done - begin, take(np.int64, arrays).tolist()
+                entries = sizes[1] // 4 if table["sparse"] else 0
+                shapes = {"values": (dtype, rows, width), "further": (dtype, columns, rows, width)}
+                if table["sparse"]:
+                    shapes = {"counts": (np.int32, rows), "columns": (np.int32, entries), "entries": (dtype, entries)}
+                for name, shape in itertools.islice(shapes.items(), arrays):
+                    parts.setdefault(f"{number}.{name}", []).append(take(*shape))
+            if not table["sparse"] and arrays == 2:
+                parts[f"{number}.versions"] = [take(np.int32, table["count"])]
+        return head, {name: np.concatenate(own, int(own[0].ndim == 3)) for name, own in parts.items()}
+    except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
+        raise SnapshotError(f"{path}: damaged: {error}") from None
 
 
 def check_snapshot(folder: str, clock: int, specs: tuple[TableSpec, ...], options: TableOptions) -> None:
@@ -267,18 +296,18 @@ def check_snapshot(folder: str, clock: int, specs: tuple[TableSpec, ...], option
     left: set[int] = set()
     for server in range(options.servers):
         path = place / f"server-{server}"
-        head = head_of(path)
-        if (head["servers"], head["workers"]) != (options.servers, options.workers):
+        head, _ = contents(path)
+        if (head.servers, head.workers) != (options.servers, options.workers):
             raise SnapshotError(
-                f"{path}: of {head['servers']} servers and {head['workers']} workers; "
+                f"{path}: of {head.servers} servers and {head.workers} workers; "
                 f"this run has {options.servers} and {options.workers}"
             )
-        wanted = [_described(spec, spec.local_rows(server, options.servers)) for spec in specs]
-        if head["tables"] != wanted:
-            raise SnapshotError(f"{path}: of other tables: {head['tables']}; this run has {wanted}")
-        left |= set(head["left"])
+        wanted = tuple(_described(spec, spec.local_rows(server, options.servers)) for spec in specs)
+        if head.tables != wanted:
+            raise SnapshotError(f"{path}: of other tables: {list(head.tables)}; this run has {list(wanted)}")
+        left |= set(head.left)
     for worker in set(range(options.workers)) - left:
-        checked(place / f"worker-{worker}")
+        _state(place / f"worker-{worker}")
 
 
 def clocks_of(folder: str) -> list[int]:
@@ -308,10 +337,7 @@ def remove_older(folder: str, specs: tuple[TableSpec, ...], options: TableOption
     whole = 0
     for clock in clocks_of(folder):
         if whole >= options.keep:
-            place = folder_of(folder, clock)
-            for path in place.iterdir():
-                path.unlink(missing_ok=True)
-            place.rmdir()
+            durable.remove_folder(str(folder_of(folder, clock)))
         else:
             files = [folder_of(folder, clock) / f"server-{server}" for server in range(options.servers)]
             whole += all(path.exists() for path in files)
@@ -321,57 +347,39 @@ def restore(server: Any, folder: str, clock: int) -> None:
     """Give a server the tables of a snapshot that was checked, and all workers this clock.
 
     Raises:
-        SnapshotError: its rows are not those of these tables; each part is held against them before it is written.
+        SnapshotError: its rows are not those of these tables; each array is held against them before it is written.
     """
     path = folder_of(folder, clock) / f"server-{server.number}"
-    body = checked(path)
-    data = memoryview(body)[body.index(b"\n") + 1 :]
-
-    def take(count: int) -> memoryview:
-        nonlocal data
-        if not 0 <= count <= len(data):
-            raise SnapshotError(f"{path}: damaged: {count} bytes are to follow, there are {len(data)}")
-        part, data = data[:count], data[count:]
-        return part
+    _, arrays = contents(path)
 
     def expect(found: object, wanted: object, what: str) -> None:
         if found != wanted:
             raise SnapshotError(f"{path}: damaged: {what}: expected {wanted}, there is {found}")
 
-    for table in server.tables:
-        dense = isinstance(table.store, Dense)
-        if dense and table.spec.function is not None:
-            table.store.reset()
-        elif not dense:
-            table.store.rows.clear()
-        done = 0
-        while done < table.count:
-            begin, end, arrays = np.frombuffer(take(24), np.int64).tolist()
-            expect(begin, done, "the first row of a part")
-            expect(done < end <= table.count, True, f"a part that ends behind row {done}, by row {table.count}")
-            width, item = table.spec.width, table.spec.kind.itemsize
-            more = dense and table.store.further is not None
-            expect(arrays, 3 if not dense else 2 if more else 1, "the number of arrays of a part")
-            sizes = np.frombuffer(take(8 * arrays), np.int64).tolist()
-            if dense:
-                each = (end - begin) * width * item
-                expect(sizes, [each] + ([len(table.store.further) * each] if more else []), "the bytes of a part")
-            else:
-                entries = sizes[1] // 4
-                expect(sizes, [4 * (end - begin), 4 * entries, item * entries], "the bytes of a part")
-            parts = [take(size) for size in sizes]
-            rows = np.arange(begin, end)
-            if dense:
-                table.store.values[begin:end] = np.frombuffer(parts[0], table.spec.kind).reshape(-1, width)
-                if table.store.further is not None:
-                    further = np.frombuffer(parts[1], table.spec.kind)
-                    table.store.further[:, begin:end] = further.reshape(-1, end - begin, width)
-            else:
-                counts, columns = np.frombuffer(parts[0], np.int32), np.frombuffer(parts[1], np.int32)
-                expect(bool((counts >= 0).all()) and int(counts.sum(dtype=np.int64)), len(columns), "a row's entries")
-                expect(bool(((columns >= 0) & (columns < width)).all()), True, f"columns from 0 to {width - 1}")
-                table.store.rows.set(rows, counts, columns, np.frombuffer(parts[2], table.spec.kind))
-            done = end
-        if dense and table.store.versions is not None:
-            table.store.versions.numbers[:] = np.frombuffer(take(4 * table.count), np.int32)
+    def take(name: str, dtype: Any, *shape: int) -> NDArray[Any]:
+        array = arrays.get(name, np.empty(0, np.void))
+        expect(f"{array.dtype}{list(array.shape)}", f"{np.dtype(dtype)}{list(shape)}", f"array {name}")
+        return array
+
+    for number, table in enumerate(server.tables):
+        store, count, width, kind = table.store, table.count, table.spec.width, table.spec.kind
+        if not isinstance(store, Dense):
+            store.rows.clear()
+        elif table.spec.function is not None:
+            store.reset()
+        if not count:
+            continue
+        if isinstance(store, Dense):
+            store.values[:] = take(f"{number}.values", kind, count, width)
+            if store.further is not None:
+                store.further[:] = take(f"{number}.further", kind, *store.further.shape)
+            if store.versions is not None:
+                store.versions.numbers[:] = take(f"{number}.versions", np.int32, count)
+            continue
+        counts = take(f"{number}.counts", np.int32, count)
+        expect(bool((counts >= 0).all()), True, "a row's entries")
+        entries = int(counts.sum(dtype=np.int64))
+        columns = take(f"{number}.columns", np.int32, entries)
+        expect(bool(((columns >= 0) & (columns < width)).all()), True, f"columns from 0 to {width - 1}")
+        store.rows.set(np.arange(count), counts, columns, take(f"{number}.entries", kind, entries))
     server.begin(clock)

@@ -23,14 +23,19 @@ from typing import Any
 
 import numpy as np
 
-from girih.cost.cache import others_may_write, usable_cache, write_whole
+from girih.cost.cache import others_may_write, usable_cache
 from girih.machine.units import format_bytes
+from girih.store import places
 
 SOURCE = Path(__file__).with_name("arena.c")
 STATE = ("live", "peak", "refused", "largest", "misses", "outside", "outside_peak", "outside_requests")
 REQUEST = np.dtype([(name, np.int64) for name in ("bytes", "start", "place", "begin", "end")])
-"""A request of a call: where it was served and is to be served, from the region's start, and when it began and ended,
-in requests and frees of the call. -1: nowhere, or after the call; a place of -2: that of a result of this size."""
+"""One request for memory that a kernel made during a call.
+
+start: the offset in the region at which it was served, or -1 where it was served outside. place: the offset at which
+the next call's request is to be served, or -1 for anywhere in the call's runs, or -2 for the place of a result that has
+this size. begin, end: how many requests and frees the call had made when the memory was taken and when it was freed;
+end is -1 where it outlives the call."""
 PRODUCT = 512
 """Rows and columns of a product for which MKL takes the buffers that it then keeps for all others."""
 
@@ -96,7 +101,7 @@ def _compiled(folder: Path) -> Path:
             subprocess.run(command, check=True, capture_output=True, text=True)
             content = own.read_bytes()
         built = folder / f"{known}{_short_hash(content)}.so"
-        write_whole(built, content)
+        places.exchange(str(built), content, places.OWN)
     except OSError as error:
         raise ArenaError(f"memory is not held in one region: {' '.join(compiler)} cannot be run: {error}") from error
     except subprocess.CalledProcessError as error:
@@ -192,23 +197,25 @@ class Arena:
         return int(made)
 
     def call(self, ticket: int | None) -> None:
-        """A call begins for which this ticket stands."""
+        """Tell the arena that the call of a kernel begins, and by which ticket to serve it; None: by none."""
         self._call(self._arena, ticket)
 
     def failed(self) -> Iterator[tuple[int, np.ndarray]]:
-        """The tickets in whose calls something had no place since this was asked last, and the requests of the last
-        call of each, as REQUEST says."""
+        """The tickets in whose calls a request found no place since the last time this was asked, each with the
+        requests of its last call (`REQUEST`)."""
         while (ticket := self._library.arena_failed(self._arena)) is not None:
             yield int(ticket), self.requests(ticket)
 
     def requests(self, ticket: int) -> np.ndarray:
-        """Of the ticket's last call, as REQUEST says."""
+        """The requests that kernels made during the last call of a ticket (`REQUEST`)."""
         requests = np.zeros(self._library.arena_requests(ticket, None, 0), REQUEST)
         self._library.arena_requests(ticket, requests.ctypes.data, len(requests))
         return requests
 
     def teach(self, ticket: int, places: np.ndarray) -> None:
-        """Where the requests of the ticket's next calls are to be served, in their order; -1: in any run."""
+        """Tell the arena where to serve the requests of the next calls of this ticket. A call makes the same requests
+        in the same order each time, so places has one offset for each; -1 leaves the choice among the call's runs to
+        the arena."""
         places = np.ascontiguousarray(places, np.int64)
         self._library.arena_teach(self._arena, ticket, places.ctypes.data, len(places))
 
@@ -217,9 +224,11 @@ class Arena:
         return 0 <= start - self.start < self.size
 
     def state(self, restart: bool = False) -> dict[str, int]:
-        """In bytes, as asked for, not rounded. live: in the arena. outside: what its threads asked for and was served
-        elsewhere. peak: the most of both together. refused: the last request that was; largest: the largest free piece
-        then. misses: requests, and outside_requests, are counts.
+        """What the arena has counted, in bytes as asked for, not rounded.
+
+        live: what lies in the arena now. outside: what its threads asked for and the C library served. peak: the most
+        of both together. refused: the last request that a strict arena refused; largest: the largest free piece at that
+        moment. misses, outside_requests: how many requests found no place, and how many were served outside.
 
         restart: peaks and counts begin anew."""
         numbers = np.zeros(len(STATE), np.uint64)
@@ -227,7 +236,7 @@ class Arena:
         return dict(zip(STATE, numbers.tolist(), strict=True))
 
     def fill(self, byte: int) -> None:
-        """Write it over all that is free: who reads what nobody wrote is found out."""
+        """Write this byte over all that is free, so that a test sees a kernel that reads memory before it wrote it."""
         self._library.arena_fill(self._arena, byte)
 
     def refusal(self) -> str:

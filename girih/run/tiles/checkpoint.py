@@ -1,16 +1,14 @@
 """Checkpoints of live tiles, in a directory or at an fsspec URL that all workers reach.
 
 A tile never changes, so a checkpoint writes only the tiles that the one before has not, one file for each worker's
-part, and beside them what a program that is under way has made so far. A file is written under another name, synced
-where the file system is a local one, and renamed; the manifest is written when all files are there, and only then are
-those removed that it no longer names. So the last checkpoint is whole at any moment.
+part, and beside them what a program that is under way has made so far. The manifest is written when all files are
+there, and only then are those removed that it no longer names. So the last checkpoint is whole at any moment.
 
     girih-<id>/manifest.json, girih-<id>/tile-<key>.<rank>, girih-<id>/step-<number>.<rank>, girih-<id>/driver.lock
 
-Files are data: a line of JSON with a checksum of its own (`girih.run.training.sealed`) and then the bytes of buffers,
-each with its checksum in that line. It says of which run, tile or step, and worker the file is, which strides tensors
-have, and which of them share a buffer, so that a program goes on to the same bits, and no other file is ever taken for
-it.
+Files (`girih.store.stored`) have the bytes of buffers, and say of which run, tile or step, and worker they are, which
+strides tensors have, and which of them share a buffer: a program goes on to the same bits, and no other file is ever
+taken for one of its own.
 
 The driver holds a lock in its directory while it lives. On a local file system a new run removes the directories of
 drivers that died on this host since it was started: those whose lock is free and was taken under the same boot of the
@@ -25,21 +23,26 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+import torch
 
 from girih.run.errors import IDLE, Where, WorkerError
-from girih.run.tiles.files import clear_errors, file_of, is_local, is_plain, load, save, system_of, words, write_file
 from girih.run.tiles.spill import Streamed
-from girih.run.training import durable
-from girih.run.training.checkpoint import Answer, CheckpointError
-from girih.run.training.sealed import SealError, fields, natural, naturals, seal, text, unseal
+from girih.run.training.checkpoint import TORCH_DTYPES, Answer, CheckpointError
 from girih.run.worker.parts import Tensor, relative
 from girih.run.worker.worker import Running
+from girih.store import durable, places
+from girih.store.manifest import Manifest
+from girih.store.places import is_url, system_of
+from girih.store.sealed import Natural, StoredError, seal, unseal
+from girih.store.stored import reading, replacing
 
 MANIFEST = "manifest.json"
 FORMAT = 2
 LOCK = "driver.lock"
-NAME = r"[a-z]{1,10}-\d{1,20}"
+NAME = r"^([a-z]{1,10}-\d{1,20})?\Z"
 
 
 class CheckpointPlaceError(ValueError):
@@ -47,22 +50,129 @@ class CheckpointPlaceError(ValueError):
 
 
 @dataclass(frozen=True)
-class Manifest:
+class TilesKept:
     """What a checkpoint holds. tiles: keys. step: the name of the step that was under way, or "", and at which
     instruction it was."""
 
-    workers: int
-    tiles: frozenset[int] = frozenset()
-    step: str = ""
-    at: int = 0
+    workers: Natural
+    tiles: frozenset[Natural] = frozenset()
+    step: Annotated[str, msgspec.Meta(pattern=NAME)] = ""
+    at: Natural = 0
 
     def files(self) -> set[str]:
         names = [*map(tile_name, self.tiles), *([self.step] if self.step else [])]
         return {file_of(name, rank) for name in names for rank in range(self.workers)}
 
     def to_bytes(self) -> bytes:
-        content = {"workers": self.workers, "tiles": sorted(self.tiles), "step": self.step, "at": self.at}
-        return seal("tiles", FORMAT, content)
+        return seal("tiles", FORMAT, vars(self) | {"tiles": sorted(self.tiles)})
+
+
+class TensorEntry(msgspec.Struct, frozen=True):
+    """A tensor: which elements of which buffer."""
+
+    dtype: str
+    shape: tuple[Natural, ...]
+    strides: tuple[Natural, ...]
+    offset: Natural
+    buffer: Natural
+    conjugate: bool
+    negative: bool
+
+
+class TileManifest(Manifest, frozen=True, kw_only=True):
+    """What a file of tensors holds. of: run, name, and worker. tensors: by number, that of a step by slot. at: the
+    instruction at which the step was; held: where in which held tile its other buffers lie, by slot."""
+
+    KIND = "tile"
+
+    of: tuple[str, str, int]
+    tensors: dict[int, TensorEntry]
+    at: Natural = 0
+    held: dict[Natural, list[Any]] = msgspec.field(default_factory=dict)
+
+
+# ------------------------------------------------------------------------------------------- files
+
+
+def tile_name(key: int) -> str:
+    return f"tile-{key}"
+
+
+def file_of(name: str, rank: int) -> str:
+    return f"{name}.{rank}"
+
+
+def words(error: OSError) -> str:
+    return " ".join((error.strerror or str(error) or type(error).__name__).split())
+
+
+@contextlib.contextmanager
+def clear_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"{error.filename or path} cannot be written: {words(error)}; make room: the checkpoint before is whole"
+        ) from error
+
+
+def is_plain(tensor: Any) -> bool:
+    return not (tensor.is_conj() or tensor.is_neg())
+
+
+def save(place: str, name: str, rank: int, tensors: Mapping[int, Tensor], **more: Any) -> None:
+    """Tensors by number, with their strides; those that share a buffer share it. more: of a step."""
+    numbers: dict[int, int] = {}
+    buffers: list[Any] = []
+    entries = {}
+    for number, tensor in tensors.items():
+        storage = tensor.untyped_storage()
+        place_of = storage.data_ptr() if storage.nbytes() else -1
+        if place_of not in numbers:
+            numbers[place_of] = len(buffers)
+            every = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+            every.set_(storage, 0, (storage.nbytes(),), (1,))
+            buffers.append(every.cpu().numpy())
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        where = tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), numbers[place_of]
+        entries[number] = TensorEntry(dtype, *where, tensor.is_conj(), tensor.is_neg())
+    of, path = (place.rpartition("/")[2], name, rank), f"{place}/{file_of(name, rank)}"
+    with clear_errors(path), replacing(path) as writer:
+        for number, buffer in enumerate(buffers):
+            writer.put(str(number), buffer)
+        writer.end(TileManifest, of=of, tensors=entries, **more)
+
+
+def load(place: str, name: str, rank: int) -> tuple[dict[int, Tensor], TileManifest]:
+    """What `save` wrote: tensors, and what it says of them.
+
+    Raises:
+        CheckpointError: the file is missing, damaged or another one.
+    """
+    path = f"{place}/{file_of(name, rank)}"
+    try:
+        with places.opened(path) as file:
+            reader = reading(TileManifest, file)
+            kept = reader.manifest
+            if kept.of != (place.rpartition("/")[2], name, rank):
+                raise StoredError(f"is the file of {kept.of}")
+            buffers = {key: torch.empty(entry.shape, dtype=torch.uint8) for key, entry in kept.entries.items()}
+            for number, buffer in buffers.items():
+                reader.read(number, into=buffer.numpy())
+        tensors = {number: _tensor(entry, buffers) for number, entry in kept.tensors.items()}
+    except (StoredError, ValueError, KeyError, IndexError, TypeError, RuntimeError) as error:
+        why = str(error) if isinstance(error, StoredError) else "has a manifest that makes no sense"
+        raise CheckpointError(f"{path} {why}: what it held is lost, the program has to start anew") from error
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {words(error)}") from error
+    return tensors, kept
+
+
+def _tensor(entry: TensorEntry, buffers: Mapping[str, Tensor]) -> Tensor:
+    tensor = torch.empty(0, dtype=TORCH_DTYPES[entry.dtype])
+    tensor.set_(buffers[str(entry.buffer)].untyped_storage(), entry.offset, entry.shape, entry.strides)
+    tensor = tensor.conj() if entry.conjugate else tensor
+    return torch._neg_view(tensor) if entry.negative else tensor
 
 
 # ------------------------------------------------------------------------------------------- the driver
@@ -74,12 +184,13 @@ def new_place(parent: str) -> str:
     Raises:
         CheckpointPlaceError: nothing can be written there.
     """
-    if "://" not in parent:
+    parent = parent.removeprefix("file://")
+    if not is_url(parent):
         parent = os.path.abspath(os.path.expanduser(parent))
     place = f"{parent.rstrip('/')}/girih-{uuid.uuid4().hex[:12]}"
     try:
         system_of(place)[0].makedirs(system_of(place)[1], exist_ok=True)
-        write_file(place, MANIFEST, [Manifest(0).to_bytes()])
+        places.exchange(f"{place}/{MANIFEST}", TilesKept(0).to_bytes())
     except Exception as error:
         raise CheckpointPlaceError(
             f"checkpoint={parent!r}: {type(error).__name__}: {error}; give a directory that can be written, or a URL "
@@ -92,13 +203,12 @@ class Guard:
     """Says that the driver of a place lives; where the place is local, what dead drivers left beside it goes."""
 
     def __init__(self, place: str) -> None:
-        system, root = system_of(place)
         self._lock: durable.Lock | None = None
-        if is_local(system):
-            with contextlib.suppress(OSError, durable.HeldError):
-                self._lock = durable.Lock(f"{root}/{LOCK}")
+        if not is_url(place):
+            with contextlib.suppress(OSError, durable.LockedError):
+                self._lock = durable.Lock(f"{place}/{LOCK}")
                 self._lock.say(_boot())
-                _remove_dead(Path(root))
+                _remove_dead(Path(place))
 
     def release(self) -> None:
         if self._lock is not None:
@@ -109,7 +219,7 @@ class Guard:
 def _remove_dead(own: Path) -> None:
     for folder in own.parent.glob("girih-*"):
         lock = folder / LOCK
-        with contextlib.suppress(OSError, durable.HeldError):
+        with contextlib.suppress(OSError, durable.LockedError):
             if folder != own and _boot() and lock.read_bytes() == _boot():
                 holder = durable.Lock(str(lock))
                 try:
@@ -127,22 +237,20 @@ def _boot() -> bytes:
         return b""
 
 
-def replace(place: str, before: Manifest, after: Manifest) -> None:
+def replace(place: str, before: TilesKept, after: TilesKept) -> None:
     """`after`, whose files are there, becomes the checkpoint; files of `before` that it does not name go.
 
     Raises:
         CheckpointError: the manifest cannot be written; `before` is still the checkpoint.
     """
-    system, root = system_of(place)
+    path = f"{place}/{MANIFEST}"
     with clear_errors(place):
-        if is_local(system):
-            durable.sync_folder(root)
-        write_file(place, MANIFEST, [after.to_bytes()])
-        if is_local(system):
-            durable.sync_folder(root)
+        places.sync(path)
+        places.exchange(path, after.to_bytes())
+        places.sync(path)
     for name in sorted(before.files() - after.files()):
         with contextlib.suppress(OSError):  # the checkpoint is there without it
-            system.rm_file(f"{root}/{name}")
+            places.remove(f"{place}/{name}")
 
 
 def remove(place: str) -> None:
@@ -151,23 +259,18 @@ def remove(place: str) -> None:
         system.rm(root, recursive=True)
 
 
-def read_manifest(place: str) -> Manifest:
+def read_manifest(place: str) -> TilesKept:
     """The checkpoint at a place: what has been kept of a run whose driver is gone.
 
     Raises:
         CheckpointError: there is none, or it is damaged.
     """
-    system, root = system_of(place)
     try:
-        manifest, _ = unseal("tiles", FORMAT, bytes(system.cat_file(f"{root}/{MANIFEST}")))
-        fields(manifest, "workers", "tiles", "step", "at")
-        step = manifest["step"] if manifest["step"] == "" else text(manifest["step"], NAME)
-        return Manifest(
-            natural(manifest["workers"]), frozenset(naturals(manifest["tiles"])), step, natural(manifest["at"])
-        )
+        with places.opened(f"{place}/{MANIFEST}") as file:
+            return unseal("tiles", FORMAT, file.bytes(0, file.size), TilesKept)
     except OSError as error:
         raise CheckpointError(f"{place}/{MANIFEST} cannot be read: {words(error)}") from error
-    except SealError as error:
+    except StoredError as error:
         raise CheckpointError(f"{place}/{MANIFEST} {error}: the checkpoint cannot be used") from error
 
 
@@ -192,9 +295,9 @@ def check(place: str) -> None:
         raise CheckpointPlaceError(
             f"a worker does not see the checkpoints at {place!r}: give a directory that all hosts share, or a URL"
         )
-    name = f"check-{uuid.uuid4().hex}"
-    write_file(place, name, [b""])
-    system.rm_file(f"{root}/{name}")
+    path = f"{place}/check-{uuid.uuid4().hex}"
+    places.exchange(path, b"")
+    places.remove(path)
 
 
 def save_tiles(place: str, rank: int, tiles: Mapping[int, Tensor]) -> None:
@@ -204,7 +307,7 @@ def save_tiles(place: str, rank: int, tiles: Mapping[int, Tensor]) -> None:
         CheckpointError: the disk is full, say.
     """
     for key, tensor in tiles.items():
-        save(place, tile_name(key), rank, {0: tensor}, {})
+        save(place, tile_name(key), rank, {0: tensor})
 
 
 def load_tiles(place: str, rank: int, keys: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
@@ -248,7 +351,7 @@ def save_step(place: str, name: str, rank: int, step: Running, held: Mapping[int
             lying[slot] = [key, tuple(item.shape), item.stride(), item.storage_offset()]
         else:
             own[slot] = item
-    save(place, name, rank, own, {"at": step.at, "held": {str(slot): where for slot, where in lying.items()}})
+    save(place, name, rank, own, at=step.at, held=lying)
 
 
 def load_step(place: str, name: str, rank: int, step: Running, held: Mapping[int, Tensor | Streamed]) -> None:
@@ -257,18 +360,17 @@ def load_step(place: str, name: str, rank: int, step: Running, held: Mapping[int
     Raises:
         CheckpointError: a file is missing, damaged or another one; the step is as it was.
     """
-    tensors, more = load(place, name, rank)
+    tensors, kept = load(place, name, rank)
     slots: list[Any] = [None] * len(step.slots)
     try:
         for slot, tensor in tensors.items():
             slots[slot] = tensor
-        for number, where in fields(fields(more, "at", "held")["held"]).items():
-            slots[natural(int(number))] = _lying(where, held)
-        at = natural(more["at"])
-    except (SealError, ValueError, KeyError, IndexError, TypeError, RuntimeError) as error:
+        for slot, where in kept.held.items():
+            slots[slot] = _lying(where, held)
+    except (ValueError, KeyError, IndexError, TypeError, RuntimeError) as error:
         raise CheckpointError(f"{place}/{file_of(name, rank)} does not fit the program that is under way") from error
     step.slots[:] = slots
-    step.at = at
+    step.at = kept.at
 
 
 def _lying(where: Any, held: Mapping[int, Tensor | Streamed]) -> Tensor | Streamed:
@@ -282,7 +384,3 @@ def _lying(where: Any, held: Mapping[int, Tensor | Streamed]) -> Tensor | Stream
         return item
     key, shape, stride, offset = where
     return held[key].as_strided(shape, stride, offset)  # type: ignore[union-attr]
-
-
-def tile_name(key: int) -> str:
-    return f"tile-{key}"

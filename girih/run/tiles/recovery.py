@@ -23,7 +23,7 @@ from girih.run.engines.crew import MendingCrew
 from girih.run.engines.engine import Engine
 from girih.run.errors import IDLE, SpoiltError, UnreadableError, Where, WorkerError
 from girih.run.tiles import checkpoint as tile_checkpoint
-from girih.run.tiles.checkpoint import Manifest, check_kept
+from girih.run.tiles.checkpoint import TilesKept, check_kept
 from girih.run.tiles.tiles import Evaluation, TileRun, part_of, whole
 from girih.run.training.checkpoint import CheckpointError
 from girih.run.worker.parts import Tensor, box_of
@@ -91,7 +91,7 @@ class RecoveringRun(TileRun):
         self.place = tile_checkpoint.new_place(place)
         self._guard = tile_checkpoint.Guard(self.place)
         self.every = every
-        self.manifest = Manifest(mesh.devices)
+        self.manifest = TilesKept(mesh.devices)
         self.losses: list[Loss] = []
         self.checkpoints = 0
         self._tiles: dict[int, Tile] = {}
@@ -232,7 +232,8 @@ class RecoveringRun(TileRun):
         return time.monotonic() - self._saved_at >= self.every
 
     def _checkpoint(self, at: int | None) -> None:
-        """Of all live tiles that were made, and of the program that is under way at instruction `at`."""
+        """Write a checkpoint of all live tiles that were made and, where `at` is given, of the program under way, which
+        is about to run instruction `at`."""
         live = [tile for tile in self._tiles.values() if tile.given is None]
         new = [tile for tile in live if tile.key not in self.manifest.tiles]
         if new or at is not None:
@@ -242,13 +243,13 @@ class RecoveringRun(TileRun):
                 self._steps_saved += 1
                 step = f"step-{self._steps_saved}"
                 check_kept(self._all("save_step", place=self.place, name=step), SpoiltError)
-            self._replace(Manifest(self.mesh.devices, frozenset(tile.key for tile in live), step, at or 0))
+            self._replace(TilesKept(self.mesh.devices, frozenset(tile.key for tile in live), step, at or 0))
             for tile in new:
                 tile.maker = None
             self.checkpoints += 1
         self._saved_at = time.monotonic()
 
-    def _replace(self, after: Manifest) -> None:
+    def _replace(self, after: TilesKept) -> None:
         try:
             tile_checkpoint.replace(self.place, self.manifest, after)
         except CheckpointError as error:

@@ -119,7 +119,7 @@ class TileRun:
         return list(self.crew.command("statistics", [{} for _ in self.ranks]))
 
     def tiles(self) -> list[dict[int, int]]:
-        """Of each worker, the bytes of its tile of every kept array, by key."""
+        """The bytes of each worker's tile of every kept array, by key, in the order of the workers."""
         return list(self.crew.command("tiles", [{} for _ in self.ranks]))
 
     def held(self) -> dict[int, tuple[Program, str]]:

@@ -16,6 +16,7 @@ import re
 import shutil
 import uuid
 import zipfile
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +24,20 @@ from typing import Any
 
 import torch
 
-from girih.run.training import durable
-from girih.run.training.checkpoint import DCP_METADATA, MANIFEST, CheckpointError, Reader, read_manifest
-from girih.run.training.manifest import DTYPES, Chunk, Entry, Manifest, tiles
-from girih.run.training.saving import Saving, ShardWriter
+from girih.run.training.checkpoint import (
+    DCP_METADATA,
+    MANIFEST,
+    TORCH_DTYPES,
+    CheckpointError,
+    CheckpointManifest,
+    CheckpointReader,
+    read_manifest,
+)
+from girih.run.training.saving import Saving, append
 from girih.run.worker.parts import Tensor
+from girih.store import durable
+from girih.store.manifest import ArrayEntry, Chunk, tiles
+from girih.store.stored import replacing
 
 LARGEST_METADATA = 1 << 30
 SUMMARY_FORMAT = 1
@@ -37,7 +47,7 @@ PLAIN_NAME = re.compile(r"[\w.-]{1,200}")
 # ------------------------------------------------------------------------------------------- export
 
 
-def export_dcp(directory: str | Path, out: str | Path) -> Manifest:
+def export_dcp(directory: str | Path, out: str | Path) -> CheckpointManifest:
     """Write a checkpoint in DCP's format, tensor by tensor; `import_dcp` and PyTorch's tools read it.
 
     out: a new directory. Beside DCP's files it has girih.json with the step and the seed.
@@ -51,7 +61,7 @@ def export_dcp(directory: str | Path, out: str | Path) -> Manifest:
     beside = goal.with_name(f".{goal.name}.{uuid.uuid4().hex[:12]}")
     try:
         beside.mkdir(parents=True)
-        with Reader(directory, manifest) as reader:
+        with CheckpointReader(directory, manifest) as reader:
             _write_dcp(beside, manifest, reader)
         summary = {"step": manifest.step, "seed": manifest.seed, "format": SUMMARY_FORMAT}
         (beside / MANIFEST).write_text(json.dumps(summary) + "\n")
@@ -63,7 +73,7 @@ def export_dcp(directory: str | Path, out: str | Path) -> Manifest:
     return manifest
 
 
-def _write_dcp(folder: Path, manifest: Manifest, reader: Reader) -> None:
+def _write_dcp(folder: Path, manifest: CheckpointManifest, reader: CheckpointReader) -> None:
     from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemWriter, SavePlan
     from torch.distributed.checkpoint.metadata import (
         ChunkStorageMetadata,
@@ -76,7 +86,7 @@ def _write_dcp(folder: Path, manifest: Manifest, reader: Reader) -> None:
 
     entries, items, chunks = {}, [], {}
     for path, entry in manifest.entries.items():
-        properties = TensorProperties(dtype=DTYPES[entry.dtype])
+        properties = TensorProperties(dtype=TORCH_DTYPES[entry.dtype])
         parts = [ChunkStorageMetadata(torch.Size(chunk.offsets), torch.Size(chunk.sizes)) for chunk in entry.chunks]
         entries[path] = TensorStorageMetadata(properties, torch.Size(entry.shape), parts)
         for number, (chunk, part) in enumerate(zip(entry.chunks, parts, strict=True)):
@@ -85,17 +95,17 @@ def _write_dcp(folder: Path, manifest: Manifest, reader: Reader) -> None:
             items.append(WriteItem(index=index, type=WriteItemType.SHARD, tensor_data=data))
             chunks[index] = path, chunk
 
-    class Chunks(DefaultSavePlanner):
+    class ChunkPlanner(DefaultSavePlanner):
         """Gives DCP's writer the tensor of each item."""
 
         def resolve_data(self, write_item: Any) -> Tensor:
             path, chunk = chunks[write_item.index]
-            return reader.read(path, chunk.box)
+            return reader.tensor(path, chunk.box)
 
     writer = FileSystemWriter(folder)
     writer.set_up_storage_writer(True)
     plans = writer.prepare_global_plan([SavePlan(items)])
-    results = list(writer.write_data(plans[0], Chunks()).wait()) if items else []
+    results = list(writer.write_data(plans[0], ChunkPlanner()).wait()) if items else []
     writer.finish(Metadata(entries), [results])
 
 
@@ -112,7 +122,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Foreign:
+class DcpContents:
     """What a directory of DCP holds. tensors: dtype, shape, and where each chunk is. others: paths of what is no
     tensor."""
 
@@ -120,7 +130,9 @@ class Foreign:
     others: tuple[str, ...]
 
 
-def import_dcp(source: str | Path, directory: str | Path, step: int = 0, seed: int = 0) -> tuple[Manifest, list[str]]:
+def import_dcp(
+    source: str | Path, directory: str | Path, step: int = 0, seed: int = 0
+) -> tuple[CheckpointManifest, list[str]]:
     """Make a checkpoint of DCP's files, chunk by chunk; the paths of what is no tensor and was left out.
 
     step, seed: of the run, where `source` has no girih.json that says so.
@@ -144,25 +156,14 @@ def import_dcp(source: str | Path, directory: str | Path, step: int = 0, seed: i
     return manifest, list(foreign.others)
 
 
-def _import(source: Path, foreign: Foreign, folder: str, step: int, seed: int) -> Manifest:
-    writer = ShardWriter(folder, 0)
-    entries = {}
-    try:
+def _import(source: Path, foreign: DcpContents, folder: str, step: int, seed: int) -> CheckpointManifest:
+    entries, name = {}, "rank-0.bin"
+    with replacing(os.path.join(folder, name), name) as writer:
         for path, (dtype, shape, chunks) in foreign.tensors.items():
-            written = []
             for chunk, stored in chunks:
-                tensor = _tensor(source, path, dtype, chunk, stored)
-                strides = writer.append(chunk.offsets, tensor)
-                try:
-                    while True:
-                        next(strides)
-                except StopIteration as end:
-                    written.append(end.value)
-            entries[path] = Entry(dtype, shape, tuple(written))
-        writer.sync()
-    finally:
-        writer.close()
-    return Manifest(step, seed, "", {writer.name: writer.at}, entries)
+                deque(append(writer, path, chunk.offsets, _tensor(source, path, dtype, chunk, stored)), maxlen=0)
+            entries[path] = ArrayEntry(dtype, shape, tuple(writer.chunks.get(path, ())))
+    return CheckpointManifest(step=step, seed=seed, files={name: writer.at}, entries=entries)
 
 
 def _tensor(source: Path, path: str, dtype: str, chunk: Chunk, stored: Stored) -> Tensor:
@@ -175,7 +176,10 @@ def _tensor(source: Path, path: str, dtype: str, chunk: Chunk, stored: Stored) -
         tensor = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # whatever PyTorch makes of damaged bytes
         raise CheckpointError(f"{source / stored.file} is damaged: {path!r} cannot be read from it") from error
-    fits = isinstance(tensor, torch.Tensor) and (tuple(tensor.shape), tensor.dtype) == (chunk.sizes, DTYPES[dtype])
+    fits = isinstance(tensor, torch.Tensor) and (tuple(tensor.shape), tensor.dtype) == (
+        chunk.sizes,
+        TORCH_DTYPES[dtype],
+    )
     if not fits or tensor.layout != torch.strided:
         raise CheckpointError(f"{source / stored.file} has something else than {path!r}, {dtype}{list(chunk.sizes)}")
     return tensor
@@ -183,20 +187,13 @@ def _tensor(source: Path, path: str, dtype: str, chunk: Chunk, stored: Stored) -
 
 def _bytes_of(path: Path, start: int, length: int | None, most: int = 1 << 62) -> bytes:
     try:
-        descriptor, size = durable.open_regular(str(path))
+        with durable.opened(str(path)) as file:
+            length = file.size if length is None else length
+            if start + length > file.size or length > most:
+                raise CheckpointError(f"{path} has {file.size} bytes, which does not fit: it was cut or replaced")
+            return file.bytes(start, start + length)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        length = size if length is None else length
-        if start + length > size or length > most:
-            raise CheckpointError(f"{path} has {size} bytes, which does not fit: it was cut or replaced")
-        data = bytearray(length)
-        durable.read_into(descriptor, memoryview(data), start)
-        return bytes(data)
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-    finally:
-        durable.close(descriptor)
 
 
 def _summary(path: Path, step: int, seed: int) -> tuple[int, int]:
@@ -214,7 +211,7 @@ def _summary(path: Path, step: int, seed: int) -> tuple[int, int]:
 # ------------------------------------------------------------------------------------------- DCP's metadata
 
 
-class Record:
+class InertRecord:
     """An object of the pickle: the name of its class, and its state."""
 
     kind = ""
@@ -231,8 +228,8 @@ class Record:
         return self.state.get(name)
 
 
-def _record(name: str) -> type[Record]:
-    return type("Admitted", (Record,), {"kind": name})
+def _record(name: str) -> type[InertRecord]:
+    return type("Admitted", (InertRecord,), {"kind": name})
 
 
 def _admitted() -> dict[tuple[str, str], Any]:
@@ -252,7 +249,7 @@ def _admitted() -> dict[tuple[str, str], Any]:
     for module in ("pathlib", "pathlib._local"):
         for name in ("PosixPath", "PurePosixPath", "WindowsPath", "PureWindowsPath"):
             classes[module, name] = _record("path")
-    classes.update((("torch", name), name) for name in DTYPES)
+    classes.update((("torch", name), name) for name in TORCH_DTYPES)
     return classes
 
 
@@ -279,7 +276,7 @@ class _Unpickler(pickle.Unpickler):
         return self._names[module, name]
 
 
-def read_metadata(source: str | Path) -> Foreign:
+def read_metadata(source: str | Path) -> DcpContents:
     """What DCP says that its directory holds, read as data.
 
     Raises:
@@ -299,7 +296,7 @@ def read_metadata(source: str | Path) -> Foreign:
         raise CheckpointError(f"{path} is damaged, or of another version of PyTorch: {reason}") from error
 
 
-def _foreign(top: Any) -> Foreign:
+def _foreign(top: Any) -> DcpContents:
     entries = _mapping(_of(top, "Metadata").field("state_dict_metadata"))
     stored: dict[tuple[str, tuple[int, ...]], Stored] = {}
     for index, info in _mapping(top.field("storage_data")).items():
@@ -315,19 +312,19 @@ def _foreign(top: Any) -> Foreign:
         stored[_text(index.field("fqn")), _sizes(offset or ())] = Stored(file, start, length)
     tensors, others = {}, []
     for key, entry in entries.items():
-        if isinstance(entry, Record) and entry.kind == "BytesStorageMetadata":
+        if isinstance(entry, InertRecord) and entry.kind == "BytesStorageMetadata":
             others.append(_text(key))
         else:
             tensors[_text(key)] = _tensor_entry(_text(key), _of(entry, "TensorStorageMetadata"), stored)
-    return Foreign(tensors, tuple(others))
+    return DcpContents(tensors, tuple(others))
 
 
 def _tensor_entry(
-    key: str, entry: Record, stored: Mapping[tuple[str, tuple[int, ...]], Stored]
+    key: str, entry: InertRecord, stored: Mapping[tuple[str, tuple[int, ...]], Stored]
 ) -> tuple[str, tuple[int, ...], tuple[tuple[Chunk, Stored], ...]]:
     properties = _of(entry.field("properties"), "TensorProperties").state
     dtype = _text(properties[0] if isinstance(properties, tuple) else properties["dtype"])
-    if dtype not in DTYPES:
+    if dtype not in TORCH_DTYPES:
         raise ValueError(f"{key!r} has the dtype {dtype[:60]!r}")
     shape = _sizes(entry.field("size"))
     chunks = []
@@ -338,14 +335,14 @@ def _tensor_entry(
             continue
         if len(offsets) != len(shape) or len(sizes) != len(shape) or (key, offsets) not in stored:
             raise ValueError(f"{key!r} has a chunk at {list(offsets)} that is nowhere")
-        chunks.append((Chunk(offsets, sizes, "", 0, 0, ()), stored[key, offsets]))
+        chunks.append((Chunk(offsets, sizes, "", (0, 0), ()), stored[key, offsets]))
     if not tiles(shape, [chunk.box for chunk, _ in chunks]):
         raise ValueError(f"the chunks of {key!r} overlap, or leave something out")
     return dtype, shape, tuple(chunks)
 
 
-def _of(item: Any, kind: str) -> Record:
-    if not isinstance(item, Record) or item.kind != kind:
+def _of(item: Any, kind: str) -> InertRecord:
+    if not isinstance(item, InertRecord) or item.kind != kind:
         raise TypeError(f"{type(item).__name__} where {kind} belongs")
     return item
 

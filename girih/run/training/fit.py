@@ -15,7 +15,7 @@ from girih.plans.plan import Plan, PlanError
 from girih.run.engines.engine import Engine
 from girih.run.errors import WorkerError
 from girih.run.training.training import TrainingRun, check_batch, start_training
-from girih.run.training.watch import Marks, Reader, marks, with_numbers, written
+from girih.run.training.watch import BeforeReading, Marks, marks, with_numbers, written
 
 
 class Fit:
@@ -190,7 +190,7 @@ class Fit:
 
     def _install(self) -> None:
         if self.run is not None and not self._handles:
-            reader = Reader(self._read, lambda: None if self._fresh or self.run is None else self._given)
+            reader = BeforeReading(self._read, lambda: None if self._fresh or self.run is None else self._given)
             self._handles = reader.install(self.step)
 
     def _remove(self) -> None:

@@ -15,83 +15,58 @@ import re
 import time
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from girih.lower import Program
-from girih.run.training import durable
-from girih.run.training.checkpoint import DCP_METADATA, MANIFEST, Answer, CheckpointError, read_manifest
-from girih.run.training.manifest import BLOCK_BYTES, Chunk, Entry, Manifest, blocks, checksum, from_bytes, to_bytes
-from girih.run.training.sealed import LARGEST_BYTES, SealError
+from girih.run.training.checkpoint import (
+    DCP_METADATA,
+    MANIFEST,
+    Answer,
+    CheckpointError,
+    CheckpointManifest,
+    read_manifest,
+)
 from girih.run.worker.initial import key_of
 from girih.run.worker.parts import Tensor, box_of, cut, reporters
+from girih.store import durable, places
+from girih.store.manifest import ArrayEntry, Box, Chunk, from_bytes
+from girih.store.sealed import LARGEST_BYTES, StoredError
+from girih.store.stored import ArrayWriter, replacing
 
 LOCK = "girih.lock"
 FOLDER = re.compile(r"state-[0-9a-f]{12}")
 DCP_FILE = re.compile(r"__\d+_\d+\.distcp")  # of checkpoints in the format of girih's first version
 SLICE_SECONDS = 1.0
 """A worker reports to the driver about so often, so that a long save does not look as if it hung."""
-SYNC_BYTES = 256 << 20
-"""After so many bytes a worker waits for the disk: at the end the wait is short, too."""
 
 
 @dataclass(frozen=True)
-class Written:
-    """What one worker wrote: its file and that file's bytes, and the chunk that it has of each entry, by path."""
+class WrittenShard:
+    """What one worker wrote: its file and that file's bytes, and the chunks that it has of each entry, by path."""
 
     file: str
     bytes: int
-    chunks: Mapping[str, Chunk]
+    chunks: Mapping[str, list[Chunk]]
 
 
-class ShardWriter:
-    """A file of a checkpoint's folder, to which chunks are appended.
+def append(writer: ArrayWriter, path: str, offsets: Iterable[int], tensor: Tensor) -> Iterator[int]:
+    """Write a box of an entry; yields the bytes of each block when it is written."""
 
-    Raises:
-        OSError: the folder is not there, or the disk is full.
-    """
+    def bytes_of(box: Box) -> Any:
+        plain = cut(tensor, box).detach().cpu().resolve_conj().resolve_neg().contiguous()
+        return memoryview(plain.reshape(-1).view(torch.uint8).numpy())
 
-    def __init__(self, folder: str, number: int, block: int = BLOCK_BYTES) -> None:
-        self.name = f"rank-{number}.bin"
-        self.block = block
-        self.at = 0
-        self._synced = 0
-        self._descriptor = durable.create(os.path.join(folder, self.name))
-
-    def append(self, offsets: Iterable[int], tensor: Tensor) -> Generator[int, None, Chunk]:
-        """Write a box of an entry; yields the bytes of each block when it is written, returns the chunk."""
-        sizes = tuple(tensor.shape)
-        start, done, checksums = self.at, 0, []
-        for box, size in blocks(sizes, tensor.dtype.itemsize, self.block):
-            data = _bytes_of(cut(tensor, box))
-            checksums.append(checksum(data))
-            durable.write_all(self._descriptor, data)
-            done += size
-            if start + done - self._synced >= SYNC_BYTES:
-                self.sync()
-                self._synced = start + done
-            yield size
-        self.at += done
-        return Chunk(tuple(offsets), sizes, self.name, start, self.at, tuple(checksums))
-
-    def sync(self) -> None:
-        durable.sync(self._descriptor)
-
-    def close(self) -> None:
-        durable.close(self._descriptor)
-
-
-def _bytes_of(tensor: Tensor) -> memoryview:
-    """The elements in row-major order."""
-    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    return memoryview(plain.reshape(-1).view(torch.uint8).numpy())
+    return writer.append(path, tuple(offsets), tuple(tensor.shape), tensor.dtype.itemsize, bytes_of)
 
 
 def write(
-    folder: str, program: Program, rank: int, state: Mapping[str, Tensor], block: int = BLOCK_BYTES
-) -> Generator[int, None, Written | None]:
+    folder: str, program: Program, rank: int, state: Mapping[str, Tensor]
+) -> Generator[int, None, WrittenShard | None]:
     """Write this worker's boxes into the folder; yields the bytes that each stride wrote, returns what `publish` needs.
 
     Raises:
@@ -100,22 +75,18 @@ def write(
     own = [item for item in program.graph.state_inputs if rank in reporters(program, item.name)]
     if not own:
         return None
-    writer = ShardWriter(folder, rank, block)
-    try:
-        chunks = {}
+    name = f"rank-{rank}.bin"
+    with replacing(os.path.join(folder, name), name) as writer:
         for item in own:
-            offsets = [start for start, _ in box_of(program, item.name, rank)]
-            chunks[key_of(item)] = yield from writer.append(offsets, state[item.name])
-        writer.sync()
-    finally:
-        writer.close()
-    return Written(writer.name, writer.at, chunks)
+            offsets = (start for start, _ in box_of(program, item.name, rank))
+            yield from append(writer, key_of(item), offsets, state[item.name])
+    return WrittenShard(name, writer.at, writer.chunks)
 
 
 class Writing:
     """A `write` that is done in slices of about a second."""
 
-    def __init__(self, strides: Generator[int, None, Written | None], rank: int, folder: str) -> None:
+    def __init__(self, strides: Generator[int, None, WrittenShard | None], rank: int, folder: str) -> None:
         self._strides = strides
         self._rank = rank
         self._folder = folder
@@ -141,15 +112,16 @@ class Writing:
         return self._end
 
 
-def manifest_of(program: Program, written: Iterable[Written | None], step: int, seed: int, folder: str) -> Manifest:
+def manifest_of(program: Program, written: Iterable[WrittenShard | None], step: int, seed: int) -> CheckpointManifest:
     """All entries of the program's state, with the chunks that the workers wrote."""
     parts = [part for part in written if part is not None]
     entries = {}
     for item in program.graph.state_inputs:
         value, key = program.graph.values[item.name], key_of(item)
-        chunks = tuple(part.chunks[key] for part in parts if key in part.chunks)
-        entries[key] = Entry(value.dtype, value.shape, chunks)
-    return Manifest(step, seed, folder, {part.file: part.bytes for part in parts}, entries)
+        chunks = tuple(chunk for part in parts for chunk in part.chunks.get(key, ()))
+        entries[key] = ArrayEntry(value.dtype, value.shape, chunks)
+    files = {part.file: part.bytes for part in parts}
+    return CheckpointManifest(step=step, seed=seed, files=files, entries=entries)
 
 
 class Saving:
@@ -162,7 +134,7 @@ class Saving:
         self._made_goal = False
         self._before = ""
 
-    def begin(self, block: int = BLOCK_BYTES) -> str:
+    def begin(self) -> str:
         """Make the folder to write into; what dead savers left goes.
 
         Raises:
@@ -173,7 +145,7 @@ class Saving:
             self._made_goal = durable.make_folder(str(self.goal))
             try:
                 self._lock = durable.Lock(str(self.goal / LOCK))
-            except durable.HeldError as error:
+            except durable.LockedError as error:
                 raise CheckpointError(
                     f"{self.goal}: another run is saving a checkpoint there: wait for it, or give another directory"
                 ) from error
@@ -184,21 +156,21 @@ class Saving:
             durable.make_folder(self.folder)
         return self.folder
 
-    def publish(self, manifest: Manifest) -> None:
+    def publish(self, manifest: CheckpointManifest) -> None:
         """The folder, with what the manifest says, becomes the checkpoint.
 
         Raises:
             CheckpointError: files are missing, or the disk is full; what was there before is whole.
         """
-        data = to_bytes(replace(manifest, folder=os.path.basename(self.folder)))
+        data = replace(manifest, folder=os.path.basename(self.folder)).to_bytes()
         with _clear(self.goal):
             if len(data) > LARGEST_BYTES:
                 raise CheckpointError(
                     f"{self.goal}: the list of {len(manifest.entries)} tensors takes {len(data)} bytes"
                 )
             try:
-                from_bytes(data)  # what would be refused is not published
-            except SealError as error:
+                from_bytes(data, CheckpointManifest)  # what would be refused is not published
+            except StoredError as error:
                 raise CheckpointError(f"{self.goal}: the program's state cannot be saved: it {error}") from error
             for name, size in manifest.files.items():
                 if os.stat(os.path.join(self.folder, name)).st_size != size:
@@ -207,7 +179,7 @@ class Saving:
                     )
             durable.sync_folder(self.folder)
             durable.sync_folder(str(self.goal))
-            durable.exchange(str(self.goal / MANIFEST), data)
+            places.exchange(str(self.goal / MANIFEST), data)
         try:
             durable.sync_folder(str(self.goal))
         except OSError as error:
@@ -226,7 +198,7 @@ class Saving:
             if FOLDER.fullmatch(name) and name != keep:
                 if name == self._before or (self._lock is not None and self._lock.works):
                     durable.remove_folder(path)
-            elif name in (DCP_METADATA, MANIFEST + durable.PART) or DCP_FILE.fullmatch(name):
+            elif name == DCP_METADATA or DCP_FILE.fullmatch(name) or _is_unfinished(name):
                 durable.remove(path)
 
     def _may_be_named(self) -> bool:
@@ -241,7 +213,6 @@ class Saving:
         if self.folder and not self._may_be_named():
             with contextlib.suppress(OSError):
                 durable.remove_folder(self.folder)
-                durable.remove(str(self.goal / MANIFEST) + durable.PART)
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -276,4 +247,10 @@ def check_goal(goal: Path) -> None:
 
 def _is_rubbish(name: str) -> bool:
     """May a saver have left it that died before there was a checkpoint?"""
-    return name in (LOCK, MANIFEST + durable.PART) or FOLDER.fullmatch(name) is not None
+    return name == LOCK or FOLDER.fullmatch(name) is not None or _is_unfinished(name)
+
+
+def _is_unfinished(name: str) -> bool:
+    """Is it a manifest that its writer did not live to finish?"""
+    whole = durable.PART.fullmatch(name)
+    return whole is not None and whole[1] == MANIFEST

@@ -144,7 +144,7 @@ class Run:
         try:
             folder = self._agree(saving.begin if leads else None)
             written = self._write(folder)
-            manifest = manifest_of(self.program, written, self.steps, self.seed, "")
+            manifest = manifest_of(self.program, written, self.steps, self.seed)
             self._agree((lambda: saving.publish(manifest)) if leads else None)
         finally:
             saving.end()

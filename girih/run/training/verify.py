@@ -31,7 +31,7 @@ ROUNDINGS = 100.0
 
 
 @dataclass(frozen=True)
-class Difference:
+class TensorDifference:
     """absolute: the largest; relative: that by the tensor's largest element. allowed: for `absolute`.
 
     by_rounding: what is allowed is what rounding alone may change of this tensor.
@@ -61,14 +61,14 @@ class Verification:
 
     step: int
     loss: float | None
-    differences: tuple[Difference, ...]
+    differences: tuple[TensorDifference, ...]
 
     @property
     def ok(self) -> bool:
         return all(item.ok for item in self.differences)
 
     @property
-    def worst(self) -> Difference | None:
+    def worst(self) -> TensorDifference | None:
         """The tensor nearest to its tolerance, or farthest beyond it."""
         return max(self.differences, key=_excess, default=None)
 
@@ -80,7 +80,7 @@ class Verification:
         return f"step {self.step}: {len(wrong)} of {len(self.differences)} tensors differ from one device\n{lines}"
 
 
-def _excess(item: Difference) -> float:
+def _excess(item: TensorDifference) -> float:
     if math.isnan(item.absolute):
         return math.inf
     return item.absolute / item.allowed if item.allowed else (math.inf if item.absolute else 0.0)
@@ -184,7 +184,7 @@ def _rounded(tensor: Tensor, dtype: str) -> Tensor:
     return torch.where(tensor.isfinite(), changed, tensor)  # infinity less infinity would be NaN
 
 
-def difference(name: str, got: Tensor, expected: Tensor, dtype: str = "") -> Difference:
+def difference(name: str, got: Tensor, expected: Tensor, dtype: str = "") -> TensorDifference:
     """Compare two tensors of one shape.
 
     dtype: the type whose tolerance holds, if it is coarser than the tensor's. What is not floating must be equal.
@@ -192,7 +192,7 @@ def difference(name: str, got: Tensor, expected: Tensor, dtype: str = "") -> Dif
     own = str(expected.dtype).removeprefix("torch.")
     tolerance = max(TOLERANCES[own], TOLERANCES.get(dtype, 0.0)) if own in TOLERANCES and dtype != "exact" else 0.0
     if tuple(got.shape) != tuple(expected.shape):
-        return Difference(name, math.inf, math.inf, 0.0)
+        return TensorDifference(name, math.inf, math.inf, 0.0)
     absolute, scale = distance(got, expected)
     relative = absolute / scale if scale else (math.inf if absolute else 0.0)
-    return Difference(name, absolute, relative, tolerance * scale)
+    return TensorDifference(name, absolute, relative, tolerance * scale)

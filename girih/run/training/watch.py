@@ -18,7 +18,7 @@ from girih.capture.torch.training import TrainingStep
 from girih.graph import Graph, Node
 
 Marks = dict[tuple[str | int, str], tuple[int, int, int]]
-"""Of tensors: identity, version, where they lie."""
+"""A tensor's identity, version and address, by where the tensor is kept."""
 
 
 def marks(step: TrainingStep) -> Marks:
@@ -70,7 +70,7 @@ def _alike(one: Node, two: Node) -> bool:
 
 
 @dataclass
-class Reader:
+class BeforeReading:
     """Called by PyTorch before the model, or its state, is read: so that it has the weights of now.
 
     refresh: does that. stale: the step whose weights it has, if others are newer. A model that is copied or pickled
@@ -85,13 +85,13 @@ class Reader:
         if self.refresh is not None:
             self.refresh()
 
-    def __deepcopy__(self, _: Any) -> Reader:
+    def __deepcopy__(self, _: Any) -> BeforeReading:
         self._check()
-        return Reader()
+        return BeforeReading()
 
-    def __reduce__(self) -> tuple[type[Reader], tuple[()]]:
+    def __reduce__(self) -> tuple[type[BeforeReading], tuple[()]]:
         self._check()
-        return Reader, ()
+        return BeforeReading, ()
 
     def _check(self) -> None:
         from girih.plans.plan import PlanError

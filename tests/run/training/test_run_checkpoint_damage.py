@@ -10,20 +10,22 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from saving_programs import STATE, program, run_of, state_of
 
-from girih.run.training import checkpoint, durable
-from girih.run.training.checkpoint import CheckpointError
-from girih.run.training.manifest import Chunk, Entry, Manifest, blocks, count_blocks, from_bytes, tiles
-from girih.run.training.saving import ShardWriter
-from girih.run.training.sealed import SealError, seal, unseal
+from girih.run.training import checkpoint
+from girih.run.training.checkpoint import CheckpointError, CheckpointManifest
+from girih.run.training.saving import append
 from girih.run.training.session import start
+from girih.store import durable
+from girih.store.manifest import ArrayEntry, Manifest, blocks, count_blocks, from_bytes, tiles
+from girih.store.sealed import StoredError, seal, unseal
+from girih.store.stored import replacing
 
 SEED = 3
 OTHERS = program(3, axis=-1)
@@ -89,7 +91,7 @@ def test_every_bit_of_the_manifest_is_guarded(saved):
     data = bytearray((saved / "girih.json").read_bytes())
     for at, bit in itertools.product(range(len(data)), range(8)):
         data[at] ^= 1 << bit
-        assert attempt(functools.partial(from_bytes, bytes(data)), SealError)[1]
+        assert attempt(functools.partial(from_bytes, bytes(data), CheckpointManifest), StoredError)[1]
         data[at] ^= 1 << bit
 
 
@@ -188,7 +190,7 @@ def resealed(directory: Path, goal: Path, change: Callable[[dict[str, Any]], obj
     """A copy whose manifest says something else, with a checksum that fits."""
     shutil.rmtree(goal, ignore_errors=True)
     shutil.copytree(directory, goal)
-    content, _ = unseal("checkpoint", 2, (goal / "girih.json").read_bytes())
+    content = unseal("checkpoint", 2, (goal / "girih.json").read_bytes(), dict[str, Any])
     change(content)
     (goal / "girih.json").write_bytes(seal("checkpoint", 2, content))
     return goal
@@ -259,7 +261,7 @@ def test_a_manifest_without_end_is_not_read(saved, tmp_path):
 def test_later_formats_are_named(saved, tmp_path):
     goal = tmp_path / "goal"
     shutil.copytree(saved, goal)
-    content, _ = unseal("checkpoint", 2, (goal / "girih.json").read_bytes())
+    content = unseal("checkpoint", 2, (goal / "girih.json").read_bytes(), dict[str, Any])
     (goal / "girih.json").write_bytes(seal("checkpoint", 3, content))
     assert "has format 3, this version of girih reads 2" in refused(goal)
 
@@ -270,17 +272,17 @@ ODD = (None, True, -1, 0, 1, 7, 1 << 62, 10**30, 0.5, "", "x", "..", "rank-0.bin
 def test_random_changes_of_a_manifest_are_refused_or_harmless(saved):
     """1,500 of them: never another error, never other numbers."""
     data, chance = (saved / "girih.json").read_bytes(), random.Random(5)
-    manifest = from_bytes(data)
+    manifest = from_bytes(data, CheckpointManifest)
     survived = 0
     for _ in range(1500):
-        content, _ = unseal("checkpoint", 2, data)
+        content = unseal("checkpoint", 2, data, dict[str, Any])
         holder, key = chance.choice(list(places(content)))
         if chance.random() < 0.2:
             del holder[key]
         else:
             holder[key] = chance.choice(ODD)
         text = seal("checkpoint", 2, content)
-        changed, refusal = attempt(functools.partial(from_bytes, text), SealError)
+        changed, refusal = attempt(functools.partial(from_bytes, text, CheckpointManifest), StoredError)
         if not refusal:
             survived += 1
             compare_numbers(saved, replace(changed, folder=manifest.folder))
@@ -308,9 +310,9 @@ def attempt(do: Callable[[], Any], kind: type[Exception]) -> tuple[Any, str]:
 
 def compare_numbers(directory: Path, manifest: Manifest) -> None:
     """They are the right ones, or refused."""
-    with checkpoint.Reader(directory, manifest) as reader:
+    with checkpoint.CheckpointReader(directory, manifest) as reader:
         for path in manifest.entries:
-            tensor, refusal = attempt(functools.partial(reader.read, path), CheckpointError)
+            tensor, refusal = attempt(functools.partial(reader.tensor, path), CheckpointError)
             assert refusal or not tensor.numel() or torch.equal(tensor, state_of(SEED)[path])
 
 
@@ -329,44 +331,30 @@ def test_blocks_fill_their_chunk():
         assert len(found) == count_blocks(sizes, 4, most)
 
 
-class Watched:
-    """A reader that counts what it reads."""
-
-    def __init__(self, read: Callable[..., int]) -> None:
-        self.read = read
-        self.bytes = 0
-
-    def __call__(self, *arguments: Any) -> int:
-        count = self.read(*arguments)
-        self.bytes += count
-        return count
-
-
 def test_little_more_is_read_than_is_needed(tmp_path):
     """Along either dimension: half of a tensor is half of its bytes, and few more at edges that are none of blocks."""
     shape, block = (256, 256), 4096
-    writer = ShardWriter(str(tmp_path), 0, block)
     whole = torch.randn(shape)
-    chunks: list[Chunk] = []
-
-    def append() -> Iterator[int]:
-        chunks.append((yield from writer.append((0, 0), whole)))
-
-    assert sum(append()) == whole.nbytes
-    writer.close()
-    entry = Entry("float32", shape, tuple(chunks))
-    manifest = Manifest(0, 0, tmp_path.name, {writer.name: writer.at}, {"x": entry}, block)
+    with replacing(str(tmp_path / "rank-0.bin"), "rank-0.bin", block) as writer:
+        assert sum(append(writer, "x", (0, 0), whole)) == whole.nbytes
+    entries = {"x": ArrayEntry("float32", shape, tuple(writer.chunks["x"]))}
+    manifest = Manifest(folder=tmp_path.name, files={"rank-0.bin": writer.at}, entries=entries, block=block)
     for box, most in (
         (((0, 128), (0, 256)), 0.5),
         (((0, 256), (128, 256)), 0.5),
         (((85, 171), (0, 256)), 0.5),
         (((0, 256), (85, 171)), 0.5),
     ):
-        with checkpoint.Reader(tmp_path.parent, manifest) as reader, pytest.MonkeyPatch.context() as patch:
-            watched = Watched(durable.read_into)
-            patch.setattr(durable, "read_into", watched)
-            assert torch.equal(reader.read("x", box), whole[slice(*box[0]), slice(*box[1])])
-        assert watched.bytes <= most * whole.nbytes
+        with checkpoint.CheckpointReader(tmp_path.parent, manifest) as reader, pytest.MonkeyPatch.context() as patch:
+            count, read = [0], durable.File.read_into
+
+            def counted(*arguments: Any, count: list[int] = count, read: Callable[..., int] = read) -> int:
+                count[0] += (found := read(*arguments))
+                return found
+
+            patch.setattr(durable.File, "read_into", counted)
+            assert torch.equal(reader.tensor("x", box), whole[slice(*box[0]), slice(*box[1])])
+        assert count[0] <= most * whole.nbytes
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import MetadataIndex
 
 from girih.run.training import checkpoint
+from girih.run.training.checkpoint import TORCH_DTYPES as DTYPES
 from girih.run.training.checkpoint import CheckpointError
 from girih.run.training.dcp import export_dcp, import_dcp, read_metadata
-from girih.run.training.manifest import DTYPES
 from girih.run.training.session import start
 
 SEED = 3
@@ -49,8 +49,8 @@ def copied(exported, tmp_path):
 
 def whole(directory: Path) -> dict[str, torch.Tensor]:
     manifest = checkpoint.read_manifest(directory)
-    with checkpoint.Reader(directory, manifest) as reader:
-        return {path: reader.read(path) for path in manifest.entries}
+    with checkpoint.CheckpointReader(directory, manifest) as reader:
+        return {path: reader.tensor(path) for path in manifest.entries}
 
 
 def same(made: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:

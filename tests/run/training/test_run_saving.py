@@ -3,74 +3,27 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 
 import pytest
 import torch
-from counts import LONG
 from saving_programs import program, run_of, state_of
 
 from girih.run.errors import WorkerError
-from girih.run.training import checkpoint, durable, saving
+from girih.run.training import checkpoint, saving
 from girih.run.training.checkpoint import CheckpointError
 from girih.run.training.saving import Saving
 from girih.run.training.session import start
+from girih.store import durable
+from girih.store.manifest import ArrayEntry, Manifest
+from girih.store.stored import replacing
 
-SUPPORT = Path(__file__).resolve().parents[2] / "support"
 OLD, NEW = 3, 4
-EVERY = 1 if LONG else 5
-"""Every so many calls of a save are tried."""
-
-
-@pytest.fixture(scope="module")
-def outcomes():
-    """What `killed_saves.py` found, in memory where there is such a folder: thousands of syncs."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        paths = [str(SUPPORT.parent.parent), str(SUPPORT)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [sys.executable, str(SUPPORT / "killed_saves.py"), folder, str(EVERY)],
-            env=environment, capture_output=True, text=True,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-@pytest.mark.parametrize("kind", ["nothing", "old", "first format", "rubbish"])
-def test_a_kill_at_any_call_leaves_the_old_or_the_new(outcomes, kind):
-    """The program itself compares all tensors, saves again, and looks for rubbish."""
-    before = 0 if kind == "nothing" else OLD
-    seen = outcomes[kind]["seen"]
-    assert {"open", "write", "fsync", "close", "mkdir", "replace", "unlink", "flock"} <= set(seen)
-    exchange = seen.index("replace")
-    for how, found in outcomes[kind]["outcomes"].items():
-        assert found
-        for number, step in found:  # no write is half the exchange
-            done = number > exchange or (number == exchange and how == "after")
-            assert step == (NEW if done and how != "within" else before), (how, number)
-
-
-@pytest.mark.parametrize("kind", ["nothing", "old", "first format", "rubbish"])
-def test_a_full_disk_is_said_and_the_run_goes_on(outcomes, kind):
-    before = 0 if kind == "nothing" else OLD
-    told = 0
-    for found, said in outcomes[kind]["full"]:
-        assert "\n" not in said
-        assert found == NEW or "No space left on device" in said
-        if "what was there before is whole" in said:
-            assert found == before
-            told += 1
-    assert told > 15 // EVERY
 
 
 def test_a_worker_that_dies_while_saving_leaves_the_old_one(tmp_path, monkeypatch):
@@ -148,25 +101,18 @@ def test_a_long_save_tells_how_far_it_is(tmp_path, monkeypatch):
 def test_saving_and_reading_need_little_memory(tmp_path):
     """A tensor goes to the file and comes back through a buffer of one block."""
     shape = (64, 1 << 16)
-    writer = saving.ShardWriter(str(tmp_path), 0, 1 << 16)
-    chunk = None
-    steps = writer.append((0, 0), torch.arange(shape[0] * shape[1], dtype=torch.float32).view(shape))
-    sizes = []
-    while chunk is None:
-        try:
-            sizes.append(next(steps))
-        except StopIteration as end:
-            chunk = end.value
-    writer.close()
+    with replacing(str(tmp_path / "rank-0.bin"), "rank-0.bin", 1 << 16) as writer:
+        whole = torch.arange(shape[0] * shape[1], dtype=torch.float32).view(shape)
+        sizes = list(saving.append(writer, "x", (0, 0), whole))
+    (chunk,) = writer.chunks["x"]
     assert set(sizes) == {1 << 16}
     assert len(chunk.checksums) == len(sizes) == 256
-    manifest = checkpoint.Manifest(
-        0, 0, tmp_path.name, {writer.name: writer.at}, {"x": saving.Entry("float32", shape, (chunk,))}, 1 << 16
-    )
-    with checkpoint.Reader(tmp_path.parent, manifest) as reader:
+    entries = {"x": ArrayEntry("float32", shape, (chunk,))}
+    manifest = Manifest(folder=tmp_path.name, files={writer.name: writer.at}, entries=entries, block=1 << 16)
+    with checkpoint.CheckpointReader(tmp_path.parent, manifest) as reader:
         box = ((3, 5), (100, 20000))
-        part = reader.read("x", box)
-        assert reader._buffer.numel() == 1 << 16
+        part = reader.tensor("x", box)
+        assert len(reader._buffer) == 1 << 16
     expected = torch.arange(shape[0] * shape[1], dtype=torch.float32).view(shape)[3:5, 100:20000]
     assert torch.equal(part, expected)
 

@@ -126,7 +126,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         chosen = self._chosen(corpus, model, resumed)
         state = started(corpus, model, chosen)
         identity = {} if self.checkpoint is None else progress.identity_of(corpus, model, state)
-        done = progress.Progress()
+        done = progress.LdaProgress()
         if resumed:
             done = progress.restore(str(self.checkpoint), state, identity)
         with Team(model.workers) as team:

@@ -19,14 +19,14 @@ from girih.loop.checkpoint import LoopCheckpointError, checksum, read, write
 
 
 @dataclass
-class Progress:
+class LdaProgress:
     """sweeps: that are done. likelihoods: (sweep, log p(words, topics) for each token) where it was asked for."""
 
     sweeps: int = 0
     likelihoods: list[tuple[int, float]] = field(default_factory=list)
 
 
-def save(path: str | Path, state: Cells | Passes, identity: dict[str, Any], progress: Progress) -> None:
+def save(path: str | Path, state: Cells | Passes, identity: dict[str, Any], progress: LdaProgress) -> None:
     """Write a checkpoint; one that was there before is kept until this one is whole."""
     others = {"identity": identity, "sweeps": progress.sweeps, "likelihoods": progress.likelihoods}
     write(path, {"topics": state.assigned}, {"lda": others})
@@ -37,7 +37,7 @@ def saved_sampler(path: str | Path) -> str:
     return str(_head(path, read(path)[1])["identity"]["sampler"])
 
 
-def restore(path: str | Path, state: Cells | Passes, identity: dict[str, Any]) -> Progress:
+def restore(path: str | Path, state: Cells | Passes, identity: dict[str, Any]) -> LdaProgress:
     """Put a checkpoint's topics into a state that was just started.
 
     Raises:
@@ -47,7 +47,7 @@ def restore(path: str | Path, state: Cells | Passes, identity: dict[str, Any]) -
     head = _head(path, others)
     same_fit(path, head["identity"], identity)
     state.assign(arrays["topics"])
-    return Progress(head["sweeps"], [(sweep, value) for sweep, value in head["likelihoods"]])
+    return LdaProgress(head["sweeps"], [(sweep, value) for sweep, value in head["likelihoods"]])
 
 
 def _head(path: str | Path, others: dict[str, Any]) -> dict[str, Any]:

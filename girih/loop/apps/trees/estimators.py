@@ -143,12 +143,12 @@ class _Boosting(BaseEstimator):  # type: ignore[misc]
                     saving.observer(number)
         self.forest_ = forest_of(done.base, done.trees[: self.n_estimators])
 
-    def _saving(self, x: np.ndarray, target: np.ndarray, weights: np.ndarray, growth: Growth) -> progress.Saving:
+    def _saving(self, x: np.ndarray, target: np.ndarray, weights: np.ndarray, growth: Growth) -> progress.TreesSaving:
         if self.checkpoint is None:
-            return progress.Saving(None, self.checkpoint_every, self.observer, {})
+            return progress.TreesSaving(None, self.checkpoint_every, self.observer, {})
         options = {"subsample": self.subsample, "max_bins": self.max_bins, "estimator": type(self).__name__}
         identity = progress.identity_of(x, target, weights, growth, options)
-        return progress.Saving(Path(self.checkpoint), self.checkpoint_every, self.observer, identity)
+        return progress.TreesSaving(Path(self.checkpoint), self.checkpoint_every, self.observer, identity)
 
     def _raw(self, x: Any) -> np.ndarray:
         check_is_fitted(self)

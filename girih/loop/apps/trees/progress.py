@@ -20,7 +20,7 @@ from girih.loop.checkpoint import LoopCheckpointError, checksum, read, write
 
 
 @dataclass(frozen=True)
-class Saving:
+class TreesSaving:
     """Where and how often boosting is saved, who is told of each tree, and what the trees depend on beside the seed."""
 
     place: Path | None
@@ -30,7 +30,7 @@ class Saving:
 
 
 @dataclass
-class Progress:
+class TreesProgress:
     """trees: that are grown. raw: what they say of each row. random: what rows are drawn by, as it is after them."""
 
     seed: int
@@ -40,12 +40,12 @@ class Progress:
     random: np.random.Generator
 
 
-def begun(seed: int, base: float, rows: int) -> Progress:
+def begun(seed: int, base: float, rows: int) -> TreesProgress:
     """Before the first tree."""
-    return Progress(seed, base, [], np.full(rows, base), np.random.default_rng(seed))
+    return TreesProgress(seed, base, [], np.full(rows, base), np.random.default_rng(seed))
 
 
-def save(saving: Saving, progress: Progress) -> None:
+def save(saving: TreesSaving, progress: TreesProgress) -> None:
     """Write a checkpoint; one that was there before is kept until this one is whole."""
     assert saving.place is not None
     forest = forest_of(progress.base, progress.trees)
@@ -59,7 +59,7 @@ def save(saving: Saving, progress: Progress) -> None:
     write(saving.place, arrays | {"raw": progress.raw}, {"trees": others})
 
 
-def restored(saving: Saving, seed: int | None) -> Progress:
+def restored(saving: TreesSaving, seed: int | None) -> TreesProgress:
     """As `save` wrote it. seed: that it must have been begun with; None: any.
 
     Raises:

@@ -116,6 +116,11 @@ class SparseRows:
         """Bytes of the part that is used."""
         return self._used * (4 + self._values.itemsize)
 
+    @property
+    def lengths(self) -> NDArray[Any]:
+        """How many entries each row has."""
+        return self._length
+
     def add(self, rows: NDArray[Any], columns: NDArray[Any], deltas: NDArray[Any]) -> None:
         """Entry by entry; an entry may occur several times."""
         at = 0

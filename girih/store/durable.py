@@ -1,6 +1,6 @@
 """Files that survive a kill or a power failure: written, synced, and exchanged in one step.
 
-Everything by which a checkpoint touches the file system goes through this file, so that a test can stop the writer
+Everything by which what is kept touches the file system goes through this file, so that a test can stop the writer
 before and after each call of the system.
 """
 
@@ -9,24 +9,28 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 try:
     import fcntl
 except ImportError:  # no locks on such a system
     fcntl = None  # type: ignore[assignment]
 
-PART = ".part"
-"""Ends the name of a file that is not yet whole."""
+PART = re.compile(r"(.*?)(\.[0-9a-f]{8})?\.part", re.DOTALL)
+"""The name of a file that is not yet whole: that of the whole file, and what keeps two writers apart."""
 
 
-def create(path: str) -> int:
+def create(path: str, mode: int = 0o666) -> int:
     """A new, empty file to write; its descriptor.
 
     Raises:
         FileExistsError: there is something.
     """
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
@@ -63,28 +67,37 @@ def make_folder(path: str) -> bool:
         return False
     above = os.path.dirname(path)
     make_folder(above)
-    os.mkdir(path)
+    try:
+        os.mkdir(path)
+    except FileExistsError:  # somebody else has just made it
+        return False
     sync_folder(above)
     return True
 
 
-def exchange(path: str, data: bytes | memoryview) -> None:
-    """Give a file new contents in one step: at any moment it has the old ones or the new, whole. Which of them it has
-    after a power failure is certain after `sync_folder`."""
-    unfinished = path + PART
-    remove(unfinished)
-    descriptor = create(unfinished)
+@contextlib.contextmanager
+def replacing(path: str, mode: int = 0o666) -> Iterator[int]:
+    """The descriptor of a new file. When the body has ended, it is synced and takes the place of what is at the path in
+    one step: at any moment there is the old file or the new one, whole. Which of them is there after a power failure is
+    certain after `sync_folder`."""
+    unfinished = unfinished_name(path)
+    descriptor = create(unfinished, mode)
     try:
-        write_all(descriptor, data)
-        sync(descriptor)
-    finally:
-        close(descriptor)
-    os.replace(unfinished, path)
+        try:
+            yield descriptor
+            sync(descriptor)
+        finally:
+            close(descriptor)
+        os.replace(unfinished, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            remove(unfinished)
+        raise
 
 
-def rename(path: str, goal: str) -> None:
-    """Give a file another name; what has that name goes."""
-    os.replace(path, goal)
+def unfinished_name(path: str) -> str:
+    """What a file is called until it is whole: nobody else takes this name."""
+    return f"{path}.{uuid.uuid4().hex[:8]}.part"
 
 
 def remove(path: str) -> None:
@@ -114,8 +127,36 @@ def remove_empty(path: str) -> None:
 # ------------------------------------------------------------------------------------------- reading
 
 
-def open_regular(path: str) -> tuple[int, int]:
-    """Descriptor and size of a file that is one: no link elsewhere, no pipe that one would wait for.
+@dataclass(frozen=True)
+class File:
+    """A file to read, here or elsewhere. A context manager. read: fills a view from an offset; how many bytes it got,
+    0 at the end."""
+
+    size: int
+    read: Callable[[memoryview, int], int]
+    close: Callable[[], None]
+
+    def read_into(self, view: memoryview, offset: int) -> int:
+        """Fill the view from the file; how many bytes there were."""
+        done = 0
+        while done < len(view) and (count := self.read(view[done:], offset + done)):
+            done += count
+        return done
+
+    def bytes(self, start: int, stop: int) -> bytes:
+        """From one offset to another, or to the end of the file."""
+        data = bytearray(max(0, min(stop, self.size) - start))
+        return bytes(data[: self.read_into(memoryview(data), start)])
+
+    def __enter__(self) -> File:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def opened(path: str) -> File:
+    """A file that is one: no link elsewhere, no pipe that one would wait for.
 
     Raises:
         OSError: there is no such file.
@@ -123,26 +164,15 @@ def open_regular(path: str) -> tuple[int, int]:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        os.close(descriptor)
+        close(descriptor)
         raise OSError(errno.EINVAL, "is no regular file", path)
-    return descriptor, status.st_size
-
-
-def read_into(descriptor: int, view: memoryview, offset: int) -> int:
-    """Fill the view from the file; how many bytes there were."""
-    done = 0
-    while done < len(view):
-        count = os.preadv(descriptor, [view[done:]], offset + done)
-        if count == 0:
-            break
-        done += count
-    return done
+    return File(status.st_size, lambda view, at: os.preadv(descriptor, [view], at), lambda: close(descriptor))
 
 
 # ------------------------------------------------------------------------------------------- locks
 
 
-class HeldError(RuntimeError):
+class LockedError(RuntimeError):
     """Another process, or thread, holds the lock."""
 
 
@@ -152,7 +182,7 @@ class Lock:
     works: False where the file system knows no locks; nobody is then kept out.
 
     Raises:
-        HeldError: somebody else holds it.
+        LockedError: somebody else holds it.
         OSError: the file cannot be made.
     """
 
@@ -171,7 +201,7 @@ class Lock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(self._descriptor)
-            raise HeldError(self.path) from error
+            raise LockedError(self.path) from error
         except OSError:
             self.works = False
             return True
