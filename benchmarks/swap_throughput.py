@@ -52,10 +52,10 @@ def slower(machine: Any, factor: float) -> Any:
 
 def published(plan: Any, name: str) -> float | str:
     """The share of the ideal throughput of a published way, or what it needs where it cannot keep the limit."""
-    from girih.memory.holds_table import baseline_of
     from girih.plans.plan import PlanError
     from girih.plans.predict import predict
     from girih.search.memory.published import held_as_published
+    from girih.search.table import baseline_of
 
     plain = plan.but(pieces=(), sequence=None, residency=())
     try:
@@ -145,7 +145,7 @@ def measure(options: argparse.Namespace) -> Report:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    from girih.memory.holds_table import BASELINES
+    from girih.search.table import BASELINES
 
     parser.add_argument("--once", action="store_true", help="operators at girih's prices only")
     parser.add_argument("--model", action="append", metavar="NAME@BATCH", help="only this model; may be repeated")

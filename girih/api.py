@@ -160,7 +160,7 @@ def plan(
     calibrate`), for `time` and for the simulated step. hold: what to do where the limit is too
     small for every division: `swap` moves tensors to the large memory behind the device and back in time, `recompute`
     drops them and computes them again, `auto` does whatever of both is fastest, `none` refuses; a name of
-    `girih.memory.holds_table`, such as `vdnn` or `chain:stages=32`, does as published (`girih holds`). order: of
+    `girih.search.table`, such as `vdnn` or `chain:stages=32`, does as published (`girih holds`). order: of
     the steps in that case, one of `girih.memory.orders.order.ORDERS`, such as `least`; `auto`: the best of several.
     rewrite: by proved rules, before it is divided, where that is cheaper on one device of the machine by its data
     sheet; the plan keeps the rules (`girih rewrite explain`).

@@ -123,7 +123,7 @@ def search(text: str) -> str:
 
 def hold(text: str) -> str:
     """A way to keep a memory limit and its options, as girih.plan reads them."""
-    from girih.memory.holds_table import BASELINES, HOLDS, baseline_of
+    from girih.search.table import BASELINES, HOLDS, baseline_of
 
     name = text.partition(":")[0]
     if text in HOLDS or text in BASELINES:  # nothing to read: it is not loaded yet

@@ -19,12 +19,11 @@ from girih.cli.terminal import BadInputError, FailedRunError, TerminalProgress, 
 from girih.cli.terminal import show as show_table
 from girih.machine import Machine, MachineError, machine, presets
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
-from girih.memory.holds_table import BASELINES, HOLDS, baseline_class
 from girih.partition.search import Search
 from girih.plans.check import check
 from girih.plans.inputs import Program, program_of
 from girih.report.tables import operators_table, summary, tensors_table, times_of
-from girih.search.table import SEARCHES, options_of, search_class, search_of
+from girih.search.table import BASELINES, HOLDS, SEARCHES, baseline_class, options_of, search_class, search_of
 
 __all__ = ["BadInputError", "FailedRunError", "checkpoint"]
 

@@ -27,9 +27,8 @@ from girih.cli.arguments import (
     seed,
     steps_done,
 )
-from girih.memory.holds_table import BASELINES
 from girih.run.engines.engine import CALIBRATED, TRAINING
-from girih.search.table import SEARCHES
+from girih.search.table import BASELINES, SEARCHES
 
 OPTIMIZERS = (
     "sgd",

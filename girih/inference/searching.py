@@ -18,14 +18,14 @@ from girih.rewrite.constants import folded
 from girih.rewrite.rules.rule import Rule
 from girih.rewrite.saturation import Saturation
 from girih.rewrite.segments import joined, segments
-from girih.rewrite.ways import Choice, Costing, cheapest
+from girih.rewrite.ways import ChosenWays, Costing, cheapest
 
 Search = Backtracking | Saturation
 SEARCHES = ("backtracking", "saturation")
 BOUND_SHARE = 1 / 3
-"""Of the seconds of a search by backtracking: for its bound."""
+"""The share of a search by backtracking's seconds that its bound has."""
 NODES = 400
-"""Of the e-graph that gives it: each may have to be measured."""
+"""The most nodes of the e-graph that gives the bound: each may have to be measured."""
 
 
 def search_of(search: str | Search, seconds: float, alpha: float) -> Search:
@@ -53,13 +53,13 @@ class Found:
 
     graph: Graph
     weights: Mapping[str, Any]
-    choice: Choice
+    choice: ChosenWays
     before: float
     searched: tuple[Rewritten, ...]
 
     @property
     def certificate(self) -> Certificate:
-        """Of the whole: the cost with the layouts as they were chosen, the bounds of the parts."""
+        """The certificate of the whole: the cost has the layouts that were chosen, the bound is that of all parts."""
         parts = tuple(item.certificate for item in self.searched if item.certificate is not None)
         whole = together(parts)
         return replace(whole, cost=self.choice.cost, bound=min(whole.bound, self.choice.cost))

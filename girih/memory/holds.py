@@ -2,12 +2,12 @@
 
 It proposes an order of steps, in which some come again, and when each storage is on the device. The Program follows
 from them as from girih's own (`girih.memory.again`, `girih.memory.moves`), so that it is priced and run like any other.
-`girih.memory.holds_table` has all of them by name.
+`girih.search.table` has all of them by name.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from girih.memory.lifetimes import Lifetimes
 from girih.memory.residency import Residency, TooSmallError
+from girih.partition.search import Proposer
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +48,10 @@ class Holding:
 
 
 @dataclass(frozen=True)
-class Baseline(ABC):
+class Baseline(Proposer):
     """A published way to train within less memory, with its options."""
 
-    name: ClassVar[str]
-    """What the command line calls it."""
+    changes: ClassVar[tuple[str, ...]] = ("sequence", "residency")
     moves: ClassVar[bool]
     """Does it move tensors to the large memory? Else it computes them again."""
     orders: ClassVar[bool] = False
@@ -67,11 +67,6 @@ class Baseline(ABC):
                 raise ValueError(f"{self.name}: option {option} is one of {', '.join(words)}, got {value!r}")
             if words is None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(f"{self.name}: option {option} is a whole number of at least 1, got {value!r}")
-
-    @classmethod
-    def summary(cls) -> str:
-        """What it does, in one line."""
-        return (cls.__doc__ or "").partition("\n\n")[0].replace("\n    ", " ").rstrip(".")
 
     @abstractmethod
     def hold(self, setting: Setting) -> Holding:

@@ -1,4 +1,4 @@
-"""What a search is: a frozen dataclass of its options with one verb, from a Graph and an Objective to a SearchResult.
+"""What a proposer is; and a search, which proposes a strategy: from a Graph and an Objective to a SearchResult.
 
 `girih.search.table` has all searches by name. A search proposes: what an answer costs it is told, by the tables of
 `girih.partition.space.problem` or by the objective's score.
@@ -32,8 +32,26 @@ SUPPORTED = Support()
 
 
 @dataclass(frozen=True)
-class Search(ABC):
-    """A search with its options.
+class Proposer(ABC):
+    """What changes one part of a Choice: a frozen dataclass of its options with one verb, which it says itself.
+
+    It proposes and never judges: what an answer costs it is told, by tables or by a function that is its score.
+    """
+
+    name: ClassVar[str]
+    """What the command line and plan files call it."""
+    changes: ClassVar[tuple[str, ...]]
+    """The fields of `girih.plans.choice.Choice` that it may change."""
+
+    @classmethod
+    def summary(cls) -> str:
+        """What it does, in one line."""
+        return (cls.__doc__ or "").partition("\n\n")[0].replace("\n    ", " ").rstrip(".")
+
+
+@dataclass(frozen=True)
+class Search(Proposer):
+    """A search with its options: it divides a graph, and places and orders the parts.
 
     seconds: of work, counted, after which it returns the best answer so far, with its gap: what is found does not
     depend on how busy the machine is. What has to be done before there is any answer is done however long it takes.
@@ -45,8 +63,7 @@ class Search(ABC):
 
     seconds: float = 60.0
 
-    name: ClassVar[str]
-    """What the command line and plan files call it."""
+    changes: ClassVar[tuple[str, ...]] = ("strategy", "schedule")
     objectives: ClassVar[tuple[str, ...]] = OBJECTIVES
     """What it can minimise."""
 
@@ -59,11 +76,6 @@ class Search(ABC):
         if objective.name in self.objectives:
             return SUPPORTED
         return Support(f"it is of --objective {' or '.join(self.objectives)}, not of {objective.name}")
-
-    @classmethod
-    def summary(cls) -> str:
-        """What the search does, in one line."""
-        return (cls.__doc__ or "").partition("\n\n")[0].replace("\n    ", " ").rstrip(".")
 
     @abstractmethod
     def search(self, graph: Graph, objective: Objective) -> SearchResult:

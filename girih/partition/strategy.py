@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from girih.graph import Graph
 from girih.layout import Layout, Mesh, Sharding, parse_sharding, sharding_of
 from girih.layout.mesh import MOST_COORDINATES
+from girih.rewrite.certificate import Certificate
 
 # Solvers write a division as they write a layout, a code for each mesh axis: a number from 0 divides that index
 # variable (an output's or a reduction's), REPEAT repeats the work, and PASS - n lets partial sums pass through the n-th
@@ -64,36 +65,6 @@ class Strategy:
         return Strategy(
             mesh, tuple(map(sharding_of, divisions)), {name: sharding_of(codes) for name, codes in layouts.items()}
         )
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """What a search proves of its answer.
-
-    cost, bound: in `unit` (bytes of all devices together, or seconds); no strategy in `space` costs less than bound.
-    how: how the bound was found. stopped: why the search stopped. statistics: sizes, times, counts.
-    """
-
-    cost: float
-    bound: float
-    unit: str
-    how: str
-    stopped: str
-    space: str
-    statistics: dict[str, float | int | str]
-
-    @property
-    def gap(self) -> float:
-        """cost / bound - 1; 0 when both are 0."""
-        if self.cost <= self.bound:
-            return 0.0
-        return self.cost / self.bound - 1 if self.bound > 0 else float("inf")
-
-    @property
-    def work(self) -> float:
-        """Seconds of counted work that the search has done (`girih.layout.budget.Budget`); 0 where it counts
-        none."""
-        return float(self.statistics.get("seconds of work", 0.0))
 
 
 @dataclass(frozen=True)

@@ -31,13 +31,14 @@ from girih.memory.pieces import InPieces
 from girih.memory.residency import Residency, Stay
 from girih.ops.functions import FunctionError, import_name, imported
 from girih.ops.gate import FUNCTION, is_safe
-from girih.partition import Certificate, Strategy
+from girih.partition import Strategy
 from girih.partition.space.problem import Objective
 from girih.plans.check import check, one_line
 from girih.plans.choice import Choice
 from girih.plans.plan import Costs, Goal, Origin, Plan, PlanError, Predicted
 from girih.plans.rewritten import Rewrite
 from girih.plans.schema import PlanFile, ResidencyFile, SchemaError, read_schema
+from girih.rewrite.certificate import Certificate
 
 VERSION = 3
 OLDEST = 2  # that is read

@@ -18,11 +18,12 @@ from girih.machine.units import format_bytes
 from girih.memory.accounts import MemoryUse
 from girih.memory.lifetimes import Lifetimes, lifetimes
 from girih.memory.places.addresses import Addresses
-from girih.partition import Certificate, Strategy
+from girih.partition import Strategy
 from girih.partition.search import is_seconds
 from girih.plans.arenas import arenas
 from girih.plans.choice import Choice, class_lifetimes, in_order, lowered, widest_lifetimes, with_movements
 from girih.plans.scratch import account, notes_of
+from girih.rewrite.certificate import Certificate
 
 Observe = Callable[[str, float], None]
 
@@ -227,7 +228,8 @@ class Plan:
 
     @cached_property
     def _memory(self) -> tuple[tuple[MemoryUse, ...], Scratch]:
-        if self.machine.devices > 1:
+        moved = self.program is not self.unmoved
+        if self.machine.devices > 1 or (moved and not self.machine.here):  # elsewhere nobody asks for addresses
             return account(self.program, self.machine, self.scratch)
         lives, told = self._alone
         assert lives.use is not None

@@ -22,7 +22,8 @@ from girih.partition.search import Search
 from girih.partition.searches.exact import solve
 from girih.partition.space.options import SECONDS, TOFU, Rules, division_codes, layouts_of
 from girih.partition.space.problem import Candidates, Objective, build
-from girih.partition.strategy import REPEAT, Certificate, SearchResult, Strategy
+from girih.partition.strategy import REPEAT, SearchResult, Strategy
+from girih.rewrite.certificate import Certificate
 
 
 @dataclass(frozen=True)

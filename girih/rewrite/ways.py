@@ -86,7 +86,7 @@ def costing_of(cost: Cost | Costing) -> Costing:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenWays:
     """How a graph is computed. cost: seconds. ways: by the name of each node that is not of constants alone.
     conversions: (value, from, to), each made once. exact: is none cheaper?"""
 
@@ -114,7 +114,7 @@ class _State:
     converted: tuple[tuple[str, str, str], ...] = ()
 
 
-def cheapest(graph: Graph, costing: Costing, *, ends: Collection[str] = (), free: bool = False) -> Choice:
+def cheapest(graph: Graph, costing: Costing, *, ends: Collection[str] = (), free: bool = False) -> ChosenWays:
     """Ways for all nodes of a graph. ends: layouts besides rows that inputs may come in, and `free`: outputs may leave
     in any: what is searched in parts does not know yet how the others choose."""
     constant = costing.constants(graph)
@@ -123,7 +123,7 @@ def cheapest(graph: Graph, costing: Costing, *, ends: Collection[str] = (), free
     joined = _joined(graph, live, costing, constant)
     if all(len(ways) == 1 for ways in every):  # nothing to choose, so one layout
         chosen = {node.name: way for node, (way,) in zip(live, every, strict=True)}
-        return Choice(sum(way.seconds for name, way in chosen.items() if name not in joined), chosen)
+        return ChosenWays(sum(way.seconds for name, way in chosen.items() if name not in joined), chosen)
     entering = {item.name for item in graph.inputs}
     leaving = {output.name for output in graph.outputs}
     last = {name: number for number, node in enumerate(live) for name in node.inputs}
@@ -174,7 +174,7 @@ def cheapest(graph: Graph, costing: Costing, *, ends: Collection[str] = (), free
         chosen[state.node] = state.way
         conversions.extend(state.converted)
         state = state.last
-    return Choice(cost, chosen, tuple(reversed(conversions)), exact)
+    return ChosenWays(cost, chosen, tuple(reversed(conversions)), exact)
 
 
 def _joined(graph: Graph, nodes: list[Node], costing: Costing, constant: Collection[str]) -> dict[str, str]:

@@ -13,7 +13,6 @@ from girih.machine import Machine
 from girih.machine.units import format_bytes, format_seconds
 from girih.memory.accounts import memory_use
 from girih.memory.holds import Baseline
-from girih.memory.holds_table import BASELINES, HOLDS, baseline_of
 from girih.partition import SearchResult
 from girih.partition.search import Search
 from girih.partition.searches.exact import Exact
@@ -28,7 +27,7 @@ from girih.search.memory.limit import NothingFitsError, fit, refused_whole, wide
 from girih.search.memory.step_seconds import simulated_seconds
 from girih.search.memory.together import divided, seconds_per_byte, together
 from girih.search.portfolio import ALONE, Portfolio
-from girih.search.table import search_of
+from girih.search.table import BASELINES, HOLDS, baseline_of, search_of
 from girih.simulate.bounds import bound_of
 
 MOST_JUDGED = 100_000_000
@@ -193,7 +192,7 @@ class _Planning:
         if seconds >= told.cost or (plan.memory is not None and other.peak > plan.memory):
             return None
         least = bound_of(other.graph, self.goal.machine)
-        statistics = told.statistics | {"found by": "megatron", "seconds, megatron": seconds}
+        statistics = {**told.statistics, "found by": "megatron", "seconds, megatron": seconds}
         return other.but(
             certificate=replace(told, cost=seconds, bound=least.seconds, how=least.how, statistics=statistics)
         )

@@ -144,7 +144,7 @@ class Composer:
         return Nodes(read_from, reads, write_from, writes, entering, len(numbers))
 
     def seconds(self, strategy: Strategy) -> float:
-        """Of the step under a strategy: the makespan, an estimate. Infinite for one that no program does, because
+        """The makespan of the step under a strategy, an estimate. Infinite for one that no program does, because
         partial sums are wanted of what is whole, or of what is not a sum."""
         from girih.simulate.kernels import composed as loops
 

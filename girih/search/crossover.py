@@ -23,7 +23,8 @@ from girih.ops.known import descriptions
 from girih.partition.search import ScoredSearch
 from girih.partition.space.layers import layers_of
 from girih.partition.space.problem import Objective, value_variables
-from girih.partition.strategy import Certificate, SearchError, SearchResult, Strategy
+from girih.partition.strategy import SearchError, SearchResult, Strategy
+from girih.rewrite.certificate import Certificate
 
 
 @dataclass(frozen=True)

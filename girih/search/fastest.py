@@ -19,19 +19,20 @@ import numpy as np
 from girih.graph import Graph
 from girih.layout.budget import Budget
 from girih.machine import Machine
-from girih.partition import Certificate, SearchResult, Strategy
+from girih.partition import SearchResult, Strategy
 from girih.partition.search import ScoredSearch
 from girih.partition.searches.sampled import Sampled
 from girih.partition.space.options import MOST_PLACES, SECONDS, SOAP, Rules
 from girih.partition.space.pricing import OutOfTimeError
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
+from girih.rewrite.certificate import Certificate
 from girih.search.crossover import Crossing
 from girih.search.table import search_of
 from girih.simulate.bounds import WORK, bound_of
 
 CROSSING = 0.3
-"""Of the time that is left, for exchanging layers between the first candidates, where chains come behind."""
+"""The share of the time that is left in which layers are exchanged, where chains come after that."""
 SPACE = "SOAP: divisions and places of every node"
 LEAST = 0.2
 """Seconds that a search over tables is given, however few are left."""
@@ -44,7 +45,7 @@ RECURRENT = ("model", "rnn-expert", "exact", "hybrid", "one-weird-trick", "equal
 EXPERTS = ("one-weird-trick", "rnn-expert", "hybrid", "model")
 """The sampled search begins with the best of their plans, too (FlexFlow §3.5.2)."""
 NOTHING_PROVED = Certificate(float("inf"), 0.0, "seconds", "none", "", SPACE, {})
-"""Of a candidate: the score alone counts."""
+"""The certificate of a candidate, which nobody reads: its score alone counts."""
 
 
 class Counted:
@@ -92,7 +93,7 @@ class Fastest(ScoredSearch):
             if result is not None:
                 return result
         name, strategy = min(candidates.strategies.items(), key=lambda one: score(one[1]))
-        statistics = first.certificate.statistics | {"found by": name, "proposals": 0}
+        statistics = {**first.certificate.statistics, "found by": name, "proposals": 0}
         statistics |= {f"seconds, {name}": score(strategy) for name, strategy in candidates.strategies.items()}
         statistics["seconds of work"] = round(budget.spent / 1e9, 3)
         certificate = Certificate(score(strategy), best.seconds, "seconds", best.how, budget.why, SPACE, statistics)

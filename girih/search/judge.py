@@ -78,7 +78,7 @@ class Judge:
 
     @property
     def seconds(self) -> float:
-        """Of work that a call takes."""
+        """The seconds of work that a call takes."""
         return judging_seconds(self.plan.graph, self.plan.machine, peaks=self.plan.memory is not None)
 
     def planned(self, strategy: Strategy) -> Plan:

@@ -19,12 +19,13 @@ from typing import ClassVar
 
 from girih.graph import Graph
 from girih.layout.budget import Budget
-from girih.partition import Certificate, SearchResult
+from girih.partition import SearchResult
 from girih.partition.search import ScoredSearch
 from girih.partition.searches.exact import exact
 from girih.partition.space.pricing import OutOfTimeError
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
+from girih.rewrite.certificate import Certificate
 from girih.search.crossover import Crossing
 from girih.search.fastest import Counted
 from girih.search.table import search_of

@@ -1,8 +1,10 @@
-"""All searches by name: what the facade, the command line and the documentation know of searches is read from here.
+"""All proposers by name: what the facade, the command line and the documentation know of them is read from here.
 
-A name stands for the place of a class, which is imported when the search is first asked for: the command line lists
-names without loading any. A text such as `sampled:seed=3,proposals=500` is a search with options, which are the fields
-of its class.
+A proposer is a frozen dataclass of its options with one verb, and changes one part of a Choice
+(`girih.partition.search.Proposer`): searches the strategy, published ways to keep a memory limit what leaves the device
+or is computed again. A name stands for the place of a class, which is imported when the proposer is first asked for:
+the command line lists names without loading any. A text such as `sampled:seed=3,proposals=500` is a proposer with
+options, which are the fields of its class.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from girih.memory.options import named, read
 
 if TYPE_CHECKING:
-    from girih.partition.search import Search
+    from girih.memory.holds import Baseline
+    from girih.partition.search import Proposer, Search
 
 SEARCHES: dict[str, str] = {
     "portfolio": "girih.search.portfolio.Portfolio",
@@ -41,8 +44,44 @@ SEARCHES: dict[str, str] = {
     "single": "girih.published.divisions.classic.Single",
 }
 
+HOLDS: dict[str, str] = {
+    "auto": "Whatever of swap and recompute is fastest, operators in pieces too",
+    "swap": "Tensors are moved to the large memory behind the device and back in time, in the best order that is found",
+    "recompute": "Tensors are dropped and computed again, by minimum cuts and by the optimum for chains",
+    "none": "The plan is refused",
+}
+"""girih's own ways to keep a memory limit, and what they do."""
+
+BASELINES: dict[str, str] = {
+    "odswap": "girih.published.memory.swapping.OnDemand",
+    "lms": "girih.published.memory.activations.LargeModelSupport",
+    "vdnn": "girih.published.memory.activations.Vdnn",
+    "vdnn-conv": "girih.published.memory.activations.VdnnConvolutions",
+    "layers": "girih.published.memory.swapping.LayerByLayer",
+    "tensorflowmem": "girih.published.memory.swapping.Partitioned",
+    "sqrt": "girih.published.memory.checkpointing.SquareRoot",
+    "chain": "girih.published.memory.checkpointing.OptimalChain",
+}
+
+PROPOSERS = {"search": SEARCHES, "baseline": BASELINES}
+"""What a proposer is called, and all of this kind."""
+
 READERS = {"int": int, "float": float, "str": str}
 """Options of these types can be written as text."""
+
+
+def _class_of(kind: str, name: str) -> Any:
+    """The class of the proposer of this kind and name.
+
+    Raises:
+        SearchError: there is none.
+    """
+    from girih.partition.strategy import SearchError
+
+    if name not in PROPOSERS[kind]:
+        raise SearchError(f"no {kind} {name!r}: expected one of {', '.join(PROPOSERS[kind])}")
+    module, _, cls = PROPOSERS[kind][name].rpartition(".")
+    return getattr(import_module(module), cls)
 
 
 def search_class(name: str) -> type[Search]:
@@ -51,18 +90,23 @@ def search_class(name: str) -> type[Search]:
     Raises:
         SearchError: there is none.
     """
-    from girih.partition.strategy import SearchError
-
-    if name not in SEARCHES:
-        raise SearchError(f"no search {name!r}: expected one of {', '.join(SEARCHES)}")
-    module, _, cls = SEARCHES[name].rpartition(".")
-    search: type[Search] = getattr(import_module(module), cls)
+    search: type[Search] = _class_of("search", name)
     return search
 
 
-def options_of(search: type[Search]) -> dict[str, Field[Any]]:
-    """The options of a search that can be written as text, by name; what composes searches is not shown."""
-    return {item.name: item for item in fields(search) if item.repr and item.type in READERS}
+def baseline_class(name: str) -> type[Baseline]:
+    """The class of the published way to keep a memory limit of this name.
+
+    Raises:
+        SearchError: there is none.
+    """
+    baseline: type[Baseline] = _class_of("baseline", name)
+    return baseline
+
+
+def options_of(proposer: type[Proposer]) -> dict[str, Field[Any]]:
+    """The options of a proposer that can be written as text, by name; what composes searches is not shown."""
+    return {item.name: item for item in fields(proposer) if item.repr and item.type in READERS}
 
 
 def search_of(search: str | Search, seconds: float | None = None) -> Search:
@@ -88,3 +132,21 @@ def search_of(search: str | Search, seconds: float | None = None) -> Search:
     except ValueError as error:
         raise SearchError(str(error)) from None
     return cls(**({} if seconds is None else {"seconds": seconds}) | options)
+
+
+def baseline_of(text: str | Baseline) -> Baseline:
+    """The published way to keep a memory limit that a text names, with its options, or as it is.
+
+    Raises:
+        ValueError: there is none, or it has no such option, or the option cannot be so.
+    """
+    if not isinstance(text, str):
+        return text
+    name, pairs = named(text)
+    cls = baseline_class(name)
+    return cls(**read(pairs, name, dict.fromkeys(options_of(cls), ("a number or a word", _number_or_word))))
+
+
+def _number_or_word(text: str) -> int | str:
+    """Which of both it may be, the class says."""
+    return int(text) if text.isdecimal() and len(text) <= 9 else text[:40]

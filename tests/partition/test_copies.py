@@ -20,7 +20,7 @@ from girih.layout import parse_sharding
 from girih.lower import lower
 from girih.partition.searches.exact import Exact, exact
 from girih.partition.searches.tiled import Wanted, tiled
-from girih.partition.space.choice import Choice, Tiling, applied, value_order, without_copies
+from girih.partition.space.choice import Tiling, TilingByNumber, applied, value_order, without_copies
 from girih.partition.space.copies import is_view
 from girih.partition.space.options import SECONDS
 from girih.partition.space.problem import Objective
@@ -72,7 +72,7 @@ def rewritings(graph: Graph) -> list[Graph]:
                 for times in runs:
                     reads.append(tuple(rest[:times]))
                     rest = rest[times:]
-                choice = Choice(
+                choice = TilingByNumber(
                     TWO.machine.mesh,
                     tuple(((0,), (0,)) if name in copied else whole for name in value_order(graph)),
                     tuple(((0,),) * times for times in runs),

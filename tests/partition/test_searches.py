@@ -20,7 +20,8 @@ from girih.partition.searches.exact import exact
 from girih.partition.solver.elimination import brute_force, cost_of
 from girih.partition.space.options import SECONDS, SOAP, Rules, layouts_of
 from girih.partition.space.problem import Objective, build, value_variables
-from girih.partition.strategy import Certificate, SearchResult
+from girih.partition.strategy import SearchResult
+from girih.rewrite.certificate import Certificate
 from girih.search.table import SEARCHES, search_of
 
 NARROW = Rules(small=0)

@@ -15,12 +15,12 @@ from stand_in import HOSTILE, as_if_measured, timeline_of
 from girih.api import Plan, plan_graph
 from girih.lower import ComputeStep
 from girih.machine.units import format_bytes
-from girih.partition import Certificate
 from girih.plans.plan import Costs
 from girih.report.page import MissingLibraryError, page, write_page
 from girih.report.page.assemble import page_data
 from girih.report.page.spans import MOST_POINTS, chosen_devices, timeline_data
 from girih.report.page.verdict import bound_sentence, comparisons, gap_sentence, headline, sentences
+from girih.rewrite.certificate import Certificate
 from girih.search.compare import simulated_alternatives
 from girih.simulate.timeline import Memory, Timeline
 

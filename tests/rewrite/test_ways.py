@@ -15,7 +15,7 @@ from girih.capture import Inference, capture
 from girih.graph import Graph, Node, Value
 from girih.rewrite.rules.rule import parse
 from girih.rewrite.saturation import Saturation
-from girih.rewrite.ways import ROWS, Choice, Way, cheapest
+from girih.rewrite.ways import ROWS, ChosenWays, Way, cheapest
 
 COLUMNS = "columns"
 
@@ -139,5 +139,5 @@ def test_nothing_to_choose_is_a_sum() -> None:
             return super().ways(graph, node, constant)[:1]
 
     choice = cheapest(graph, One({}, 1.0))
-    assert choice == Choice(25.0, choice.ways)
+    assert choice == ChosenWays(25.0, choice.ways)
     assert choice.layouts == {}

@@ -1,20 +1,27 @@
-"""A newcomer's search, written by docs/add-a-search.md alone: values stay whole, or are split along one dimension."""
+"""A newcomer's proposers, written by docs/add-a-search.md alone: of a strategy, and of what a device holds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import ClassVar
 
 import pytest
 from graphs import perceptron
 
 from girih.api import plan_graph
 from girih.graph import Graph
+from girih.memory.holds import Baseline, Holding, Setting
+from girih.memory.orders.locality import updates_early
 from girih.partition.search import ScoredSearch, Search
 from girih.partition.searches.exact import exact
 from girih.partition.space.problem import Candidates, Objective
-from girih.partition.strategy import Certificate, SearchError, SearchResult
+from girih.partition.strategy import SearchError, SearchResult
 from girih.plans.check import check
+from girih.plans.choice import Choice
+from girih.plans.plan import PlanError
 from girih.published.divisions.classic import Single
+from girih.rewrite.certificate import Certificate
+from girih.search.table import BASELINES, SEARCHES, baseline_class, search_class
 
 
 @dataclass(frozen=True)
@@ -89,3 +96,34 @@ def test_a_scored_search_is_judged_by_the_simulated_step() -> None:
         .notes[0]
         .startswith("search undivided is of --obj")
     )
+
+
+@dataclass(frozen=True)
+class EarlyUpdates(Baseline):
+    """Weights are updated as soon as their gradients are there."""
+
+    name: ClassVar[str] = "early-updates"
+    moves: ClassVar[bool] = False
+    orders: ClassVar[bool] = True
+
+    def hold(self, setting: Setting) -> Holding:
+        return Holding(updates_early(setting.lives))
+
+
+def test_a_way_to_hold_orders_the_steps_within_a_limit_or_is_refused() -> None:
+    graph = perceptron(4)
+    whole = plan_graph(graph, machine="p3.2xlarge", compare=())
+    plan = plan_graph(graph, machine="p3.2xlarge", memory=whole.peak - 1, hold=EarlyUpdates(), compare=())
+    check(plan)
+    assert plan.peak < whole.peak
+    assert plan.choice.sequence is not None
+    assert not plan.choice.residency
+    with pytest.raises(PlanError, match="cannot be met by hold early-updates, which needs"):
+        plan_graph(graph, machine="p3.2xlarge", memory=plan.peak - 1, hold=EarlyUpdates(), compare=())
+
+
+def test_every_proposer_changes_parts_of_a_choice() -> None:
+    parts = {part.name for part in fields(Choice)}
+    for proposer in (*map(search_class, SEARCHES), *map(baseline_class, BASELINES), SplitAlong, EarlyUpdates):
+        assert parts.issuperset(proposer.changes)
+        assert proposer.changes

@@ -6,7 +6,8 @@ from graphs import machine_of, perceptron
 
 from girih.partition.space.layers import layers_of
 from girih.partition.space.problem import Objective
-from girih.partition.strategy import Certificate, SearchResult, Strategy
+from girih.partition.strategy import SearchResult, Strategy
+from girih.rewrite.certificate import Certificate
 from girih.search.crossover import Crossing
 from girih.search.table import search_of
 

@@ -16,7 +16,8 @@ from girih.partition.search import Search
 from girih.partition.solver.elimination import Problem, Solution, minimise
 from girih.partition.space.options import SECONDS, TOFU, Rules
 from girih.partition.space.problem import EVERYTHING, Candidates, Objective, build
-from girih.partition.strategy import Certificate, SearchResult
+from girih.partition.strategy import SearchResult
+from girih.rewrite.certificate import Certificate
 
 SPACE = "every assignment of mesh axes to index variables of every node and to dimensions of every value"
 

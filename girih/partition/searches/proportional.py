@@ -26,7 +26,8 @@ from girih.partition.search import Search
 from girih.partition.searches.exact import exact
 from girih.partition.space.options import NodeOptions, options_under, whole_options
 from girih.partition.space.problem import Objective
-from girih.partition.strategy import Certificate, SearchResult, Strategy
+from girih.partition.strategy import SearchResult, Strategy
+from girih.rewrite.certificate import Certificate
 
 PARTS = 100  # into which a whole is shared, at most
 
@@ -55,7 +56,7 @@ class Proportional(Search):
 
 
 def shares_along(machine: Machine) -> tuple[tuple[int, ...] | None, ...]:
-    """Of each mesh axis, the arithmetic of the devices at each coordinate in whole parts; None where all are equal."""
+    """For each mesh axis, the arithmetic of the devices at each coordinate, in whole parts; None: all are equal."""
     flops, mesh = machine.figures("flops_per_second"), machine.mesh
     shares: list[tuple[int, ...] | None] = []
     for axis, size in enumerate(mesh.sizes):

@@ -40,7 +40,8 @@ from girih.partition.solver.chains import Flat, Layers, Users, chain, makespan
 from girih.partition.space.layers import layers_of
 from girih.partition.space.options import SOAP, Rules
 from girih.partition.space.problem import Objective, PartitionProblem, build
-from girih.partition.strategy import Certificate, SearchError, SearchResult, Strategy
+from girih.partition.strategy import SearchError, SearchResult, Strategy
+from girih.rewrite.certificate import Certificate
 
 MOST = {"proposals": 10**9, "patience": 10**9, "sharpness": 1e9, "guided": 1, "seed": 2**32 - 1}
 """What options may be at most; all are at least 0."""
@@ -227,7 +228,7 @@ def labels_of(item: PartitionProblem, strategy: Strategy) -> np.ndarray | None:
 
 
 @dataclass(frozen=True)
-class Chain:
+class MarkovChain:
     """One chain's answer. before, seconds: of the step by the guide, where it began and at its best. work: nanoseconds
     that it has spent."""
 
@@ -317,12 +318,12 @@ def proposal_nanoseconds(arrays: Arrays) -> float:
     return (TOUCHED + MEMBER * flat.devices) * (touched + nodes) + ENTRY * completing
 
 
-def _chains(arrays: Arrays, starts: Mapping[str, np.ndarray], options: Sampled, budget: Budget) -> list[Chain]:
+def _chains(arrays: Arrays, starts: Mapping[str, np.ndarray], options: Sampled, budget: Budget) -> list[MarkovChain]:
     """Every start's chain, in slices, so that the budget is kept; the compiled loops run beside each other."""
     share = budget.seconds / max(-(-len(starts) // AT_ONCE), 1)
     nodes, proposal = len(arrays.users.inside), proposal_nanoseconds(arrays)
 
-    def one(number: int, name: str, labels: np.ndarray) -> Chain:
+    def one(number: int, name: str, labels: np.ndarray) -> MarkovChain:
         own = budget.part(share)
         before = guided_seconds(arrays, labels)
         best, seconds, sampler, accepted, found_at, better = labels.copy(), before, 0, 0, 0, 0.0
@@ -340,7 +341,7 @@ def _chains(arrays: Arrays, starts: Mapping[str, np.ndarray], options: Sampled, 
             sampler += int(did)
             accepted += int(took)
             slice_size = min(2 * slice_size, 256)
-        return Chain(name, best, before, seconds, sampler, accepted, found_at, own.spent, stopped)
+        return MarkovChain(name, best, before, seconds, sampler, accepted, found_at, own.spent, stopped)
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         work = [pool.submit(one, number, name, labels) for number, (name, labels) in enumerate(starts.items())]

@@ -34,7 +34,8 @@ from girih.partition.search import Search
 from girih.partition.solver.elimination import Problem, cost_of
 from girih.partition.space.options import SECONDS, TOFU
 from girih.partition.space.problem import Objective, PartitionProblem, build
-from girih.partition.strategy import Certificate, FloatTable, SearchResult
+from girih.partition.strategy import FloatTable, SearchResult
+from girih.rewrite.certificate import Certificate
 
 SPACE = "Spartan's greedy tiling"
 
@@ -59,7 +60,7 @@ class Spartan(Search):
 
 
 def greedy_certificate(problem: Problem, labels: np.ndarray, objective: Objective, spent: float) -> Certificate:
-    """Of a search that proves nothing."""
+    """The certificate of the greedy search, which proves nothing."""
     cost = cost_of(problem, labels)
     statistics: dict[str, float | int | str] = {"seconds to search": spent}
     return Certificate(cost, 0.0, objective.unit, "none", "every array has its tiling", SPACE, statistics)

@@ -25,11 +25,12 @@ from girih.partition.search import Search
 from girih.partition.searches.exact import Exact, solve
 from girih.partition.searches.spartan import Spartan, TilingGraph, greedy_certificate, spartan_labels
 from girih.partition.solver.elimination import Problem, cost_of
-from girih.partition.space.choice import Choice, Tiling, applied, choice_of
+from girih.partition.space.choice import Tiling, TilingByNumber, applied, choice_of
 from girih.partition.space.copies import CopyProblem, Held, widened
 from girih.partition.space.options import SECONDS, TOFU, Rules
 from girih.partition.space.problem import Objective
-from girih.partition.strategy import Certificate, SearchError
+from girih.partition.strategy import SearchError
+from girih.rewrite.certificate import Certificate
 
 SPACE = "every assignment of mesh axes to index variables of every node, every value in one layout or two"
 ALONE = "every assignment of mesh axes to index variables of every node and to dimensions of every value"
@@ -65,7 +66,7 @@ def tiled(graph: Graph, objective: Objective, wanted: Wanted = WANTED) -> tuple[
     return applied(graph, choice), certificate
 
 
-def chosen(graph: Graph, objective: Objective, wanted: Wanted) -> tuple[Choice, Certificate]:
+def chosen(graph: Graph, objective: Objective, wanted: Wanted) -> tuple[TilingByNumber, Certificate]:
     """`tiled`, free of names."""
     if not isinstance(wanted.search, TILING):
         names = " or ".join(search.name for search in TILING)

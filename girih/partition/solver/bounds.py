@@ -135,7 +135,7 @@ def _sweep(
     return constant
 
 
-class Bound:
+class DualBound:
     """The dual state of a `Factors`: made once, swept as often as wanted. `value` never falls."""
 
     def __init__(self, factors: Factors) -> None:

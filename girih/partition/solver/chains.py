@@ -71,6 +71,7 @@ class Layers(NamedTuple):
 
 @compiled(nogil=True, inline="always")
 def _mark(members, taking, devices):  # type: ignore[no-untyped-def]
+    """Adds the devices that take part to the members."""
     for device in range(devices):
         members[device] |= taking[device]
 
@@ -89,6 +90,8 @@ def makespan(flat, labels, cause, starts, ends):  # type: ignore[no-untyped-def]
     for node in range(nodes):
         label = labels[first + node]
         taking = flat.masks[flat.node_mask_at[node] + label]
+        # What the node reads is brought to it: a transfer begins when its value is there and the links of all devices
+        # that send or receive are free, and holds these until it ends.
         arrive, held_by = 0.0, -1
         for place in range(flat.in_from[node], flat.in_from[node + 1]):
             value, variable, table = flat.in_value[place], flat.in_variable[place], flat.in_table[place]
@@ -113,6 +116,8 @@ def makespan(flat, labels, cause, starts, ends):  # type: ignore[no-untyped-def]
         own_seconds = tables[flat.own_at[node] + label]
         if own_seconds == INFINITE:
             return INFINITE
+        # Each device that takes part begins when all has arrived and its own work before is done. `cause` is what the
+        # last of them waited for: the maker of the last value that arrived, or the node before on that device.
         done = 0.0
         cause[node] = held_by
         latest = -1.0
@@ -130,6 +135,7 @@ def makespan(flat, labels, cause, starts, ends):  # type: ignore[no-untyped-def]
                     done = clock[device]
                     starts[node] = begin
         ends[node] = done
+        # What the node makes is brought to where it lies, in the same way, before anybody can read it.
         for place in range(flat.out_from[node], flat.out_from[node + 1]):
             value, variable, table = flat.out_value[place], flat.out_variable[place], flat.out_table[place]
             lies = labels[variable]
@@ -158,6 +164,7 @@ def makespan(flat, labels, cause, starts, ends):  # type: ignore[no-untyped-def]
 
 @compiled(nogil=True)
 def _best(cost):  # type: ignore[no-untyped-def]
+    """The first label of least cost, and this cost; -1 and infinite where every label is forbidden."""
     best, at = INFINITE, -1
     for label in range(len(cost)):
         if cost[label] < best:
@@ -182,6 +189,7 @@ def complete(flat, graph, labels, members, member_variables, fixed, noise):  # t
         known[fixed] = True
     layer = graph.inside[members[0]]
     for _sweep in range(2):
+        # What lives from step to step takes the layout that is cheapest for the users whose division is known.
         for variable in member_variables:
             if graph.kept[variable]:
                 cost = np.zeros(graph.domains[variable])
@@ -197,6 +205,8 @@ def complete(flat, graph, labels, members, member_variables, fixed, noise):  # t
                     if at < 0:
                         return False
                     labels[variable] = at
+        # Each node takes the division of least cost: its own seconds, with what it reads as that lies now, and with
+        # what it makes in the layout that is best for the node and for what its known readers wish.
         for node in members:
             count = graph.domains[first + node]
             cost = np.empty(count)
@@ -280,6 +290,8 @@ def chain(  # type: ignore[no-untyped-def]
             node = path[np.random.randint(length)]
         else:
             node = np.random.randint(nodes)
+        # The proposal: another division of the node, its layer completed greedily, in a quarter of the cases by costs
+        # with noise.
         tried[:] = labels
         tried[first + node] = np.random.randint(graph.domains[first + node])
         layer = graph.inside[node]
@@ -288,6 +300,7 @@ def chain(  # type: ignore[no-untyped-def]
         noise = 0.5 if np.random.random() < 0.25 else 0.0
         if complete(flat, graph, tried, members, variables, node, noise):
             then = makespan(flat, tried, cause, starts, ends)
+            # Equation 3.1: what is faster is taken, what is slower with a probability that falls with the loss.
             if then <= now or np.random.random() < np.exp(sharpness * (now - then) / start):
                 accepted += 1
                 now = then

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from girih.layout.budget import Budget
-from girih.partition.solver.bounds import Bound
+from girih.partition.solver.bounds import DualBound
 from girih.partition.solver.factors import Factors
 from girih.partition.solver.tables import Tables
 
@@ -262,7 +262,7 @@ class _Search:
 
     def tighten(self, factors: Factors, most: int = 64, how: str = "dual") -> bool:
         """Sweeps, solutions and labels ruled out; False where nothing better than the best labels remains."""
-        bound = Bound(factors)
+        bound = DualBound(factors)
         earlier = [bound.value]
         # A sweep costs about a nanosecond per unit of `work`: at most some seconds, and at least so long before slow
         # progress ends them.
@@ -291,7 +291,7 @@ class _Search:
         factors.restrict(bound.alive())
         return True
 
-    def try_promising(self, factors: Factors, bound: Bound) -> None:
+    def try_promising(self, factors: Factors, bound: DualBound) -> None:
         """Elimination on the labels of least reduced cost; where it grows too large, the busiest variables are held
         at the best labels known."""
         for most in (1, 2, 4, 8):
@@ -325,7 +325,7 @@ class _Search:
                 if node.constant < target and self.offer(node.labels()):
                     return "found"
                 continue
-            below, alive, before = Bound(node), 0, -1
+            below, alive, before = DualBound(node), 0, -1
             while alive != before and below.sweep(target) < target:
                 before, alive = alive, int(np.isfinite(below.rest).sum())
                 self.budget.spend(below.work)
@@ -361,7 +361,7 @@ class _Search:
                     if child.constant < self.cut:
                         self.offer(child.labels())
                     continue
-                below = Bound(child)
+                below = DualBound(child)
                 for _ in range(8):
                     if below.value < self.cut and not self.late():
                         below.sweep(self.cut)

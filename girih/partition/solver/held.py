@@ -133,7 +133,7 @@ class Liveness:
         return [name for name in self.graph.values if producer.get(name, -1) < number < self.last[name]]
 
     def counted(self, names: Iterable[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-        """Of each base one value, itself if it is there, else the largest; and the others, which are views."""
+        """One value for each base: itself if it is there, else its largest view; and the other values, all views."""
         counted: dict[str, str] = {}
         values, all_of_them = self.graph.values, list(names)
         for name in all_of_them:

@@ -26,7 +26,7 @@ from girih.partition.solver.held import HeldTables, moments
 from girih.partition.solver.tables import Tables
 
 ENTRIES = 2**18
-"""Of the largest table that elimination may make here."""
+"""Entries of the largest table that elimination may make here."""
 
 
 class InOrder:

@@ -38,7 +38,8 @@ from girih.partition.solver.held import Exchanged, HeldTables, Moment, moments_o
 from girih.partition.solver.in_order import InOrder
 from girih.partition.space.options import SECONDS, TOFU
 from girih.partition.space.problem import Objective, build
-from girih.partition.strategy import Certificate, SearchResult, Strategy
+from girih.partition.strategy import SearchResult, Strategy
+from girih.rewrite.certificate import Certificate
 
 SPACE = "strategies under a memory cap"
 TILTS = (0.4, -0.4)
@@ -337,7 +338,7 @@ def _result(front: Front, point: Point, cap: int) -> SearchResult:
 def ladder(front: Front, effort: Effort, seconds: float) -> None:
     """Points for caps between the free peak and the least one: few among all labels, then many among the labels that
     these have chosen, which takes a tenth of the time."""
-    prices = Prices(front, seconds)
+    prices = MemoryPrices(front, seconds)
     free = prices.solve({}) if not front.points else front.points[0]
     prices.watch(free)
     prices.towards_least(effort.least)
@@ -358,7 +359,7 @@ def caps(front: Front, count: int) -> list[int]:
     return [cap for cap in dict.fromkeys(limits) if cap >= least]
 
 
-class Prices:
+class MemoryPrices:
     """Rounds of prices on a front. active: moments at which some strategy has peaked, with the bytes that were
     measured there beyond those that are surely held."""
 
@@ -471,7 +472,7 @@ def per_byte(front: Front) -> float:
 
 def least_peak(front: Front, seconds: float, rounds: int = 8) -> int:
     """No strategy has a lower peak: the dual of the least of the largest of the active moments' bytes."""
-    prices = Prices(front, seconds)
+    prices = MemoryPrices(front, seconds)
     weights: dict[Moment, float] = {}
     floor = 0.0
     for point in sorted(front.points, key=lambda point: point.measured.peak)[:8]:

@@ -1,9 +1,9 @@
 """What a search chose, free of names, and the Graph and Strategy that it means.
 
-A Choice speaks of values and nodes by number, so that it fits every graph of the same form: the next iteration of a
-loop (`girih.partition.searches.plan_cache`). Where a value is held in two layouts, applying it writes the second copy
-into the Graph: as a node `aten.clone` behind the one that makes the value; of a view as the view taken once more; of
-an input that is loaded where it is wanted as a second input with the same path. What follows (lowering, memory,
+A TilingByNumber speaks of values and nodes by number, so that it fits every graph of the same form: the next iteration
+of a loop (`girih.partition.searches.plan_cache`). Where a value is held in two layouts, applying it writes the second
+copy into the Graph: as a node `aten.clone` behind the one that makes the value; of a view as the view taken once more;
+of an input that is loaded where it is wanted as a second input with the same path. What follows (lowering, memory,
 prediction, workers) need not know of copies.
 """
 
@@ -24,7 +24,7 @@ Division = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Choice:
+class TilingByNumber:
     """Layouts, divisions and what is read, by number; values count as inputs first, then what the nodes make.
 
     layouts: of each value, one or two. divisions: of each node, two where it is run for each copy. reads: of each node,
@@ -55,7 +55,7 @@ def value_order(graph: Graph) -> Iterator[str]:
         yield from node.outputs
 
 
-def choice_of(item: CopyProblem, labels: np.ndarray, objective: Objective, held: frozenset[str]) -> Choice:
+def choice_of(item: CopyProblem, labels: np.ndarray, objective: Objective, held: frozenset[str]) -> TilingByNumber:
     """What the labels mean: the copy that is cheaper to make is the first, and each operand reads the nearer one."""
     single, graph, first_node = item.single, item.single.graph, len(item.holds)
     tables = single.problem.tables
@@ -97,10 +97,10 @@ def choice_of(item: CopyProblem, labels: np.ndarray, objective: Objective, held:
         for number, entry in enumerate(graph.inputs)
         if len(layouts[number]) > 1 and (entry.name not in held or len(item.holds[single.variable[entry.name]][0]) > 1)
     )
-    return Choice(single.mesh, layouts, tuple(divisions), tuple(reads), loaded)
+    return TilingByNumber(single.mesh, layouts, tuple(divisions), tuple(reads), loaded)
 
 
-def applied(graph: Graph, choice: Choice) -> Tiling:
+def applied(graph: Graph, choice: TilingByNumber) -> Tiling:
     """The graph with its second copies, and the strategy for it."""
     order = list(value_order(graph))
     layouts = {name: held[0] for name, held in zip(order, choice.layouts, strict=True)}

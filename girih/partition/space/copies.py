@@ -37,7 +37,7 @@ from girih.partition.strategy import FloatTable, SearchError
 MOST_LAYOUTS = 24
 
 Held = Mapping[str, tuple[Sharding, ...]]
-"""Of inputs that lie already: in which layout, or in which two."""
+"""By inputs that lie already, the layout, or the two layouts, in which each lies."""
 
 Sets = tuple[tuple[int, ...], ...]
 """For each label of the wider problem the labels of the narrower one that it stands for: one, or two."""

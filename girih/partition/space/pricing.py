@@ -34,7 +34,7 @@ class OutOfTimeError(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Wanted:
+class WantedTable:
     """The table [divisions, layouts] of a node and a value.
 
     reads: does the node read the value, or make it? pieces: by division. sums: may what the node makes stay partial?
@@ -69,7 +69,7 @@ class _Group:
         return sum(len(pieces) for pieces, _ in self.different)
 
 
-def priced(wanted: Sequence[Wanted], transfers: Transfers, budget: Budget | None = None) -> list[np.ndarray]:
+def priced(wanted: Sequence[WantedTable], transfers: Transfers, budget: Budget | None = None) -> list[np.ndarray]:
     """The tables, in their order. budget: spends the work; None: there is as much as is needed.
 
     Raises:
@@ -112,7 +112,7 @@ def priced(wanted: Sequence[Wanted], transfers: Transfers, budget: Budget | None
     return tables
 
 
-def _tables(item: Wanted, group: _Group, transfers: Transfers) -> list[np.ndarray]:
+def _tables(item: WantedTable, group: _Group, transfers: Transfers) -> list[np.ndarray]:
     """The tables of a group's members; item: one of them."""
     every, numbers = _joined(group.different)
     lies = Placements.of(item.layouts, item.value.shape, transfers.mesh)

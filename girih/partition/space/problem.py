@@ -33,7 +33,7 @@ from girih.partition.space.options import (
     several_options,
     whole_options,
 )
-from girih.partition.space.pricing import Wanted, priced
+from girih.partition.space.pricing import WantedTable, priced
 from girih.partition.strategy import FloatTable, Strategy
 
 OBJECTIVES = ("bytes", "seconds", "time")
@@ -59,7 +59,7 @@ class Objective:
 
     @property
     def unit(self) -> str:
-        """Of the tables, and of certificates: bytes or seconds."""
+        """What tables and certificates are written in: bytes or seconds."""
         return "bytes" if self.name == "bytes" else "seconds"
 
     @property
@@ -154,15 +154,15 @@ class _Tables:
     def __init__(self) -> None:
         self.arrays: list[np.ndarray] = []
         self.numbers: dict[object, int] = {}
-        self.wanted: dict[int, Wanted] = {}
+        self.wanted: dict[int, WantedTable] = {}
 
-    def add(self, key: object, make: Callable[[], np.ndarray | Wanted]) -> int:
+    def add(self, key: object, make: Callable[[], np.ndarray | WantedTable]) -> int:
         """The number of a table."""
         number = self.numbers.get(key)
         if number is not None:
             return number
         number = self.numbers[key] = len(self.arrays)
-        if not isinstance(wanted := make(), Wanted):
+        if not isinstance(wanted := make(), WantedTable):
             self.arrays.append(wanted)
             return number
         contents = wanted.contents
@@ -217,7 +217,7 @@ def build(
             key = (id(choice), "in", operand, alike[variable[name]])
             table = tables.add(
                 key,
-                lambda: Wanted(graph.values[name], layouts[variable[name]], choice.needs[operand], True),  # noqa: B023
+                lambda: WantedTable(graph.values[name], layouts[variable[name]], choice.needs[operand], True),  # noqa: B023
             )
             pairs.append((count + number, variable[name], table))
         for result, name in enumerate(node.outputs):
@@ -225,7 +225,7 @@ def build(
             sums = choice.reducer in (None, "sum")  # only sums may stay partial
             table = tables.add(
                 key,
-                lambda: Wanted(graph.values[name], layouts[variable[name]], choice.makes[result], False, sums),  # noqa: B023
+                lambda: WantedTable(graph.values[name], layouts[variable[name]], choice.makes[result], False, sums),  # noqa: B023
             )
             pairs.append((count + number, variable[name], table))
     domains = (*(len(choices) for choices in layouts), *(len(choice.divisions) for choice in options))
@@ -240,7 +240,7 @@ def build(
 
 
 def _options(graph: Graph, mesh: Mesh, rules: Rules, candidates: Candidates) -> tuple[NodeOptions, ...]:
-    """Of each node. Equal descriptions and candidates are mostly the same objects: they are looked up as such first."""
+    """The options of each node. Equal descriptions are mostly the same objects, and are looked up as such first."""
     items = {name: value.item_bytes for name, value in graph.values.items()}
     known: dict[tuple[object, ...], NodeOptions] = {}
     options = []

@@ -20,7 +20,8 @@ from girih.partition.searches.exact import exact
 from girih.partition.solver.elimination import cost_of
 from girih.partition.space.options import SECONDS, TOFU, Rules
 from girih.partition.space.problem import Candidates, Objective, PartitionProblem, build
-from girih.partition.strategy import Certificate, SearchResult
+from girih.partition.strategy import SearchResult
+from girih.rewrite.certificate import Certificate
 
 FREE = Rules(repeat=True)
 

@@ -153,7 +153,7 @@ def stages_of(graph: Graph, objective: Objective) -> dict[int, int]:
 
 
 def _seconds(graph: Graph, number: int, roofline: Objective) -> float:
-    """Of a node as a whole on one device."""
+    """The seconds that one device takes for a whole node."""
     node, mesh = graph.nodes[number], roofline.machine.mesh
     description = descriptions(graph)[number]
     inputs, outputs = (tuple(graph.values[name] for name in names) for names in (node.inputs, node.outputs))

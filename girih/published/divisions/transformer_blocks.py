@@ -228,7 +228,7 @@ class Flow:
 
     @cached_property
     def readers(self) -> dict[str, list[tuple[int, int]]]:
-        """Of each value, (node, operand)."""
+        """The (node, operand) pairs that read each value."""
         readers: dict[str, list[tuple[int, int]]] = {}
         for number, node in enumerate(self.graph.nodes):
             for operand, name in enumerate(node.inputs):

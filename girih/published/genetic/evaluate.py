@@ -28,7 +28,7 @@ from girih.published.genetic.pool import Pool
 Integers = NDArray[np.int64]
 
 
-class Problem(NamedTuple):
+class SwapProblem(NamedTuple):
     """What does not change while orders and pools do, on flat arrays.
 
     links: which step needs which. used_starts, used: the tensors of each step, in compressed rows; writes: which of
@@ -70,7 +70,7 @@ class Problem(NamedTuple):
         return np.unique(np.concatenate([counts, begun[None]]), axis=0)
 
 
-def problem(lives: Lifetimes, seconds: NDArray[np.float64], rates: tuple[float, float]) -> Problem:
+def problem(lives: Lifetimes, seconds: NDArray[np.float64], rates: tuple[float, float]) -> SwapProblem:
     """The problem of one device.
 
     seconds: of each step that is not a free. rates: bytes/s of copies out, and in.
@@ -95,7 +95,7 @@ def problem(lives: Lifetimes, seconds: NDArray[np.float64], rates: tuple[float, 
     lasting = np.zeros(len(kept), np.bool_)
     lasting[tensor[[old for old, _ in lives.state]]] = True
     sizes = np.unique(amounts[amounts > 0])
-    return Problem(
+    return SwapProblem(
         links,
         np.searchsorted(table[:, 0], np.arange(len(graph.steps) + 1)),
         table[:, 1].copy(),
@@ -113,7 +113,7 @@ def problem(lives: Lifetimes, seconds: NDArray[np.float64], rates: tuple[float, 
     )
 
 
-def seconds_of_step(item: Problem, order: Integers, pool: Pool, recent: float = 0.0) -> float:
+def seconds_of_step(item: SwapProblem, order: Integers, pool: Pool, recent: float = 0.0) -> float:
     """Seconds of one step with this order and pool; infinite where some operator does not find an object."""
     classes = np.where(item.sizes >= 0, np.asarray(pool.classes)[item.sizes], -1)
     most = np.bincount(classes[classes >= 0], minlength=len(pool.counts))  # more objects than tensors are of no use
@@ -147,6 +147,8 @@ def _timed(  # type: ignore[no-untyped-def]
     classes,
     starts,
 ):
+    """Seconds of a step in this order with this pool (`_pass`), as it is repeated. Of three passes the later ones begin
+    with the parameters that the first had on the device at its end, without those that had to leave."""
     tensors = len(sizes)
     at_start = np.zeros(tensors, np.bool_)
     positions = np.empty(len(used), np.int64)  # of the steps that use each tensor, in this order

@@ -51,17 +51,17 @@ class Pool:
 
     @cached_property
     def object_bytes(self) -> tuple[int, ...]:
-        """Of an object of each class: the largest size in it."""
+        """The bytes of an object of each class: the largest size in it."""
         return object_bytes(self.sizes, self.classes)
 
     @property
     def bytes(self) -> int:
-        """Of all objects."""
+        """The bytes of all objects together."""
         return sum(count * size for count, size in zip(self.counts, self.object_bytes, strict=True))
 
 
 def object_bytes(sizes: Sequence[int], classes: Sequence[int]) -> tuple[int, ...]:
-    """Of an object of each class, in bytes."""
+    """The bytes of an object of each class."""
     return tuple(dict(zip(classes, sizes, strict=True)).values())  # the last size of a class is its largest
 
 

@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout.budget import Budget
-from girih.published.genetic.evaluate import Problem, seconds_of_step
+from girih.published.genetic.evaluate import SwapProblem, seconds_of_step
 from girih.published.genetic.orders import crossed_orders, mutated_order
 from girih.published.genetic.pool import Pool, crossed, least_counts, mended_counts, mutated, object_bytes, random_pool
 
 Integers = NDArray[np.int64]
 
 POPULATION = 144
-"""Of the thesis (§5.1), which had 72 cores."""
+"""Individuals that live at a time: as many as in the thesis (§5.1), which had 72 cores."""
 
 MUTATION = 0.1
 """The probability of the thesis (§5.1)."""
@@ -65,7 +65,7 @@ class Evolution:
 
 
 def evolved(
-    item: Problem,
+    item: SwapProblem,
     capacity: int,
     *,
     budget: float,
@@ -168,7 +168,7 @@ def _seen(alive: list[Individual], took: float) -> Generation:
     return Generation(took, float(able.min()), float(able.mean()), float(able.max()))
 
 
-def _usual(item: Problem, capacity: int) -> Pool:
+def _usual(item: SwapProblem, capacity: int) -> Pool:
     """Classes of sizes within a factor, the smallest power of 2 with which what each step needs fits, as allocators of
     frameworks have them; each with a share of the capacity as of all tensors' bytes.
 

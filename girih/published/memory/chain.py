@@ -131,5 +131,5 @@ def _solve(chain: Chain, start: int, last: int, seconds: NDArray[np.float64], fi
 
 
 def _with(seconds: NDArray[np.float64], enough: int, taken: int) -> NDArray[np.float64]:
-    """Of every memory from `enough` on, the seconds with so much less of it."""
+    """The seconds for every memory from `enough` on, each with so much less of it."""
     return seconds[enough - taken : max(len(seconds) - taken, 0)] if enough < len(seconds) else seconds[:0]

@@ -40,7 +40,7 @@ class EGraph:
         self.values: dict[str, Value] = {item.name: graph.values[item.name] for item in graph.inputs}
         """Shape and dtype of each class, and of what became part of one."""
         self.nodes: dict[str, dict[Key, Node]] = {name: {} for name in self.values}
-        """Of each class, by what they are."""
+        """The nodes of each class: by operator and arguments, so that equal ones are one."""
         self.several: dict[Key, Node] = {}
         """Nodes with several results, as they were in the graph."""
         self._leader: dict[str, str] = {}

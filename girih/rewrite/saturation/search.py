@@ -106,4 +106,4 @@ def _certificate(cost: float, egraph: EGraph, explored: Explored, extracted: Ext
     stopped = explored.stopped if extracted.exact else f"{explored.stopped}, extraction ran out of time"
     # A bound within the solver's tolerance of the cost is the cost.
     bound = cost if extracted.exact and extracted.bound > cost * (1 - 1e-6) else min(extracted.bound, cost)
-    return Certificate(cost, bound, how, space, stopped, statistics)
+    return Certificate(cost, bound, "seconds", how, stopped, space, statistics)

@@ -30,7 +30,6 @@ from girih.memory.bound import memory_bound
 from girih.memory.compact.sequences import Sequenced, able, lifetimes_in, sequenced
 from girih.memory.cut import boundaries, cheapest, pivot_of
 from girih.memory.holds import Baseline, Setting
-from girih.memory.holds_table import baseline_of
 from girih.memory.lifetimes import Lifetimes
 from girih.memory.orders.locality import staying, updates_early
 from girih.memory.orders.order import order_of
@@ -46,6 +45,7 @@ from girih.search.memory.held_steps import HeldSteps
 from girih.search.memory.limit import WINDOWS
 from girih.search.memory.published import held_as_published
 from girih.search.memory.step_seconds import StepSeconds, copy_rates, step_seconds
+from girih.search.table import baseline_of
 from girih.simulate.ticks import seconds_of, ticks
 
 SHARES = (0.01, 0.1)

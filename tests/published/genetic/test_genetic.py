@@ -11,7 +11,7 @@ from run_programs import training
 
 from girih.memory.lifetimes import lifetimes
 from girih.memory.orders.step_graph import is_topological, step_graph
-from girih.published.genetic.evaluate import Problem, problem, seconds_of_step
+from girih.published.genetic.evaluate import SwapProblem, problem, seconds_of_step
 from girih.published.genetic.orders import crossed_orders, mutated_order
 from girih.published.genetic.pool import Pool, random_pool
 from girih.published.genetic.search import evolved
@@ -23,14 +23,14 @@ LEFT, RIGHT = (0, 1, 2, 3, 4, 5), (0, 2, 3, 4, 1, 5)
 COARSE, FINE = Pool((1, 2), (0, 0), (5,)), Pool((1, 2), (0, 1), (8, 1))
 
 
-def figure_4_1() -> Problem:
+def figure_4_1() -> SwapProblem:
     """One unit of time for each operator and for each MB each way; the backward pass wants all activations."""
     rows = [[NAMES.index(name) for name in uses.split()] for uses in USES]
     sizes = np.array([2 if name in ("A2", "A5") else 1 for name in NAMES])
     used = np.concatenate(rows)
     starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
     nothing = np.zeros(len(NAMES), np.bool_)
-    return Problem(
+    return SwapProblem(
         links=None,  # type: ignore[arg-type]
         used_starts=starts,
         used=used,

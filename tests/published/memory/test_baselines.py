@@ -19,7 +19,6 @@ from girih.lower import MoveStep, Program, check
 from girih.memory.accounts import memory_use
 from girih.memory.again import sequenced
 from girih.memory.holds import Baseline, Holding, Setting
-from girih.memory.holds_table import BASELINES, baseline_class, baseline_of
 from girih.memory.lifetimes import Lifetimes, lifetimes
 from girih.memory.moves import moved
 from girih.memory.orders.locality import updates_early
@@ -33,6 +32,7 @@ from girih.published.memory.stages import chain_of, layers_forward, sequence_of,
 from girih.published.memory.swapping import LayerByLayer, OnDemand, Partitioned
 from girih.run.worker.measure import peak_bytes
 from girih.run.worker.worker import Worker
+from girih.search.table import BASELINES, baseline_class, baseline_of
 
 
 @cache

@@ -16,9 +16,9 @@ import girih
 from girih.api import plan_graph
 from girih.cli.main import main
 from girih.machine import machine
-from girih.memory.holds_table import BASELINES, HOLDS, baseline_class
 from girih.plans.check import check
 from girih.published.memory.checkpointing import OptimalChain
+from girih.search.table import BASELINES, HOLDS, baseline_class
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "command-line.md"
 
