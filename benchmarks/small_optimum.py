@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 from typing import Any
 
 from benchmarks.common import Benchmark, Report, Row, captured, forget, note, timed
@@ -77,11 +76,11 @@ def neighbours(graph: Any, found: Any) -> tuple[int, list[str]]:
     from girih.simulate.ticks import TICKS_PER_SECOND
 
     def judge(strategy: Any) -> float:
-        return predict(replace(found, strategy=strategy), memory=False).seconds
+        return predict(found.but(strategy=strategy), memory=False).seconds
 
     objective = Objective("seconds", found.machine)
     space = space_of(graph, objective, [search_of("exact", 60.0).search(graph, objective).strategy])
-    search = BranchAndBound(space, objective, judge, Budget(float("inf")), found.overlap)
+    search = BranchAndBound(space, objective, judge, Budget(float("inf")), found.choice.overlap)
     best = tuple(int(part) for part in str(found.certificate.statistics["choice"]).split())
     wrong = [] if space.strategy(best) == found.strategy else ["the plan's strategy is not the one that was chosen"]
     count = 0
