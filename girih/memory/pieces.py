@@ -435,11 +435,11 @@ class PieceFinder:
         loop_of: dict[int, int] = {}
         dims: dict[str, int] = {}  # of what is made inside of loops and not summed up
         whole: dict[str, int] = {}  # the first loop before which a buffer is there as a whole
-        for position, step in enumerate(self.steps):
+        for position in range(len(self.steps)):
             way = self.joining(position, span, dims, variables) if position in between else None
             if way is None:
-                level = max((whole.get(name, 0) for name in self.reads[position]), default=0)
-                whole.update(dict.fromkeys(writes_of(step), level))
+                if level := max((whole[name] for name in self.reads[position] if name in whole), default=0):
+                    whole.update(dict.fromkeys(self.lives.writes[position], level))
                 continue
             member = way.member
             variables[position] = member.variable
@@ -470,7 +470,7 @@ class PieceFinder:
         needed = set(variables)
         for position in range(len(self.steps) - 1, -1, -1):
             if position in needed:
-                needed.update(self.maker[name] for name in self.reads[position] if name in self.maker)
+                needed.update(self.makers[position])
         return needed
 
     def joining(self, position: int, span: bytes, dims: Mapping[str, int], variables: Mapping[int, int]) -> _Way | None:

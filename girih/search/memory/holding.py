@@ -52,7 +52,7 @@ SHARES = (0.01, 0.1)
 """Of the step: what was touched so shortly before is not moved out, if anything else can be."""
 LRU = -1.0
 """In place of a share: what was touched longest ago is moved out first, which is right now and then."""
-SECONDS = 15
+SECONDS = 20
 """Of computing, after which no other way is tried, if one keeps the limit. They are counted (`NANOSECONDS`)."""
 NANOSECONDS, WRITTEN = 10_000.0, 500_000.0
 """What a core of 2023 takes about for each step of a way that is judged, and of one that is written as a Program."""
