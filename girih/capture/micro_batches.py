@@ -10,7 +10,7 @@ random masks included, whatever the loss.
 
 Where a node cannot be cut (an operator without a description, each sample compared with each), it reads its inputs as a
 whole, joined from the parts, and what it makes is cut again. Statistics over the batch (batch norm) are sums, and then
-needed by every part. Both are exact, but all parts have to meet there: `Meeting`.
+needed by every part. Both are exact, but all parts have to meet there: `MeetingNode`.
 
 Values that carry the batch are `_Cut`: a dimension, seen as `outer` runs of equal length, of each of which a part has
 its share. (Rows of [steps · batch, width] are cut so, where steps come first.) A reshape keeps the number of runs in
@@ -49,7 +49,7 @@ Key = tuple[int, int, int, int, int]  # phase, how often parts have met, part in
 
 
 @dataclass(frozen=True)
-class Meeting:
+class MeetingNode:
     """A node of the forward pass at which all parts meet before any of them goes on. why: what it needs of them."""
 
     operator: str
@@ -77,7 +77,7 @@ class _Read:
 
 
 @dataclass(frozen=True)
-class _Way:
+class _NodeCut:
     """A node along one of its index variables. results: by output the dimension that is cut, or how pieces combine."""
 
     outer: int
@@ -87,7 +87,7 @@ class _Way:
     shapes: tuple[tuple[int, ...], ...]
 
 
-def in_micro_batches(graph: Graph, count: int) -> tuple[Graph, tuple[Meeting, ...]]:
+def in_micro_batches(graph: Graph, count: int) -> tuple[Graph, tuple[MeetingNode, ...]]:
     """The graph with its batch in so many equal parts along dimension 0 of its tensors, and where these meet.
 
     Raises:
@@ -123,8 +123,8 @@ class _Cutter:
         self.level = dict.fromkeys(self.whole, 0)
         self.rank = dict.fromkeys(self.whole, 0)
         self.placed: list[tuple[Key, Node]] = []
-        self.meetings: list[Meeting] = []
-        self.met: dict[str, Meeting] = {}  # by value that is there when all parts are
+        self.meetings: list[MeetingNode] = []
+        self.met: dict[str, MeetingNode] = {}  # by value that is there when all parts are
 
     def run(self) -> Graph:
         for item in self.graph.inputs:
@@ -157,13 +157,13 @@ class _Cutter:
                 self.cuts[name] = self.extracted(name, 0, 1)
 
     def undivided(self, index: int, node: Node) -> None:
-        """The node as it was."""
+        """Take the node over as it was."""
         names = {name: self.entire(name) for name in node.inputs}
         outputs = tuple((name, self.graph.values[name].shape, self.graph.values[name].dtype) for name in node.outputs)
         made = self.emit(node.renamed(names.__getitem__), outputs, index, None)
         self.whole.update(zip(node.outputs, made, strict=True))
 
-    def way(self, index: int, node: Node) -> _Way | None:
+    def way(self, index: int, node: Node) -> _NodeCut | None:
         """The way to cut the node for which the least has to be joined or cut anew."""
         descriptions = self.several[index]
         if not descriptions:
@@ -176,14 +176,14 @@ class _Cutter:
                 if position is not None and position.terms:
                     variable = max(position.terms, key=lambda term: term[1])[0]
                     candidates.setdefault((variable, cut.outer))  # type: ignore[union-attr]
-        best: tuple[int, _Way] | None = None
+        best: tuple[int, _NodeCut] | None = None
         for variable, outer in candidates:
             way = _along(node, self.graph, descriptions, variable, outer, self.count)
             if way is not None and (best is None or self.joins(node, way) < best[0]):
                 best = self.joins(node, way), way
         return None if best is None else best[1]
 
-    def joins(self, node: Node, way: _Way) -> int:
+    def joins(self, node: Node, way: _NodeCut) -> int:
         """How many elements come from values that are not cut as they are needed."""
         other = 0
         for name, read in zip(node.inputs, way.reads, strict=True):
@@ -192,7 +192,7 @@ class _Cutter:
                 other += self.graph.values[name].elements
         return other
 
-    def divide(self, index: int, node: Node, way: _Way) -> None:
+    def divide(self, index: int, node: Node, way: _NodeCut) -> None:
         """The node in pieces, and what follows: parts, or one value that they add up to."""
         made = self.in_pieces(index, node, way)
         for number, (name, result) in enumerate(zip(node.outputs, way.results, strict=True)):
@@ -202,7 +202,7 @@ class _Cutter:
             else:
                 self.combine(index, node, name, COMBINED[result], parts)
 
-    def in_pieces(self, index: int, node: Node, way: _Way) -> list[tuple[str, ...]]:
+    def in_pieces(self, index: int, node: Node, way: _NodeCut) -> list[tuple[str, ...]]:
         """For each part the names of what the node's piece makes."""
         made = []
         sources = [None if read is None else self.source(name, read.dim, way.outer)
@@ -386,7 +386,7 @@ class _Cutter:
         for name in names:
             self.level[name], self.rank[name] = level + (bool(met) and part is not None), rank
             if met:
-                self.met[name] = Meeting(by or "aten.cat", node.source, met)
+                self.met[name] = MeetingNode(by or "aten.cat", node.source, met)
             elif part is None and (waiting := [self.met[item] for item in inputs if item in self.met]):
                 self.met[name] = _blamed(waiting[0], node)
         return tuple(names)
@@ -413,7 +413,7 @@ class _Cutter:
 
 def _along(
     node: Node, graph: Graph, descriptions: Sequence[Description], variable: int, outer: int, count: int
-) -> _Way | None:
+) -> _NodeCut | None:
     """A node cut along an index variable into equal pieces; None where it cannot be.
 
     outer: of more than one, the variable goes through so many runs, of each of which a piece has its share. Its reads
@@ -471,10 +471,10 @@ def _along(
         ):  # fmt: skip
             return None
         results.append(read.dim)
-    return _Way(outer, tuple(calls), tuple(reads), tuple(results), tuple(shapes))
+    return _NodeCut(outer, tuple(calls), tuple(reads), tuple(results), tuple(shapes))
 
 
-def _blamed(meeting: Meeting, reader: Node) -> Meeting:
+def _blamed(meeting: MeetingNode, reader: Node) -> MeetingNode:
     """The meeting; of parts that are joined it is the reader who needs it."""
     if meeting.operator != "aten.cat" or reader.operator == "aten.reshape":
         return meeting

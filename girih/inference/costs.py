@@ -126,19 +126,12 @@ class KernelCosts:
         return chosen
 
     def _is_with_another(self, graph: Graph, node: Node) -> bool:
-        """Is it computed together with what makes one of its operands?"""
-        if kind(graph, node) not in (ELEMENTWISE, FUNCTION):
-            return False
-        shape = graph.values[node.outputs[0]].shape
-        for name in node.inputs:
-            before = self._maker.get(name)
-            if before is None or name in self._constant or graph.values[name].shape != shape:
-                continue
-            kernel = before.operator in (CONVOLUTION, PRODUCT)
-            joins = node.operator in WITH_PACKED if kernel else kind(graph, before) in (ELEMENTWISE, FUNCTION)
-            if joins and len(graph.consumers[name]) == 1:
-                return True
-        return False
+        """Is it computed together with what makes one of its operands, and alone reads it?"""
+        return any(
+            KernelCosts.joins(self, graph, node, self._maker[name], self._constant)
+            for name in node.inputs
+            if name in self._maker and name not in self._constant and len(graph.consumers[name]) == 1
+        )
 
     def _calls(self, graph: Graph, node: Node, constant: Collection[str] | None = None) -> tuple[Call, ...]:
         """What the node can be: PyTorch's call, and oneDNN's where the weights are known."""
@@ -163,7 +156,7 @@ class KernelCosts:
         return call, replace(call, operator=ONEDNN + node.operator)
 
     def seconds(self, call: Call) -> float:
-        """Of one execution: measured once."""
+        """Seconds of one execution, measured once."""
         if call.key not in self.known:
             try:
                 repeats = measure(call)

@@ -82,12 +82,12 @@ def _name_sizes(program: Any, open: Sequence[Mapping[int, str]]) -> None:
 
 
 def _named(size: str, names: Mapping[str, str]) -> str:
-    """An expression of sizes."""
+    """An expression of sizes by other names: `2*s0 + 1` becomes `2*batch + 1`."""
     return re.sub(r"[A-Za-z_]\w*", lambda found: names.get(found[0], found[0]), size)
 
 
 def write(program: Any, path: str | Path) -> None:
-    """As one file; with its weights in a second one beside it (`NAME.data`) where they are more than a file holds."""
+    """Write a program as one file; weights that are too large for it lie in a second one beside it (`NAME.data`)."""
     import onnx
 
     save(program, path)
@@ -104,7 +104,7 @@ def copy(source: Path, path: Path) -> None:
 
 
 def save(program: Any, path: str | Path) -> None:
-    """As `write`, unchecked."""
+    """Write as `write` does, without ONNX's check of the file."""
     weights = sum(item.const_value.nbytes for item in program.model.graph.initializers.values())
     with _quiet():
         program.save(Path(path), external_data=weights > LARGEST)
@@ -112,7 +112,7 @@ def save(program: Any, path: str | Path) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter tells of libraries that it does not need, and of its own deprecations."""
+    """While open, the exporter prints nothing of libraries that it does not need, and of its own deprecations."""
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)

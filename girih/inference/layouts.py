@@ -93,7 +93,7 @@ class LayoutCosts(KernelCosts):
         return self._kept[call.key]
 
     def _in(self, call: Call, node: Node, constant: Collection[str], layout: str) -> Call:
-        """The call with what is not constant in a layout."""
+        """The call, with its tensors in a layout except those that are constant."""
         names = list(dict.fromkeys(node.inputs))
         return replace(
             call,
@@ -135,7 +135,7 @@ class LayoutCosts(KernelCosts):
             yield from found.values()
 
     def conversion(self, value: Value, before: str, after: str) -> float:
-        """Of a copy in the other layout."""
+        """Seconds of a copy in the other layout."""
         strides = None if before == ROWS else strides_of(value.shape, before)
         operand = Operand(value.shape, value.dtype, strides=strides)
         work = Work("", LAID, 0.0, 2.0 * value.bytes)

@@ -29,7 +29,7 @@ TURN, IN_COLUMNS = "turned", ", weight in columns"
 
 
 @dataclass(frozen=True)
-class Kernel:
+class FusedCall:
     """Nodes that one call computes: a convolution or a product, the weight that is added to it, another tensor that is
     added (the other branch of a residual block), a function of that."""
 
@@ -106,7 +106,7 @@ def module_of(
         ]
         return traced.call_function(turned_product if way.kernel.startswith(TURN) else torch.mm, tuple(operands))
 
-    def may_overwrite(kernel: Kernel) -> bool:
+    def may_overwrite(kernel: FusedCall) -> bool:
         """May the result be written over what is added? That must be memory of its own, and not be read afterwards."""
         name, last = kernel.added, kernel.nodes[-1].name
         if name is None or name in leaving or name == kernel.root.inputs[0] or name not in graph.producer:
@@ -117,7 +117,7 @@ def module_of(
             return False
         return all(position[reader] <= position[last] for reader in readers if reader is not None)
 
-    def onednn(kernel: Kernel) -> torch.fx.Node:
+    def onednn(kernel: FusedCall) -> torch.fx.Node:
         root, bias = kernel.root, kernel.bias
         layout = ROWS if ways is None else ways[root.name].makes
         over = layout == CHANNELS_LAST == lies.get(kernel.added or "") and may_overwrite(kernel)
@@ -136,7 +136,7 @@ def module_of(
             data.insert(0 if over else 1, of(Ref(kernel.added), {kernel.added: layout}))
         return traced.call_function(function, (*data, weight(order), bias_or_none, *behind))
 
-    def by_tiles(kernel: Kernel) -> torch.fx.Node:
+    def by_tiles(kernel: FusedCall) -> torch.fx.Node:
         root, bias = kernel.root, None if kernel.bias is None else weights[kernel.bias]
         shape, relu = graph.values[root.inputs[0]].shape, kernel.function is not None
         name = f"convolution_{sum(1 for _ in holder.children())}"
@@ -163,9 +163,8 @@ def module_of(
             result = by_tiles(whole[node.name])
         else:
             kernel = whole[node.name]
-            result = call(
-                kernel.root, **({} if kernel.bias is None else {"bias": weight(weights[kernel.bias].reshape(-1))})
-            )
+            bias = {} if kernel.bias is None else {"bias": weight(weights[kernel.bias].reshape(-1))}
+            result = call(kernel.root, **bias)
         if len(node.outputs) == 1:
             made[node.outputs[0]] = result
         else:
@@ -179,7 +178,7 @@ def module_of(
     return torch.fx.GraphModule(holder, traced)
 
 
-def calls(graph: Graph, weights: Collection[str], kernels: Mapping[str, str]) -> Iterator[Kernel]:
+def calls(graph: Graph, weights: Collection[str], kernels: Mapping[str, str]) -> Iterator[FusedCall]:
     """Convolutions and products of weights, each with the nodes behind it that its call computes too: a bias; where the
     kernel is oneDNN's, a tensor that is added and a function of the result, and relu where it is Winograd's."""
     leaving = {output.name for output in graph.outputs}
@@ -191,12 +190,11 @@ def calls(graph: Graph, weights: Collection[str], kernels: Mapping[str, str]) ->
             continue
         if len(root.inputs) != 2 or root.inputs[1] not in weights or root.attributes.get("bias") is not None:
             continue
-        kernel = Kernel(root, (root,))
+        kernel = FusedCall(root, (root,))
         while (node := _only_reader(graph, kernel.nodes[-1], leaving)) is not None and kernel.function is None:
             if node.name in taken:
                 break
-            of = kernel.nodes[-1].outputs[0]
-            bias, other = _bias(graph, node, of, weights), _other(graph, node, of, weights)
+            bias, other = _added(graph, node, kernel.nodes[-1].outputs[0], weights)
             if kernel.bias is None and kernel.added is None and bias is not None:
                 kernel = replace(kernel, nodes=(*kernel.nodes, node), bias=bias)
             elif onednn and kernel.added is None and other is not None:
@@ -215,27 +213,19 @@ def _only_reader(graph: Graph, node: Node, leaving: Collection[str]) -> Node | N
     return graph.nodes[users[0]] if len(users) == 1 and name not in leaving else None
 
 
-def _bias(graph: Graph, node: Node, of: str, weights: Collection[str]) -> str | None:
-    """The weight that a node adds to a value, a number for each channel."""
+def _added(graph: Graph, node: Node, of: str, weights: Collection[str]) -> tuple[str | None, str | None]:
+    """What a node adds to a value: (a weight, with a number for each channel; what has the same shape and dtype)."""
     if node.operator != "aten.add.Tensor" or len(node.inputs) != 2 or node.attributes.get("alpha", 1) != 1:
-        return None
-    other = node.inputs[1] if node.inputs[0] == of else node.inputs[0]
-    if other not in weights or not _is_bias(graph.values[other].shape, graph.values[of].shape):
-        return None
-    return other
-
-
-def _other(graph: Graph, node: Node, of: str, weights: Collection[str]) -> str | None:
-    """What a node adds to a value, of the same shape and dtype."""
-    if node.operator != "aten.add.Tensor" or len(node.inputs) != 2 or node.attributes.get("alpha", 1) != 1:
-        return None
+        return None, None
     other = node.inputs[1] if node.inputs[0] == of else node.inputs[0]
     one, two = graph.values[of], graph.values[other]
-    return other if other not in weights and (one.shape, one.dtype) == (two.shape, two.dtype) else None
+    if other in weights:
+        return other if _is_bias(two.shape, one.shape) else None, None
+    return None, other if (one.shape, one.dtype) == (two.shape, two.dtype) else None
 
 
 def _is_bias(shape: tuple[int, ...], of: tuple[int, ...]) -> bool:
-    """A number for each channel, the second dimension?"""
+    """Is it a number for each channel, which is the second dimension?"""
     rank = len(of)
     return len(shape) in (rank, rank - 1) and ((1,) * (rank - len(shape)) + shape) == (1, of[1], *(1,) * (rank - 2))
 

@@ -30,7 +30,7 @@ RESHAPES = (_aten.reshape.default, _aten.view.default, _aten._unsafe_view.defaul
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a program's inputs: an example, the open dimensions of each, and the model as it was, a function of them."""
+    """A program's inputs: an example, the open dimensions of each, and the model as it was, a function of them."""
 
     example: tuple[Tensor, ...]
     open: tuple[Open, ...]
@@ -38,7 +38,7 @@ class Sizes:
 
     @property
     def known(self) -> dict[str, int]:
-        """The example's."""
+        """The sizes that the example has, by name."""
         pairs = zip(self.example, self.open, strict=True)
         return {name: tensor.shape[dim] for tensor, names in pairs for dim, name in names.items()}
 
@@ -135,7 +135,7 @@ def _open(
     first: Mapping[str, torch.fx.Node],
     values: dict[torch.fx.Node, Any],
 ) -> None:
-    """Numbers of a shape become sizes."""
+    """Replace numbers of a shape by open sizes."""
     if node.target not in RESHAPES and node.target is not _aten.expand.default:
         return
     key = "shape" if node.target is _aten.reshape.default else "size"

@@ -21,12 +21,12 @@ def laid(x: Tensor, layout: str) -> Tensor:
 
 
 def turned_product(a: Tensor, b: Tensor) -> Tensor:
-    """AB as (BᵀAᵀ)ᵀ: in columns."""
+    """AB computed as (BᵀAᵀ)ᵀ, so that the result lies in columns."""
     return torch.mm(b.t(), a.t()).t()
 
 
 def strides_of(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
-    """In elements, of a tensor that has no gaps."""
+    """The strides, in elements, of a tensor without gaps in a layout."""
     order = {CHANNELS_LAST: (0, 2, 3, 1), COLUMNS: (1, 0)}.get(layout, tuple(range(len(shape))))
     strides, step = [0] * len(shape), 1
     for dim in reversed(order):

@@ -138,7 +138,7 @@ def _seconds(run: Run, arguments: Sequence[Any], named: Mapping[str, Any], clock
 
 
 def clock_of(threads: int) -> Clock:
-    """Of the processor where one thread computes; several may wait for each other, so it is the wall's."""
+    """The clock to measure by: the processor's for one thread, the wall's for several, which wait for each other."""
     return time.process_time if threads == 1 else time.perf_counter
 
 
@@ -162,7 +162,7 @@ def quick(times: Sequence[float]) -> float:
 
 
 def same(results: Sequence[Any], expected: Sequence[Any]) -> bool:
-    """Up to the order of additions, and to a few roundings of types that are shorter than float32."""
+    """Are results the same up to the order of additions, and to a few roundings of types shorter than float32?"""
     if len(results) != len(expected):
         return False
     for one, other in zip(results, expected, strict=True):

@@ -6,18 +6,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
 
 import torch
-from torch.nn.functional import pad
 
 from girih.graph import Graph, GraphError, Node, Ref
 from girih.kernels.own import KERNELS
 from girih.ops.catalogue import catalogue
-from girih.ops.derive.pieces import PieceCall
 from girih.ops.gate import is_name, is_safe
 
 Tensor = Any  # torch is untyped for the type checker
@@ -154,15 +152,3 @@ def _check_inputs(graph: Graph, inputs: Mapping[str, Tensor]) -> None:
             raise ValueError(
                 f"input {item.name!r} must be {expected.dtype}{list(expected.shape)}, got {dtype}{list(tensor.shape)}"
             )
-
-
-def run_piece(piece: PieceCall, tensors: Sequence[Any], device: Any = None) -> Any:
-    """Compute a piece from the regions that it reads, as torch tensors in the order of the inputs."""
-    padded = []
-    for tensor, pads in zip(tensors, piece.pads, strict=True):
-        if any(before or after for before, after in pads):
-            flat = [amount for pair in reversed(pads) for amount in pair]
-            tensor = pad(tensor, flat, value=piece.padding)
-        padded.append(tensor)
-    result = call(piece.operator, piece.arguments(padded), device)
-    return result if piece.result is None else result[piece.result]

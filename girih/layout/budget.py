@@ -19,18 +19,12 @@ class Clock:
 
     def __init__(self) -> None:
         self.started = time.perf_counter()
-        self.working = time.thread_time()
         self.before = _compiled()
 
     @property
     def passed(self) -> float:
         """Seconds of `time.perf_counter` since, less those in which Numba compiled."""
         return time.perf_counter() - self.started - (_compiled() - self.before)
-
-    @property
-    def worked(self) -> float:
-        """Seconds that this thread has computed since, less those: the same however busy the host is."""
-        return time.thread_time() - self.working - (_compiled() - self.before)
 
 
 class Budget:

@@ -4,6 +4,9 @@ Loading Numba takes about a quarter of a second, loading a compiled function fro
 compiling it for the first time takes seconds. The loops of a small model's plan have less work than that. So a function
 here begins as plain Python, and is compiled once the work of all calls together, in turns of innermost loops, is more
 than what Numba would take to load. Both ways compute the same bits: plain IEEE arithmetic in one order.
+
+Functions share an allowance of turns, and each has a small one of its own besides: one function that has much to do is
+compiled, and does not bring the others, which take Numba many seconds at first, to be compiled with it.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ Function = Callable[..., Any]
 
 ENOUGH = 1_000_000
 """Turns of loops in plain Python, of about a microsecond each, before functions are compiled. Changes speed alone."""
+OWN = 200_000
+"""Turns that each function may do in any case."""
 
 
 class _Budget:
@@ -26,11 +31,19 @@ class _Budget:
 
 
 class Compiled:
-    """A function in plain Python and, behind enough work, as Numba compiles it."""
+    """A function in plain Python and, behind enough work, as Numba compiles it. plain: what is called before, if it is
+    not the function itself."""
 
-    def __init__(self, function: Function, work: Callable[..., float] | None, options: dict[str, Any]) -> None:
-        self.plain = function
+    def __init__(
+        self,
+        function: Function,
+        work: Callable[..., float] | None,
+        options: dict[str, Any],
+        plain: Function | None = None,
+    ) -> None:
+        self.source, self.plain = function, plain or function
         self.work = work
+        self.own = float(OWN)
         self.options = options
         self._machine: Function | None = None
         update_wrapper(self, function)
@@ -38,6 +51,9 @@ class Compiled:
     def __call__(self, *arguments: Any) -> Any:
         if self._machine is None:
             turns = float("inf") if self.work is None else self.work(*arguments)
+            if turns <= self.own and _Budget.left > 0:
+                self.own -= turns
+                return self.plain(*arguments)
             if turns <= _Budget.left:
                 _Budget.left -= turns
                 return self.plain(*arguments)
@@ -49,7 +65,7 @@ class Compiled:
         if self._machine is None:
             from girih.layout.jit import numba
 
-            plain: Any = self.plain
+            plain: Any = self.source
             code, names = plain.__code__, dict(plain.__globals__)
             for name in code.co_names:
                 if isinstance(names.get(name), Compiled):
@@ -94,10 +110,12 @@ def _compile_for_all_integers(machine: Any) -> None:
     machine.get_call_template = general
 
 
-def compiled(work: Callable[..., float] | None = None, **options: Any) -> Callable[[Function], Compiled]:
+def compiled(
+    work: Callable[..., float] | None = None, plain: Function | None = None, **options: Any
+) -> Callable[[Function], Compiled]:
     """Decorator. work: turns of the innermost loops for given arguments, about; None: always compiled, as what has much
-    work at any size. options: Numba's."""
-    return lambda function: Compiled(function, work, options)
+    work at any size. plain: a function that computes the same bits by NumPy, for little work. options: Numba's."""
+    return lambda function: Compiled(function, work, options, plain)
 
 
 def inside(**options: Any) -> Callable[[Function], Compiled]:

@@ -55,21 +55,16 @@ class Coverage:
 
 def coverage(title: str, names: Iterable[str]) -> Coverage:
     """Coverage of a set of operators, by their pages. An operator may be both opaque and reducing."""
-    known = catalogue()
-    chosen = sorted(set(names))
-    described = [name for name in chosen if name in known]
-    elementwise = {name for name in described if known[name].elementwise}
+    known, chosen = catalogue(), set(names)
+    described = chosen & known.keys()
     used = {name: mentions(known[name].describe) for name in described}
-    opaque = {name for name in described if "Opaque" in used[name]}
-    reducing = {name for name in described if used[name] & REDUCERS}
-    return Coverage(
-        title,
-        tuple(sorted(elementwise)),
-        tuple(sorted(opaque)),
-        tuple(sorted(reducing)),
-        tuple(name for name in described if name not in elementwise | opaque | reducing),
-        tuple(name for name in chosen if name not in known),
-    )
+    kinds = {
+        "elementwise": {name for name in described if known[name].elementwise},
+        "opaque": {name for name in described if "Opaque" in used[name]},
+        "reducing": {name for name in described if used[name] & REDUCERS},
+        "undescribed": chosen - described,
+    }
+    return _counted(title, chosen, kinds)
 
 
 def count(title: str, calls: Iterable[tuple[str, Description | None]]) -> Coverage:
@@ -92,10 +87,14 @@ def count(title: str, calls: Iterable[tuple[str, Description | None]]) -> Covera
         if root is not None and any(divisible(description)[variable] for variable in root.variables):
             kinds["reducing"].add(name)
     kinds["elementwise"] -= kinds["opaque"] | kinds["reducing"]
-    groups = {kind: tuple(sorted(names - kinds["undescribed"])) for kind, names in kinds.items()}
-    groups["undescribed"] = tuple(sorted(kinds["undescribed"]))
-    plain = seen.difference(*kinds.values())
-    return Coverage(title, plain=tuple(sorted(plain)), **groups)
+    for kind in ("elementwise", "opaque", "reducing"):
+        kinds[kind] -= kinds["undescribed"]
+    return _counted(title, seen, kinds)
+
+
+def _counted(title: str, names: set[str], kinds: Mapping[str, set[str]]) -> Coverage:
+    plain = names.difference(*kinds.values())
+    return Coverage(title, plain=tuple(sorted(plain)), **{kind: tuple(sorted(some)) for kind, some in kinds.items()})
 
 
 def core_operators() -> dict[str, str]:
@@ -108,7 +107,7 @@ def core_operators() -> dict[str, str]:
 
 
 def tagged_operators() -> dict[str, str]:
-    """`core_operators`, asked of torch."""
+    """The core operators that the installed PyTorch names (for one version `core_operators` knows them)."""
     import torch
 
     names: dict[str, str] = {}

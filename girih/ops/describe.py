@@ -22,7 +22,7 @@ def description_of(graph: Graph, node: Node) -> Description | None:
 
 
 def first_description(graph: Graph, node: Node) -> Description | None:
-    """Of a node's first output; what can be divided is the same for all of them."""
+    """The description of a node's first output; what can be divided is the same for all of them."""
     descriptions = descriptions_of(graph, node)
     return descriptions[0] if descriptions else None
 

@@ -26,7 +26,7 @@ class FunctionError(ValueError):
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """For messages."""
+    """How messages name a function."""
     return str(getattr(function, "__qualname__", getattr(function, "__name__", type(function).__name__)))
 
 

@@ -228,7 +228,8 @@ class Plan:
 
     @cached_property
     def _memory(self) -> tuple[tuple[MemoryUse, ...], Scratch]:
-        if self.machine.devices > 1:
+        moved = self.program is not self.unmoved
+        if self.machine.devices > 1 or (moved and not self.machine.here):  # elsewhere nobody asks for addresses
             return account(self.program, self.machine, self.scratch)
         lives, told = self._alone
         assert lives.use is not None

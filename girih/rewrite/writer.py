@@ -44,7 +44,7 @@ class Writer:
         """A node with one result, of a type."""
         return self.emit(operator, ((shape, type),), (name,), arguments)[0]
 
-    def instead(self, operator: str, **arguments: Argument) -> bool:
+    def instead(self, operator: str, /, **arguments: Argument) -> bool:
         """A node that makes the result of the one that is being replaced, under its name; True."""
         value = self.values[self.like.outputs[0]]
         self.one(operator, value.shape, value.dtype, value.name, **arguments)

@@ -40,10 +40,11 @@ TIMED = {
 # Those whose quick forms take as long as a hundred tests are run by `make test-long`. `make test` looks at what they
 # measure in tests of their own: the first use in test_first_use.py, slow links in run/engines/test_run_ranks.py and
 # loop/test_hosts.py, memory in search/memory, memory/test_bound.py and run/worker/test_run_memory.py, rules in
-# workshop/generate, predictions in cost and simulate, transports in run/transport, programs of arrays in array.
+# workshop/generate, predictions in cost and simulate, transports in run/transport, programs of arrays in array,
+# tables in loop/shared_tables, topics in loop/apps.
 LONG_ONES = {
-    "arrays_dask", "first_use", "memory_caps", "predict_time", "rules", "slow_links", "swap_inference",
-    "swap_throughput", "taso_table", "transports",
+    "arrays_dask", "first_use", "loops_lda", "memory_caps", "predict_time", "rules", "slow_links", "swap_inference",
+    "swap_throughput", "tables_bandwidth", "tables_throughput", "taso_table", "transports",
 }  # fmt: skip
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
+from girih.inference import trial
+
 
 @pytest.fixture(scope="session", autouse=True)
 def operators_of_onnx_are_read_once() -> Iterator[None]:
@@ -15,3 +17,9 @@ def operators_of_onnx_are_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(functools.cache(ONNXRegistry.from_torchlib)))
         yield
+
+
+@pytest.fixture(autouse=True)
+def models_are_run_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To choose among ways to run a model it is run for seconds. What is chosen among is tested, not how fast it is."""
+    monkeypatch.setattr(trial, "SECONDS", 0.0)

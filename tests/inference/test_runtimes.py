@@ -16,7 +16,6 @@ from torch import nn
 import girih
 from girih.capture import Inference, capture
 from girih.capture.torch.state import state_of
-from girih.inference import trial
 from girih.inference.export import ExportError, exported, write
 from girih.inference.module import module_of
 from girih.inference.optimized import OptimizeError
@@ -140,7 +139,6 @@ def test_ties_go_to_the_simplest_and_noise_decides_nothing() -> None:
 
 
 def test_a_way_with_other_results_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "SECONDS", 0.0)
     x = torch.ones(3)
 
     def broken() -> object:

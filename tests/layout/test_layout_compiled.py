@@ -58,6 +58,10 @@ def _doubled(values: np.ndarray) -> float:
 
 def test_a_function_is_compiled_when_the_work_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Budget, "left", 10.0)
+    monkeypatch.setattr(_doubled, "own", 13.0)  # two calls, which no other function's work takes away
+    for left in (7.0, 1.0):
+        assert _doubled(np.arange(6.0)) == 30.0
+        assert (_doubled.own, _doubled._machine) == (left, None)
     values = np.arange(6.0)
     assert _doubled(values) == 30.0
     assert _doubled._machine is None

@@ -86,14 +86,14 @@ def test_processes_of_torchrun_on_two_hosts(tmp_path: Path) -> None:
     if why := refusal():
         pytest.skip(f"no hosts as network namespaces here ({why})")
     with network(2, 1e9) as hosts:
-        launcher = ["--nnodes=2", "--nproc-per-node=2", f"--master-addr={hosts.addresses[0]}", "--master-port=29400"]
+        launcher = ["--nnodes=2", "--nproc-per-node=1", f"--master-addr={hosts.addresses[0]}", "--master-port=29400"]
         processes = [
             started(["ip", "netns", "exec", name, *torchrun(*launcher, f"--node-rank={number}"), str(tmp_path), ""])
             for number, name in enumerate(hosts.names)
         ]
         done = ended(processes)
     assert [code for code, _ in done] == [0, 0], done
-    checked(tmp_path, [address for address in hosts.addresses for _ in range(2)])
+    checked(tmp_path, hosts.addresses)
 
 
 def test_a_rank_that_is_killed_is_named_at_once(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from graphs import Maker, machine_of, perceptron, random_graph
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from lowered_programs import alone
+from pieces import run_piece
 
 from girih.graph import Graph, Output, Ref, parse_graph
-from girih.kernels.evaluate import run_piece
 from girih.layout import REPLICATE, Mesh
 from girih.lower import ComputeStep, FreeStep, Program, lower
 from girih.lower.strides import contiguous_strides, is_contiguous, view_strides

@@ -20,12 +20,13 @@ import pytest
 import torch
 from checking import COMBINE as BY_REDUCER
 from checking import UNSET, Case, make_case, results_of
+from pieces import cut_out, run_piece
 from samples import SAMPLES
 
-from girih.kernels.evaluate import call, run_piece
+from girih.kernels.evaluate import call
 from girih.layout import Mesh, Placements, bounds
 from girih.ops.catalogue import catalogue
-from girih.ops.derive.pieces import cut_out, make_piece
+from girih.ops.derive.pieces import make_piece
 from girih.partition.space.options import NodeOptions, Rules, node_options
 
 MESH = Mesh((2,))

@@ -12,6 +12,7 @@ from counts import random_cases
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from girih.partition.solver import tables as loops
 from girih.partition.solver.bounds import DualBound
 from girih.partition.solver.elimination import Problem, brute_force, cost_of, load, minimise
 from girih.partition.solver.tables import Tables
@@ -224,3 +225,23 @@ def test_progress_is_observed_and_never_falls_back() -> None:
     assert costs == sorted(costs, reverse=True)
     assert bounds == sorted(bounds)
     assert costs[-1] == found.cost
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_tables_are_projected_to_the_same_bits_by_numpy_and_compiled(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(seed)
+    sizes, labels = tuple(random.integers(1, 6, 3).tolist()), int(random.integers(1, 9))
+    monkeypatch.setattr(loops, "TOGETHER", 64)  # some labels at a time
+    store = Tables()
+    key = []
+    for places in ((0, 3), (1, 2, 3), (3,), (2, 0), (3, 1)):
+        array = random.random([(*sizes, labels)[place] for place in places]) * 10.0 ** random.integers(-9, 9)
+        array[random.random(array.shape) < 0.2] = np.inf
+        key.append((store.keep(array)[0], places))
+    found = []
+    for way in (loops._project.plain, loops._project.machine):
+        monkeypatch.setattr(loops, "_project", way)
+        found.append(store._computed(tuple(key), sizes, labels).tobytes())
+    assert found[0] == found[1]

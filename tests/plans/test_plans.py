@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from dataclasses import replace
@@ -13,6 +14,7 @@ import torch
 import girih
 from girih.api import Plan, plan_graph
 from girih.layout import parse_sharding
+from girih.layout.compiled import Compiled, _Budget
 from girih.lower import Overlap, StartStep
 from girih.plans.check import check
 from girih.search.memory.limit import WINDOWS
@@ -273,3 +275,15 @@ def test_golden_plan(golden) -> None:
 
     text = "\n".join([str(plan), render(tensors_table(plan), 160), render(operators_table(plan), 160)])
     golden("plan.txt", re.sub(r" *(\S*test_plans\.py:\d+)? *$", "", text, flags=re.MULTILINE))
+
+
+def test_a_small_plan_is_the_same_interpreted_and_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, step, data = training()
+    pages = []
+    for left in (float("inf"), 0.0):
+        for item in [item for item in gc.get_objects() if type(item) is Compiled]:
+            monkeypatch.setattr(item, "_machine", None)
+        monkeypatch.setattr(_Budget, "left", left)
+        girih.plan(step, data[0], machine="local:2").save(tmp_path / "plan.json")
+        pages.append((tmp_path / "plan.json").read_text())
+    assert pages[0] == pages[1]

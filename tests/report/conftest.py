@@ -17,16 +17,14 @@ from girih.search.memory.holding import TooLittleError
 
 @pytest.fixture(scope="session")
 def small() -> Plan:
-    return replace(
-        plan_graph(perceptron(), machine=machine_of((2, 2)), compare=("single", "data"), objective="bytes"),
-        model="perceptron",
-    )
+    plan = plan_graph(perceptron(), machine=machine_of((2, 2)), compare=("single", "data"), objective="bytes")
+    return plan.but(model="perceptron")
 
 
 @pytest.fixture(scope="session")
 def gpt() -> Plan:
     made = program("gpt-tiny", None, "momentum")
-    return replace(girih.plan(made.step, made.batch, machine="local:4", objective="bytes"), model=made.name)
+    return girih.plan(made.step, made.batch, machine="local:4", objective="bytes").but(model=made.name)
 
 
 @pytest.fixture(scope="session")

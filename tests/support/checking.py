@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from pieces import cut_out, run_piece
 
-from girih.kernels.evaluate import call, run_piece
+from girih.kernels.evaluate import call
 from girih.kernels.own import KERNELS
 from girih.ops import Description, TensorType
 from girih.ops.catalogue import catalogue
 from girih.ops.derive.divisions import divisible, executable, passing_sets
-from girih.ops.derive.pieces import cut_out, make_piece
+from girih.ops.derive.pieces import make_piece
 from girih.ops.derive.reference import evaluate, has_reference
 from girih.ops.describe import describe_call
 

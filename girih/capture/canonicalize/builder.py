@@ -13,6 +13,7 @@ from girih.capture.source import find_asker
 from girih.capture.torch.record import Note
 from girih.graph import Argument, Node, Ref, Value
 from girih.kernels.evaluate import resolve
+from girih.ops.operator import TensorType
 
 # Identical nodes with outputs up to this size are made once; larger ones would live too long.
 SHARED_BYTES = 4096
@@ -25,14 +26,6 @@ HALVES = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
-    """The shape and dtype of an output that a rule must make."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-
-@dataclass(frozen=True, slots=True)
 class NodeCall:
     """An ATen call before it is rewritten: arguments by schema name with defaults, tensors as `Value`s.
 
@@ -41,14 +34,14 @@ class NodeCall:
 
     operator: str
     arguments: dict[str, Any]
-    outputs: tuple[Tensor | None, ...]
+    outputs: tuple[TensorType | None, ...]
     used: tuple[bool, ...]
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]
 
     @property
-    def out(self) -> Tensor:
+    def out(self) -> TensorType:
         first = self.outputs[0]
         assert first is not None
         return first
@@ -95,9 +88,9 @@ class Builder:
 
     def emit(self, operator: str, shape: Sequence[int], dtype: str, /, **arguments: Any) -> Value:
         """One node with one output."""
-        return self.emit_many(operator, (Tensor(tuple(shape), dtype),), arguments)[0]
+        return self.emit_many(operator, (TensorType(tuple(shape), dtype),), arguments)[0]
 
-    def emit_many(self, operator: str, outputs: Sequence[Tensor], arguments: dict[str, Any]) -> tuple[Value, ...]:
+    def emit_many(self, operator: str, outputs: Sequence[TensorType], arguments: dict[str, Any]) -> tuple[Value, ...]:
         """One node; arguments that equal the schema's defaults, or say only where a tensor lies, are left out."""
         if any(isinstance(item, complex) for item in arguments.values()):
             operator, arguments = self._with_complex(operator, outputs[0].dtype, arguments)
@@ -201,7 +194,7 @@ class Builder:
         return self._exact("aten.slice.Tensor", shape, x.dtype, kept)
 
     def _exact(self, operator: str, shape: tuple[int, ...], dtype: str, kept: Any) -> Value:
-        """A node whose defaults are written out."""
+        """A node that keeps its arguments as they are, also those that equal a default."""
         name = f"{operator.split('.')[1]}.{len(self.nodes)}.0"
         value = self.values[name] = Value(name, shape, dtype)
         note = self.note
@@ -303,7 +296,7 @@ def _equal(item: Any, default: Any) -> bool:
 
 
 def dims_of(dims: Any, x: Value) -> tuple[int, ...]:
-    """Non-negative, sorted; None or () mean all."""
+    """The dimensions that an argument names, non-negative and sorted; None or () name all."""
     rank = len(x.shape)
     if dims is None:
         return tuple(range(rank))

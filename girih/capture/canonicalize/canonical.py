@@ -24,11 +24,12 @@ from typing import Any
 import torch
 
 from girih.capture.canonicalize import creation, embedding_bag, lookup, norms, pointwise, products, sorting, views
-from girih.capture.canonicalize.builder import Absent, Builder, NodeCall, Tensor
+from girih.capture.canonicalize.builder import Absent, Builder, NodeCall
 from girih.capture.errors import CaptureError
-from girih.capture.torch.record import Note, Record, Recorder, Slot
+from girih.capture.torch.record import Note, RecordedCall, Recorder, Slot
 from girih.capture.torch.refusals import translation_error
 from girih.graph import Graph, Input, Node, Output, Value
+from girih.ops.operator import TensorType
 
 Rule = Callable[[Builder, NodeCall], Any]
 
@@ -47,8 +48,8 @@ CONSTANT_ELEMENTS = 4096
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A tensor that enters: its slot in the record and what the Graph says of it."""
+class EnteringTensor:
+    """A tensor that enters the graph: its slot in the record and what the Graph says of it."""
 
     slot: Slot
     input: Input
@@ -56,7 +57,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Exit:
-    """A tensor that leaves."""
+    """A tensor that leaves the graph."""
 
     slot: Slot
     role: Any
@@ -76,7 +77,7 @@ def _parameters(function: Any) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def canonicalise(recorder: Recorder, entries: Sequence[Entry], exits: Sequence[Exit]) -> Graph:
+def canonicalise(recorder: Recorder, entries: Sequence[EnteringTensor], exits: Sequence[Exit]) -> Graph:
     """The graph of a functional record; an update that equals its input is left out.
 
     Raises:
@@ -107,7 +108,7 @@ def canonicalise(recorder: Recorder, entries: Sequence[Entry], exits: Sequence[E
     return _finish(builder, inputs, outputs)
 
 
-def _needed(records: Sequence[Record], wanted: Sequence[Slot]) -> set[int]:
+def _needed(records: Sequence[RecordedCall], wanted: Sequence[Slot]) -> set[int]:
     """Slots that the wanted ones depend on."""
     needed = {slot.number for slot in wanted}
     for record in reversed(records):
@@ -153,7 +154,7 @@ def _constant(builder: Builder, tensor: Any) -> Value:
 
 
 def _translate(
-    builder: Builder, record: Record, recorder: Recorder, env: dict[int, Value | Absent], needed: set[int]
+    builder: Builder, record: RecordedCall, recorder: Recorder, env: dict[int, Value | Absent], needed: set[int]
 ) -> None:
     builder.note = record.note
     builder.drawn = 0
@@ -172,7 +173,9 @@ def _translate(
         raise translation_error(error, record.note.source, call.operator, call.arguments.values()) from error
 
 
-def _define(record: Record, call: NodeCall, results: Any, builder: Builder, env: dict[int, Value | Absent]) -> None:
+def _define(
+    record: RecordedCall, call: NodeCall, results: Any, builder: Builder, env: dict[int, Value | Absent]
+) -> None:
     """What a rule made becomes the value of the record's slots."""
     values = results if isinstance(results, tuple) else (results,)
     for slot, value, expected, used in zip(record.outputs, values, call.outputs, call.used, strict=True):
@@ -186,7 +189,7 @@ def _define(record: Record, call: NodeCall, results: Any, builder: Builder, env:
         env[slot.number] = builder.cast(value, expected.dtype)
 
 
-def _call(record: Record, recorder: Recorder, env: dict[int, Value | Absent], needed: set[int]) -> NodeCall:
+def _call(record: RecordedCall, recorder: Recorder, env: dict[int, Value | Absent], needed: set[int]) -> NodeCall:
     def fill(item: Any) -> Any:
         if isinstance(item, Slot):
             return env[item.number]
@@ -201,7 +204,7 @@ def _call(record: Record, recorder: Recorder, env: dict[int, Value | Absent], ne
     for name, item in record.kwargs.items():
         arguments[name] = fill(item)
     outputs = tuple(
-        None if slot is None else Tensor(*_described(recorder.tensors[slot.number])) for slot in record.outputs
+        None if slot is None else TensorType(*_described(recorder.tensors[slot.number])) for slot in record.outputs
     )
     used = tuple(slot is not None and slot.number in needed for slot in record.outputs)
     return NodeCall(operator_name(record.function), arguments, outputs, used)
@@ -238,4 +241,4 @@ def _finish(builder: Builder, inputs: Sequence[Input], outputs: Sequence[Output]
     return Graph(values, nodes, tuple(inputs), renamed)
 
 
-__all__ = ["Entry", "Exit", "Note", "canonicalise", "dtype_name"]
+__all__ = ["EnteringTensor", "Exit", "Note", "canonicalise", "dtype_name"]

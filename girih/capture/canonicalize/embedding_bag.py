@@ -40,7 +40,7 @@ def _bags(b: Builder, c: NodeCall) -> Value:
 
 
 def _added(b: Builder, c: NodeCall, rows: Value, bags: int) -> Value:
-    """[rows, width] → [bags, width]."""
+    """The sum of each bag's rows: [rows, width] → [bags, width]."""
     size, width = _size(b, c), rows.shape[1]
     if size is not None:
         return b.sum(b.reshape(rows, (bags, size, width)), (1,), keepdim=False)

@@ -37,10 +37,6 @@ def sparse_rows(b: Builder, c: NodeCall) -> Value:
     return b.emit("girih.embedding_gradient", c.out.shape, c.out.dtype, **options)
 
 
-def dense(b: Builder, c: NodeCall) -> Value:
-    return b.cast(c["self"], c.out.dtype)
-
-
 def _masked_target(b: Builder, target: Value, ignore: int, classes: int) -> tuple[Value, int]:
     """The target with ignored places outside the table, and what it has there."""
     if not 0 <= ignore < classes:
@@ -51,7 +47,7 @@ def _masked_target(b: Builder, target: Value, ignore: int, classes: int) -> tupl
 
 
 def _ignored(number: int) -> dict[str, int]:
-    """As an attribute, left out where it is the default."""
+    """The ignored class as an attribute, left out where it is the default."""
     return {} if number == -100 else {"ignored": number}
 
 
@@ -155,7 +151,6 @@ RULES: dict[str, Any] = {
     "aten.embedding": embedding,
     "aten.embedding_dense_backward": embedding_backward,
     "aten._sparse_coo_tensor_with_dims_and_tensors": sparse_rows,
-    "aten._to_dense": dense,
     **alike(nll_loss, "nll_loss_forward nll_loss2d_forward"),
     **alike(nll_loss_backward, "nll_loss_backward nll_loss2d_backward"),
 }

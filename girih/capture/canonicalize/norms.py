@@ -13,8 +13,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from girih.capture.canonicalize.builder import HALVES, Builder, NodeCall, Tensor, alike, broadcast, promote, reduced
+from girih.capture.canonicalize.builder import HALVES, Builder, NodeCall, alike, broadcast, promote, reduced
 from girih.graph import Value
+from girih.ops.operator import TensorType
 
 Maybe = Value | None
 
@@ -45,21 +46,6 @@ def _dot(b: Builder, grad: Value, x: Value, mean: Value, scale: Value, weight: M
     return b.emit("girih.normalised_dot", reduced(x.shape, dims, True), x.dtype, **options)
 
 
-def _input_gradient(
-    b: Builder,
-    grad: Value,
-    x: Value,
-    mean: Value,
-    scale: Value,
-    weight: Maybe,
-    total: Value,
-    dot: Value,
-    count: int,
-) -> Value:
-    options = {"grad": grad, "input": x, "mean": mean, "scale": scale, "weight": weight, "sum": total}
-    return b.emit("girih.normalise_input_gradient", x.shape, x.dtype, **options, dot=dot, count=count)
-
-
 def _count(x: Value, dims: Sequence[int]) -> int:
     return math.prod(x.shape[dim] for dim in dims)
 
@@ -82,7 +68,6 @@ def _backward(
     used: Sequence[bool],
 ) -> tuple[Maybe, Maybe, Maybe]:
     """Gradients by input, weight and bias (dimensions kept); the latter two are summed over `outer`."""
-    count = _count(x, dims)
     by_weight = _dot(b, grad, x, mean, scale, None, outer) if used[1] else None
     by_bias = b.sum(grad, outer) if used[2] else None
     if not used[0]:
@@ -95,7 +80,9 @@ def _backward(
         dot = b.binary("mul", plain, weight)
     else:
         total, dot = b.product_sum(grad, weight, dims), _dot(b, grad, x, mean, scale, weight, dims)
-    return _input_gradient(b, grad, x, mean, scale, weight, total, dot, count), by_weight, by_bias
+    options = {"grad": grad, "input": x, "mean": mean, "scale": scale, "weight": weight, "sum": total, "dot": dot}
+    by_input = b.emit("girih.normalise_input_gradient", x.shape, x.dtype, **options, count=_count(x, dims))
+    return by_input, by_weight, by_bias
 
 
 # Batch norm
@@ -106,7 +93,7 @@ def _wide(b: Builder, x: Value, channels: Any) -> Any:
     return None if channels is None else b.reshape(channels, (1, x.shape[1], *(1,) * (len(x.shape) - 2)))
 
 
-def _flat(b: Builder, wide: Maybe, out: Tensor | None) -> Maybe:
+def _flat(b: Builder, wide: Maybe, out: TensorType | None) -> Maybe:
     return None if wide is None or out is None else b.reshape(wide, out.shape)
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
-from girih.capture.canonicalize.builder import FLOATS, Builder, NodeCall, Tensor, alike, dims_of
+from girih.capture.canonicalize.builder import FLOATS, Builder, NodeCall, alike, dims_of
 from girih.graph import Value
+from girih.ops.operator import TensorType
 
 
 def with_number(b: Builder, c: NodeCall) -> Value:
@@ -17,7 +18,7 @@ def with_number(b: Builder, c: NodeCall) -> Value:
 
 
 def keep(b: Builder, c: NodeCall) -> tuple[Value, ...] | Value:
-    """As it is."""
+    """The call becomes a node as it stands, each of its outputs a value."""
     if len(c.outputs) == 1:
         return b.emit(c.operator, c.out.shape, c.out.dtype, **c.arguments)
     if any(item is None for item in c.outputs):
@@ -27,12 +28,12 @@ def keep(b: Builder, c: NodeCall) -> tuple[Value, ...] | Value:
 
 def grid_sample_backward(b: Builder, c: NodeCall) -> tuple[Value | None, ...]:
     """Both gradients are made, also where only one is wanted: the node has two outputs."""
-    shapes = (Tensor(c["input"].shape, c["input"].dtype), Tensor(c["grid"].shape, c["grid"].dtype))
+    shapes = (TensorType(c["input"].shape, c["input"].dtype), TensorType(c["grid"].shape, c["grid"].dtype))
     return b.emit_many(c.operator, shapes, {**c.arguments, "output_mask": (True, True)})
 
 
 def conjugate(b: Builder, c: NodeCall) -> Value:
-    """What PyTorch puts off is done here; of real numbers it is nothing."""
+    """PyTorch puts a conjugation off until it is needed: here it is done; real numbers stay as they are."""
     x = c["self"]
     if isinstance(x, complex):  # autograd conjugates the numbers of a product too
         return b.complex_number(x.conjugate(), c.out.dtype)
@@ -65,7 +66,7 @@ def reduction(b: Builder, c: NodeCall) -> Value:
 
 
 def nan_to_num(b: Builder, c: NodeCall) -> Value:
-    """With what stands for infinities written out."""
+    """nan_to_num with the numbers for infinities written out, which depend on the dtype."""
     x = c["self"]
     if x.dtype not in FLOATS:
         return x  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ from girih.graph import Value
 
 
 def _alike(b: Builder, *factors: Value) -> None:
-    """Fake tensors do not mind, but kernels multiply only what has one dtype."""
+    """Refuse operands of two dtypes: fake tensors take them, but kernels multiply only what has one."""
     dtypes = list(dict.fromkeys(factor.dtype for factor in factors))
     if len(dtypes) > 1:
         raise b.refuse(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from girih.capture.canonicalize.builder import Builder, NodeCall, dims_of
+from girih.capture.canonicalize.builder import Builder, NodeCall, alike, dims_of
 from girih.graph import Value
 
 
@@ -25,31 +25,18 @@ def extreme(b: Builder, c: NodeCall) -> tuple[Value | None, ...] | Value:
     return values, b.emit(f"aten.arg{name}", c.out.shape, "int64", self=x, dim=c["dim"], keepdim=c["keepdim"])
 
 
-def sort(b: Builder, c: NodeCall) -> tuple[Value, ...]:
+def ordered(b: Builder, c: NodeCall) -> tuple[Value, ...]:
+    """sort and topk: the places of the elements in order, and what stands there."""
     x = c["self"]
     if not x.shape:
         return x, b.full((), 0, "int64")
     dim = c["dim"] % len(x.shape)
-    descending = bool(c["descending"])
-    places = b.emit("girih.sort_indices", x.shape, "int64", input=x, dim=dim, descending=descending)
-    return b.emit("aten.gather", x.shape, x.dtype, self=x, dim=dim, index=places), places
+    if c.operator == "aten.topk":
+        operator, options = "girih.topk_indices", {"k": c["k"], "dim": dim, "largest": bool(c["largest"])}
+    else:
+        operator, options = "girih.sort_indices", {"dim": dim, "descending": bool(c["descending"])}
+    places = b.emit(operator, c.out.shape, "int64", input=x, **options)
+    return b.emit("aten.gather", c.out.shape, x.dtype, self=x, dim=dim, index=places), places
 
 
-def topk(b: Builder, c: NodeCall) -> tuple[Value, ...]:
-    x = c["self"]
-    if not x.shape:
-        return x, b.full((), 0, "int64")
-    dim = c["dim"] % len(x.shape)
-    shape = c.out.shape
-    options = {"k": c["k"], "dim": dim, "largest": bool(c["largest"])}
-    places = b.emit("girih.topk_indices", shape, "int64", input=x, **options)
-    return b.emit("aten.gather", shape, x.dtype, self=x, dim=dim, index=places), places
-
-
-RULES: dict[str, Any] = {
-    "aten.max.dim": extreme,
-    "aten.min.dim": extreme,
-    "aten.sort": sort,
-    "aten.sort.stable": sort,
-    "aten.topk": topk,
-}
+RULES: dict[str, Any] = {**alike(extreme, "max.dim min.dim"), **alike(ordered, "sort sort.stable topk")}

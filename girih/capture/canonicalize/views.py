@@ -10,7 +10,7 @@ from girih.graph import Value
 
 
 def same(b: Builder, c: NodeCall) -> Value:
-    """A copy or an alias: nothing."""
+    """A copy or an alias is the value itself: the graph has no memory to tell apart."""
     return c["self"]  # type: ignore[no-any-return]
 
 
@@ -187,7 +187,7 @@ RULES: dict[str, Any] = {
     **alike(reshape, "unsqueeze squeeze squeeze.dim squeeze.dims"),
     **alike(transpose, "t transpose.int"),
     **alike(pieces, "split.Tensor split_with_sizes unsafe_split.Tensor unsafe_split_with_sizes chunk unbind.int"),
-    "aten._to_copy": cast,
+    **alike(cast, "_to_copy _to_dense"),  # what is sparse in PyTorch is dense in a graph
     "aten.copy": copy,
     "aten.permute": permute,
     "aten.expand": expand,

@@ -219,8 +219,8 @@ def is_one(item: Expression) -> bool:
 
 
 def _argument(item: Operand, names: Mapping[Expression, str]) -> Any:
-    """As a node has it. No closure of `Needed.graph`: one that calls itself keeps what it sees alive until the garbage
-    collector comes, and with it all tiles."""
+    """An argument as a graph's node has it. No closure of `Needed.graph`: one that calls itself keeps what it sees
+    alive until the garbage collector comes, and with it all tiles."""
     if isinstance(item, Expression):
         return Ref(names[item])
     return tuple(_argument(part, names) for part in item) if isinstance(item, tuple) else item

@@ -258,7 +258,7 @@ class _Place:
 
 @contextmanager
 def attributes_of(roots: Mapping[str, Any]) -> Iterator[Attributes]:
-    """Whatever happens inside, they are what they were behind it."""
+    """While open, attributes may change; behind it they are what they were before."""
     attributes = Attributes(roots)
     try:
         yield attributes

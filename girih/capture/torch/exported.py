@@ -49,7 +49,7 @@ class ExportedModule(nn.Module):
 
 
 def read_exported(program: ExportedProgram | str | Path, *, trust: bool = False) -> ExportedModule:
-    """See `girih.read_exported`."""
+    """The module of an exported program, or of its file (`girih.read_exported`)."""
     if isinstance(program, ExportedProgram):
         return ExportedModule(program)
     path = Path(program)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from girih.capture.errors import CaptureError
-from girih.capture.torch.record import Record, Recorder, Slot
+from girih.capture.torch.record import RecordedCall, Recorder, Slot
 from girih.graph import Graph
 
 Tensor = Any
@@ -61,7 +61,7 @@ def _storage(tensor: Tensor) -> int:
 
 
 def _overlap(one: Tensor, other: Tensor) -> bool:
-    """Do their first and last bytes lie so?"""
+    """Do the stretches of memory from the first byte to the last have a byte in common?"""
     (low, high), (first, last) = map(_bytes, (one, other))
     return low < last and first < high
 
@@ -72,7 +72,7 @@ def _bytes(tensor: Tensor) -> tuple[int, int]:
     return begin, begin + (reach + 1) * tensor.element_size()
 
 
-def _written(record: Record) -> Iterator[Slot]:
+def _written(record: RecordedCall) -> Iterator[Slot]:
     """What a call writes into."""
     schema = record.function._schema
     if not schema.is_mutable:

@@ -18,14 +18,14 @@ from girih.capture.errors import CaptureError
 Tensor = Any
 
 
-class Store(Protocol):
+class StateStore(Protocol):
     """Where the state of one group of parameters comes from and goes to."""
 
     def read(self, key: str, initial: float, like: Tensor | None) -> Tensor:
         """The state `key` as a graph input, shaped like `like`, or a float32 scalar."""
 
     def write(self, key: str, value: Tensor) -> None:
-        """What replaces it."""
+        """What replaces the state `key` at the end of the step."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Group:
         return self.options[name]
 
 
-Begin = Callable[[dict[str, Any], Tensor, Store], dict[str, Tensor]]
-Update = Callable[[Group, Tensor, Tensor, Store], Tensor]
+Begin = Callable[[dict[str, Any], Tensor, StateStore], dict[str, Tensor]]
+Update = Callable[[Group, Tensor, Tensor, StateStore], Tensor]
 
 
 @dataclass(frozen=True)
-class Rule:
+class OptimizerRule:
     """An optimizer: `begin` makes a group's shared scalars, `update` a new parameter.
 
     state: torch.optim's key of each state tensor by ours; shared: of each number that a group shares, beside its step.
@@ -57,7 +57,7 @@ class Rule:
     shared: dict[str, str] = field(default_factory=dict)
 
 
-def _step(store: Store) -> Tensor:
+def _step(store: StateStore) -> Tensor:
     step = store.read("step", 0.0, None) + 1.0
     store.write("step", step)
     return step
@@ -73,7 +73,7 @@ def _gradient(group: Group, parameter: Tensor, grad: Tensor, decay: float) -> Te
     return torch.add(grad, parameter, alpha=decay) if decay else grad
 
 
-def _moments(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> tuple[Tensor, Tensor]:
+def _moments(group: Group, parameter: Tensor, grad: Tensor, store: StateStore) -> tuple[Tensor, Tensor]:
     """Adam's running means of the gradient and of its square."""
     first, second = group["betas"]
     mean = torch.lerp(store.read("mean", 0.0, parameter), grad, 1.0 - first)
@@ -83,7 +83,7 @@ def _moments(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> tup
     return mean, square
 
 
-def _begin_sgd(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
+def _begin_sgd(options: dict[str, Any], rate: Tensor, store: StateStore) -> dict[str, Tensor]:
     if not (options["momentum"] and options["dampening"]):
         return {}
     step = _scalar(_step(store), rate)
@@ -92,7 +92,7 @@ def _begin_sgd(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str,
     return {"share": torch.where(step == 1.0, first, torch.full_like(rate, 1.0 - options["dampening"]))}
 
 
-def _sgd(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+def _sgd(group: Group, parameter: Tensor, grad: Tensor, store: StateStore) -> Tensor:
     grad = _gradient(group, parameter, grad, group["weight_decay"])
     momentum = group["momentum"]
     if momentum:
@@ -112,7 +112,7 @@ def _decay(options: dict[str, Any], rate: Tensor) -> dict[str, Tensor]:
     return {"decay": 1.0 - rate * options["weight_decay"]} if decays else {}
 
 
-def _begin_adam(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
+def _begin_adam(options: dict[str, Any], rate: Tensor, store: StateStore) -> dict[str, Tensor]:
     first, second = options["betas"]
     step = _scalar(_step(store), rate)
     shared = {
@@ -123,7 +123,7 @@ def _begin_adam(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str
     return shared | _decay(options, rate)
 
 
-def _adam(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+def _adam(group: Group, parameter: Tensor, grad: Tensor, store: StateStore) -> Tensor:
     decoupled = group["decoupled_weight_decay"]
     grad = _gradient(group, parameter, grad, 0.0 if decoupled else group["weight_decay"])
     mean, square = _moments(group, parameter, grad, store)
@@ -138,7 +138,7 @@ def _adam(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor
     return torch.addcdiv(parameter, mean * shared["size"], scale, value=-1.0)
 
 
-def _begin_radam(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
+def _begin_radam(options: dict[str, Any], rate: Tensor, store: StateStore) -> dict[str, Tensor]:
     first, second = options["betas"]
     step = _scalar(_step(store), rate)
     power = torch.pow(second, step)
@@ -155,7 +155,7 @@ def _begin_radam(options: dict[str, Any], rate: Tensor, store: Store) -> dict[st
     return shared | _decay(options, rate)
 
 
-def _radam(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+def _radam(group: Group, parameter: Tensor, grad: Tensor, store: StateStore) -> Tensor:
     shared = group.shared
     grad = _gradient(group, parameter, grad, 0.0 if group["decoupled_weight_decay"] else group["weight_decay"])
     mean, square = _moments(group, parameter, grad, store)
@@ -165,11 +165,11 @@ def _radam(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tenso
     return torch.addcmul(parameter, mean * shared["size"], scale, value=-1.0)
 
 
-def _begin_adamax(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
+def _begin_adamax(options: dict[str, Any], rate: Tensor, store: StateStore) -> dict[str, Tensor]:
     return {"size": rate / (1.0 - torch.pow(options["betas"][0], _scalar(_step(store), rate)))}
 
 
-def _adamax(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+def _adamax(group: Group, parameter: Tensor, grad: Tensor, store: StateStore) -> Tensor:
     first, second = group["betas"]
     grad = _gradient(group, parameter, grad, group["weight_decay"])
     mean = torch.lerp(store.read("mean", 0.0, parameter), grad, 1.0 - first)
@@ -179,7 +179,7 @@ def _adamax(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tens
     return torch.addcdiv(parameter, mean * group.shared["size"], greatest, value=-1.0)
 
 
-def _rmsprop(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+def _rmsprop(group: Group, parameter: Tensor, grad: Tensor, store: StateStore) -> Tensor:
     kept, momentum = group["alpha"], group["momentum"]
     grad = _gradient(group, parameter, grad, group["weight_decay"])
     square = torch.addcmul(store.read("square", 0.0, parameter) * kept, grad, grad, value=1.0 - kept)
@@ -196,7 +196,7 @@ def _rmsprop(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Ten
     return torch.addcmul(parameter, moved, group.rate, value=-1.0)
 
 
-def _adadelta(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+def _adadelta(group: Group, parameter: Tensor, grad: Tensor, store: StateStore) -> Tensor:
     kept, eps = group["rho"], group["eps"]
     grad = _gradient(group, parameter, grad, group["weight_decay"])
     square = torch.addcmul(store.read("square", 0.0, parameter) * kept, grad, grad, value=1.0 - kept)
@@ -207,21 +207,21 @@ def _adadelta(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Te
     return torch.addcmul(parameter, move, group.rate, value=-1.0)
 
 
-def _begin_adagrad(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
+def _begin_adagrad(options: dict[str, Any], rate: Tensor, store: StateStore) -> dict[str, Tensor]:
     if not options["lr_decay"]:
         return {"size": rate}
     step = _scalar(_step(store), rate)
     return {"size": rate / ((step - 1.0) * options["lr_decay"] + 1.0)}
 
 
-def _adagrad(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+def _adagrad(group: Group, parameter: Tensor, grad: Tensor, store: StateStore) -> Tensor:
     grad = _gradient(group, parameter, grad, group["weight_decay"])
     total = torch.addcmul(store.read("sum", group["initial_accumulator_value"], parameter), grad, grad)
     store.write("sum", total)
     return torch.addcdiv(parameter, grad * group.shared["size"], torch.sqrt(total) + group["eps"], value=-1.0)
 
 
-def _begin_nadam(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
+def _begin_nadam(options: dict[str, Any], rate: Tensor, store: StateStore) -> dict[str, Tensor]:
     first, second = options["betas"]
     count = _step(store)
     step = _scalar(count, rate)
@@ -241,7 +241,7 @@ def _begin_nadam(options: dict[str, Any], rate: Tensor, store: Store) -> dict[st
     return shared | _decay(options, rate)
 
 
-def _nadam(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+def _nadam(group: Group, parameter: Tensor, grad: Tensor, store: StateStore) -> Tensor:
     shared = group.shared
     grad = _gradient(group, parameter, grad, 0.0 if group["decoupled_weight_decay"] else group["weight_decay"])
     mean, square = _moments(group, parameter, grad, store)
@@ -251,7 +251,7 @@ def _nadam(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tenso
     return torch.addcdiv(parameter, torch.addcmul(grad * shared["grad"], mean, shared["mean"]), scale, value=-1.0)
 
 
-def _begin_asgd(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
+def _begin_asgd(options: dict[str, Any], rate: Tensor, store: StateStore) -> dict[str, Tensor]:
     count = _step(store)
     step = _scalar(count, rate)
     old = store.read("eta", 0.0, None)
@@ -264,7 +264,7 @@ def _begin_asgd(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str
     }
 
 
-def _asgd(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+def _asgd(group: Group, parameter: Tensor, grad: Tensor, store: StateStore) -> Tensor:
     grad = _gradient(group, parameter, grad, group["weight_decay"])
     new = torch.addcmul(parameter * group.shared["decay"], grad, group.shared["eta"], value=-1.0)
     average = store.read("average", 0.0, parameter)
@@ -272,14 +272,14 @@ def _asgd(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor
     return new
 
 
-def _begin_rprop(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
+def _begin_rprop(options: dict[str, Any], rate: Tensor, store: StateStore) -> dict[str, Tensor]:
     shrink, grow = options["etas"]
     factors = {"shrink": shrink, "grow": grow, "same": 1.0, "none": 0.0}
     begun = _step(store) != 1.0
     return {"begun": begun, **{name: torch.full_like(rate, factor) for name, factor in factors.items()}}
 
 
-def _rprop(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+def _rprop(group: Group, parameter: Tensor, grad: Tensor, store: StateStore) -> Tensor:
     shared = group.shared
     smallest, largest = group["step_sizes"]
     grad = _gradient(group, parameter, grad, 0.0)
@@ -295,31 +295,31 @@ def _rprop(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tenso
 
 
 _without_shared: Begin = lambda options, rate, store: {}  # noqa: E731
-_ADAM = Rule(_begin_adam, _adam, {"mean": "exp_avg", "square": "exp_avg_sq", "greatest": "max_exp_avg_sq"})
+_ADAM = OptimizerRule(_begin_adam, _adam, {"mean": "exp_avg", "square": "exp_avg_sq", "greatest": "max_exp_avg_sq"})
 
-OPTIMIZERS: dict[type, Rule] = {
-    torch.optim.SGD: Rule(_begin_sgd, _sgd, {"momentum": "momentum_buffer"}),
+OPTIMIZERS: dict[type, OptimizerRule] = {
+    torch.optim.SGD: OptimizerRule(_begin_sgd, _sgd, {"momentum": "momentum_buffer"}),
     torch.optim.Adam: _ADAM,
     torch.optim.AdamW: _ADAM,
-    torch.optim.Adagrad: Rule(_begin_adagrad, _adagrad, {"sum": "sum"}),
-    torch.optim.RMSprop: Rule(
+    torch.optim.Adagrad: OptimizerRule(_begin_adagrad, _adagrad, {"sum": "sum"}),
+    torch.optim.RMSprop: OptimizerRule(
         _without_shared, _rmsprop, {"square": "square_avg", "mean": "grad_avg", "momentum": "momentum_buffer"}
     ),
-    torch.optim.Adadelta: Rule(_without_shared, _adadelta, {"square": "square_avg", "moves": "acc_delta"}),
-    torch.optim.Adamax: Rule(_begin_adamax, _adamax, {"mean": "exp_avg", "greatest": "exp_inf"}),
-    torch.optim.RAdam: Rule(_begin_radam, _radam, {"mean": "exp_avg", "square": "exp_avg_sq"}),
-    torch.optim.NAdam: Rule(
+    torch.optim.Adadelta: OptimizerRule(_without_shared, _adadelta, {"square": "square_avg", "moves": "acc_delta"}),
+    torch.optim.Adamax: OptimizerRule(_begin_adamax, _adamax, {"mean": "exp_avg", "greatest": "exp_inf"}),
+    torch.optim.RAdam: OptimizerRule(_begin_radam, _radam, {"mean": "exp_avg", "square": "exp_avg_sq"}),
+    torch.optim.NAdam: OptimizerRule(
         _begin_nadam, _nadam, {"mean": "exp_avg", "square": "exp_avg_sq"}, {"product": "mu_product"}
     ),
-    torch.optim.ASGD: Rule(_begin_asgd, _asgd, {"average": "ax"}, {"eta": "eta"}),
-    torch.optim.Rprop: Rule(_begin_rprop, _rprop, {"previous": "prev", "size": "step_size"}),
+    torch.optim.ASGD: OptimizerRule(_begin_asgd, _asgd, {"average": "ax"}, {"eta": "eta"}),
+    torch.optim.Rprop: OptimizerRule(_begin_rprop, _rprop, {"previous": "prev", "size": "step_size"}),
 }
 
 
 MADE = "torch.optim.SGD(model.parameters(), lr=0.1)"
 
 
-def rule_of(optimizer: Any) -> Rule:
+def rule_of(optimizer: Any) -> OptimizerRule:
     """The functional form of an optimizer.
 
     Raises:

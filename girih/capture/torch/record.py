@@ -55,7 +55,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordedCall:
     """One call: `args` and `kwargs` with `Slot`s for tensors; `outputs` likewise, lists as tuples."""
 
     function: Any
@@ -66,7 +66,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedCall:
     """A call that raised `error`, with the arguments that it was given."""
 
     error: BaseException
@@ -98,7 +98,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.fake_mode = fake_mode
         self.decomposition_of = decomposition_of
-        self.records: list[Record] = []
+        self.records: list[RecordedCall] = []
         self.tensors: list[Tensor] = []
         self.constants: dict[int, Tensor] = {}
         self.fresh: set[int] = set()
@@ -107,7 +107,7 @@ class Recorder(TorchDispatchMode):
         self.phase: Phase = "forward"
         self.scopes: list[str] = [""]
         self.replayed: Note | None = None
-        self.failure: Failure | None = None
+        self.failure: FailedCall | None = None
         self._slots: dict[int, Slot] = {}
         self._keep: list[Tensor] = []  # an id is good only as long as its tensor lives
         self._forward: dict[int, Note] = {}
@@ -153,10 +153,10 @@ class Recorder(TorchDispatchMode):
         except Exception as error:
             if self.failure is None or self.failure.error is not error:  # the innermost call of nested ones
                 note = self._place(sys._getframe(1))
-                self.failure = Failure(error, function, (*args, *kwargs.values()), note)
+                self.failure = FailedCall(error, function, (*args, *kwargs.values()), note)
             raise
 
-    def failure_of(self, error: BaseException) -> Failure | None:
+    def failure_of(self, error: BaseException) -> FailedCall | None:
         """The call at which this error was raised, if it was raised at one."""
         failure = self.failure
         same = failure is not None and (failure.error is error or str(failure.error) == str(error))
@@ -188,7 +188,7 @@ class Recorder(TorchDispatchMode):
         note = self._place(sys._getframe(2))
         if _is_random(function) and self.replayed is None:
             note = replace(note, draw=next_draw())
-        self.records.append(Record(function, noted_args, noted_kwargs, outputs, note))
+        self.records.append(RecordedCall(function, noted_args, noted_kwargs, outputs, note))
         return results
 
     def _made(self, item: Any) -> Any:
@@ -292,7 +292,7 @@ def module_scopes(model: Any, recorder: Recorder) -> Iterator[None]:
         del recorder.scopes[1:]
 
 
-def is_functional(records: Sequence[Record]) -> bool:
+def is_functional(records: Sequence[RecordedCall]) -> bool:
     """Whether no call writes into a tensor."""
     return not any(record.function._schema.is_mutable for record in records)
 
@@ -322,7 +322,7 @@ def functionalise(
             try:
                 results = record.function(*args, **{name: fill(item) for name, item in record.kwargs.items()})
             except Exception as error:
-                recorder.failure = Failure(error, record.function, tuple(args), record.note)
+                recorder.failure = FailedCall(error, record.function, tuple(args), record.note)
                 raise
             parts = results if isinstance(results, (tuple, list)) else (results,)
             for slot, part in zip(record.outputs, parts, strict=True):

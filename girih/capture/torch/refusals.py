@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from girih.capture.errors import CaptureError
 from girih.capture.source import find_asker, lines_of_error, source_of_error
-from girih.capture.torch.record import Failure, is_own
+from girih.capture.torch.record import FailedCall, is_own
 
 # What PyTorch says when NumPy, or C++, wants the memory of a fake tensor.
 _READS = (".numpy() is not supported", "Cannot access data pointer", "can't convert")
@@ -28,7 +28,7 @@ _VALUE = (
 )
 
 
-def refusal(error: Exception, failure: Failure | None) -> CaptureError:
+def refusal(error: Exception, failure: FailedCall | None) -> CaptureError:
     """The error to raise for one that came out of the program, or out of recording it.
 
     failure: the call at which it was raised, if it was one.
@@ -63,7 +63,7 @@ def translation_error(error: Exception, source: str, operator: str, arguments: A
     )
 
 
-def _place(error: Exception, failure: Failure | None) -> str:
+def _place(error: Exception, failure: FailedCall | None) -> str:
     """``file:line: `text` `` of the user, and the module; in the backward pass the forward line, without its text."""
     source, text = source_of_error(error)
     scope = failure.note.scope if failure is not None else ""
@@ -81,7 +81,7 @@ def _first_lines(error: Exception) -> str:
     return " ".join(text.split()) or "no message"
 
 
-def _call(failure: Failure | None) -> str:
+def _call(failure: FailedCall | None) -> str:
     return "an unknown call" if failure is None else f"{failure.operator}({_describe(failure.arguments)})"
 
 

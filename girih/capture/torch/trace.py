@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_flatten_with_path, tree_unflatten
 
-from girih.capture.canonicalize.canonical import Entry, Exit, canonicalise
+from girih.capture.canonicalize.canonical import EnteringTensor, Exit, canonicalise
 from girih.capture.errors import CaptureError
 from girih.capture.torch.attributes import attributes_of, check_next_step
 from girih.capture.torch.environment import surroundings
@@ -114,7 +114,7 @@ class _Capture:
         self.batch = batch
         self.fake_mode = FakeTensorMode()
         self.recorder = Recorder(self.fake_mode, decomposition_of)
-        self.entries: list[Entry] = []
+        self.entries: list[EnteringTensor] = []
         self.exits: list[Exit] = []
         self.constants: dict[int, Any] = {}
         self.initial: dict[str, Initial] = {}
@@ -170,7 +170,7 @@ class _Capture:
                 recorder, inputs, outputs = functionalise(
                     recorder, [entry.slot for entry in entries], [item.slot for item in exits]
                 )
-            entries = [Entry(slot, entry.input) for slot, entry in zip(inputs, entries, strict=True)]
+            entries = [EnteringTensor(slot, entry.input) for slot, entry in zip(inputs, entries, strict=True)]
             exits = [Exit(slot, item.role, item.replaces) for slot, item in zip(outputs, exits, strict=True)]
         return canonicalise(recorder, entries, exits)
 
@@ -199,7 +199,7 @@ class _Capture:
             name += "_"
         self.taken.add(name)
         self.names[role, path] = name
-        self.entries.append(Entry(self.recorder.slot(fake), Input(name, role, path)))
+        self.entries.append(EnteringTensor(self.recorder.slot(fake), Input(name, role, path)))
         return fake
 
     def _batch(self) -> tuple[Any, dict[str, str], Any]:

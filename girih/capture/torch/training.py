@@ -79,7 +79,7 @@ class TrainingStep:
         ]
 
     def forward(self, model: Any, batch: Any) -> Any:
-        """The loss."""
+        """The loss of a batch."""
         if self.step is not None:
             return self.step(model, batch)
         if isinstance(batch, Mapping) or not isinstance(batch, Sequence) or len(batch) < 2:

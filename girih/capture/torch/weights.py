@@ -54,7 +54,7 @@ class Weights:
 
 
 def has_memory(tensor: Tensor) -> bool:
-    """Numbers that one can look at where they lie."""
+    """Does it lie in memory, so that one can look at its numbers?"""
     plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
     return plain and not (tensor.is_quantized or tensor.device.type == "meta")
 
@@ -68,5 +68,5 @@ def sample(tensor: Tensor) -> Tensor:
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
-    """To the bit, so that NaN equals NaN."""
+    """Are two tensors equal to the bit? So NaN equals NaN."""
     return bool(torch.equal(one.view(torch.uint8), other.view(torch.uint8)))

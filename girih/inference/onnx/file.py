@@ -7,6 +7,7 @@ folder, or shorter than the model says; operators that neither ONNX defines nor 
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from collections.abc import Iterator
@@ -44,7 +45,7 @@ class OnnxFile:
 
 
 def read_file(path: str | Path) -> OnnxFile:
-    """Raises OnnxError; see the head of this file."""
+    """Read a model, and refuse with an OnnxError what the head of this file names."""
     path = Path(path)
     try:
         status = path.stat()
@@ -69,7 +70,7 @@ def read_file(path: str | Path) -> OnnxFile:
 
 
 def from_proto(model: ModelProto, path: Path | None = None) -> OnnxFile:
-    """The same of a model in memory, which may read external data beside `path`."""
+    """The same for a model in memory, whose external data, if any, lies beside `path`."""
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise OnnxError("it is no ONNX model, or damaged: it has no graph")
     versions = {item.domain: item.version for item in model.opset_import}
@@ -219,11 +220,9 @@ def _external(proto: TensorProto, path: Path | None) -> Any:
         raise OnnxError(f"{where}, which has other names too (hard links): expected a plain file")
     dtype = dtype_of(proto.data_type)
     numpy_dtype = onnx.helper.tensor_dtype_to_np_dtype(proto.data_type)
-    count = 1
-    for size in proto.dims:
-        if size < 0:
-            raise OnnxError(f"{where} and has the shape {list(proto.dims)}")
-        count *= size
+    if any(size < 0 for size in proto.dims):
+        raise OnnxError(f"{where} and has the shape {list(proto.dims)}")
+    count = math.prod(proto.dims)
     try:
         offset, length = int(told.get("offset", 0)), int(told.get("length", count * numpy_dtype.itemsize))
     except ValueError as error:
@@ -239,7 +238,7 @@ def _external(proto: TensorProto, path: Path | None) -> Any:
 
 
 def _converted(model: ModelProto, opset: int) -> tuple[ModelProto, int]:
-    """In an opset that pages are of."""
+    """The model in an opset that the pages describe."""
     if opset >= OLDEST:
         return model, opset
     try:

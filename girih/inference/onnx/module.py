@@ -25,16 +25,16 @@ WIDENED = (torch.uint16, torch.uint32, torch.uint64)
 
 
 @dataclass(frozen=True)
-class Slot:
+class ValueSlot:
     """A value that a step reads, by its number."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class Step:
-    """One call. arguments: `Slot`s, numbers and lists. results: numbers of the values that it makes, None for those
-    that nobody reads; dtypes: what each must have. widened: are unsigned operands made int64 first?"""
+class OnnxStep:
+    """One call. arguments: `ValueSlot`s, numbers and lists. results: numbers of the values that it makes, None where
+    nobody reads one; dtypes: what each must have. widened: are unsigned operands made int64 first?"""
 
     title: str
     function: Callable[..., Any]
@@ -48,7 +48,7 @@ class Step:
         """The results, from the values of its slots."""
 
         def filled(item: Any) -> Any:
-            if not isinstance(item, Slot):
+            if not isinstance(item, ValueSlot):
                 return item
             tensor = values[item.number]
             return tensor.to(torch.int64) if self.widened and tensor.dtype in WIDENED else tensor
@@ -62,7 +62,7 @@ class Step:
 
     @property
     def slots(self) -> tuple[int, ...]:
-        return tuple(item.number for item in (*self.arguments, *self.keywords.values()) if isinstance(item, Slot))
+        return tuple(item.number for item in (*self.arguments, *self.keywords.values()) if isinstance(item, ValueSlot))
 
 
 class OnnxModule(nn.Module):
@@ -80,7 +80,7 @@ class OnnxModule(nn.Module):
 
     def __init__(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[OnnxStep],
         constants: Mapping[int, tuple[str, Tensor]],
         inputs: Mapping[str, int],
         outputs: Mapping[str, int],

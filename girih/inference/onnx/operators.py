@@ -20,7 +20,7 @@ Function = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Operator:
+class OnnxOperator:
     """known, rather: names of parameters that are given by value. since: the first opset for which the function is
     right. exact: does the function take unsigned operands as they are, and not as int64?"""
 
@@ -48,35 +48,40 @@ class Operator:
 
 def operator(
     name: str, *, known: Iterable[str] = (), since: int = 1, rather: Iterable[str] = (), exact: bool = False
-) -> Callable[[Function], Operator]:
+) -> Callable[[Function], OnnxOperator]:
     """Decorates the function of an operator."""
-    return lambda function: Operator(name, function, frozenset(known), since, frozenset(rather), exact)
+    return lambda function: OnnxOperator(name, function, frozenset(known), since, frozenset(rather), exact)
 
 
-def named(functions: Mapping[str, Function]) -> tuple[Operator, ...]:
+def each(functions: Mapping[str, Function]) -> tuple[OnnxOperator, ...]:
+    """Operators that one expression computes, by name."""
+    return tuple(OnnxOperator(name, function) for name, function in functions.items())
+
+
+def named(functions: Mapping[str, Function]) -> tuple[OnnxOperator, ...]:
     """Operators of one tensor that are PyTorch's functions."""
 
     def of(function: Function) -> Function:
         return lambda x: function(x)
 
-    return tuple(Operator(name, of(function)) for name, function in functions.items())
+    return tuple(OnnxOperator(name, of(function)) for name, function in functions.items())
 
 
-def pairs(functions: Mapping[str, Function]) -> tuple[Operator, ...]:
+def pairs(functions: Mapping[str, Function]) -> tuple[OnnxOperator, ...]:
     """The same for operators of two tensors, broadcast."""
 
     def of(function: Function) -> Function:
         return lambda a, b: function(a, b)
 
-    return tuple(Operator(name, of(function)) for name, function in functions.items())
+    return tuple(OnnxOperator(name, of(function)) for name, function in functions.items())
 
 
-def collected(pages: Iterable[ModuleType]) -> dict[str, tuple[Operator, ...]]:
+def collected(pages: Iterable[ModuleType]) -> dict[str, tuple[OnnxOperator, ...]]:
     """All operators of pages by name, the latest first."""
-    found: dict[str, list[Operator]] = {}
+    found: dict[str, list[OnnxOperator]] = {}
     for page in pages:
         for item in vars(page).values():
             for one in item if isinstance(item, tuple) else (item,):
-                if isinstance(one, Operator):
+                if isinstance(one, OnnxOperator):
                     found.setdefault(one.name, []).append(one)
     return {name: tuple(sorted(items, key=lambda item: -item.since)) for name, items in found.items()}

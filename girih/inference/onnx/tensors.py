@@ -34,7 +34,7 @@ DTYPES = {
 assert all(str(item).removeprefix("torch.") in ITEM_BYTES for item in DTYPES.values())
 
 MOST_BYTES = 1 << 30
-"""Of a value that is computed while a file is read, from constants: more is no constant but a mistake, or an attack."""
+"""The most bytes of a constant that is computed while a file is read: a larger one is a mistake, or an attack."""
 
 
 def type_name(number: int) -> str:
@@ -73,7 +73,7 @@ def from_numpy(array: np.ndarray, dtype: torch.dtype) -> Tensor:
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:
-    """As ONNX's own libraries take it."""
+    """The tensor as an array that ONNX's own libraries take."""
     if tensor.dtype is torch.bfloat16:
         numbers: np.ndarray = tensor.contiguous().view(torch.int16).numpy()
         return numbers.view(onnx.helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16))

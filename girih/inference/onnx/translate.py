@@ -24,8 +24,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from girih.inference.onnx.errors import OnnxError
 from girih.inference.onnx.file import OnnxFile, every_node, graphs_of, read_file, title
-from girih.inference.onnx.module import WIDENED, OnnxModule, Slot, Step
-from girih.inference.onnx.operators import Operator
+from girih.inference.onnx.module import WIDENED, OnnxModule, OnnxStep, ValueSlot
+from girih.inference.onnx.operators import OnnxOperator
 from girih.inference.onnx.pages import operators
 from girih.inference.onnx.tensors import DTYPES, MOST_BYTES, dtype_of, first_line, tensor_of
 
@@ -105,7 +105,7 @@ def translated(
     example: Sequence[Tensor] | Mapping[str, Tensor] | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> OnnxModule:
-    """See `read`."""
+    """The model as a module, for inputs such as the example, or of these sizes (see `read`)."""
     where = f"{file.path}: " if file.path else ""
     inputs = [item for item in file.graph.input if item.name not in file.weights]
     try:
@@ -177,13 +177,13 @@ def _drawn(item: Any, sizes: Mapping[str, int]) -> Tensor:
 
 
 class _Translation:
-    """One way through the graph."""
+    """The translation of a graph, node by node, with what it knows so far."""
 
     def __init__(self, file: OnnxFile, example: Mapping[str, Tensor], fixed: frozenset[str], given: bool) -> None:
         self.file, self.example, self.fixed, self.given = file, example, fixed, given
         self.opset, self.depth = file.opset, 0
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
-        self.steps: list[Step] = []
+        self.steps: list[OnnxStep] = []
         self.known: dict[int, tuple[str, Tensor]] = {}
         self.count = self.visited = 0
 
@@ -349,7 +349,7 @@ class _Translation:
             self.opset, self.depth = before, self.depth - 1
         return [own.get(name) for name in function.output]
 
-    def call(self, node: NodeProto, chosen: Operator, scope: Mapping[str, Item | None]) -> list[Item]:
+    def call(self, node: NodeProto, chosen: OnnxOperator, scope: Mapping[str, Item | None]) -> list[Item]:
         keywords: dict[str, Any] = {}
         for attribute in node.attribute:
             if attribute.name not in chosen.parameters:
@@ -374,18 +374,18 @@ class _Translation:
             elif parameter in chosen.known or (parameter in chosen.rather and item.real is not None):
                 arguments.append(self.value(item, node, parameter).tolist())
             else:
-                arguments.append(Slot(item.number))
+                arguments.append(ValueSlot(item.number))
         present = [item for item in items if item is not None]
         unsigned = any(item.fake.dtype in WIDENED for item in present)
         if chosen.name in ORDERED and any(item.fake.dtype is torch.uint64 for item in present):
             raise OnnxError(f"operator {title(node)} of uint64 is not supported")
-        step = Step(
+        step = OnnxStep(
             title(node), chosen.function, tuple(arguments), keywords, (), self.dtypes(node, items),
             unsigned and not chosen.exact,
         )  # fmt: skip
         return self.made(step, present, len(node.output), list(node.output))
 
-    def made(self, step: Step, items: Sequence[Item], count: int, names: Sequence[str]) -> list[Item]:
+    def made(self, step: OnnxStep, items: Sequence[Item], count: int, names: Sequence[str]) -> list[Item]:
         """A step's results: computed at once where all that it reads is known, and small."""
         known = all(item.real is not None for item in items)
         fakes: tuple[Tensor, ...] | None
@@ -415,12 +415,12 @@ class _Translation:
             results.append(self.item(fake, of=of))
         numbers = tuple(item.number for item in results)
         self.steps.append(
-            Step(step.title, step.function, step.arguments, step.keywords, numbers, step.dtypes, step.widened)
+            OnnxStep(step.title, step.function, step.arguments, step.keywords, numbers, step.dtypes, step.widened)
         )
         return results
 
     def dtypes(self, node: NodeProto, items: Sequence[Item | None]) -> tuple[torch.dtype | None, ...]:
-        """Of each output: that of the input which is of the same type variable."""
+        """The dtype of each output: that of the input of the same type variable; None where there is none."""
         schema = onnx.defs.get_schema(node.op_type, self.opset, "")
         of: dict[str, torch.dtype] = {}
         for place, item in enumerate(items):
@@ -431,7 +431,7 @@ class _Translation:
         return tuple(of.get(item) for item in outputs)
 
     def value(self, item: Item, node: NodeProto, what: str) -> Tensor:
-        """The numbers of a value that must be known."""
+        """The numbers of a value, which must be known."""
         if item.real is not None:
             return item.real
         small = all(self.example[name].numel() <= SMALL and self.example[name].dim() <= 1 for name in item.of)
@@ -521,12 +521,12 @@ class _Translation:
         return [*carried, *stacked]
 
     def picked(self, item: Item, axis: int, place: int) -> Item:
-        step = Step("select", torch.select, (Slot(item.number), axis, place), {}, (), (None,))
+        step = OnnxStep("select", torch.select, (ValueSlot(item.number), axis, place), {}, (), (None,))
         return self.made(step, [item], 1, ["part"])[0]
 
     def stacked(self, items: Sequence[Item], axis: int) -> Item:
-        slots = tuple(Slot(item.number) for item in items)
-        step = Step("stack", lambda *parts: torch.stack(parts, axis), slots, {}, (), (None,))
+        slots = tuple(ValueSlot(item.number) for item in items)
+        step = OnnxStep("stack", lambda *parts: torch.stack(parts, axis), slots, {}, (), (None,))
         return self.made(step, items, 1, ["parts"])[0]
 
 

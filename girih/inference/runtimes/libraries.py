@@ -15,8 +15,8 @@ from typing import Any
 Array = Any
 Run = Callable[..., list[Array]]
 Library = Callable[[bytes | str, int, Mapping[str, Array]], Run]
-"""Of a model, as bytes or the name of its file; a number of threads; inputs that are always these, by name. The others
-are given in order."""
+"""What makes a run of a model: its bytes or the name of its file, a number of threads, and the inputs that are always
+these, by name. The others are given in order at each call."""
 
 
 def onnxruntime(model: bytes | str, threads: int, fixed: Mapping[str, Array]) -> Run:

@@ -133,7 +133,7 @@ def _next_use(touches, end, storage, step):  # type: ignore[no-untyped-def]
 
 
 def _turns(touches: Touches, *_: object) -> float:
-    return 30.0 * len(touches.of_step)
+    return 100.0 * len(touches.of_step)  # each goes in and out of the queue, and some several times
 
 
 @compiled(_turns)

@@ -48,7 +48,7 @@ def _variables(index: Affine | None) -> set[int]:
 
 
 def _outermost(index: Affine | None, description: Description) -> set[int]:
-    """Of a merged index `time · sample + position` the variable that moves farthest: the sample."""
+    """The variable that moves farthest in a merged index `time · sample + position`: the sample."""
     if index is None or not index.terms:
         return set()
     moving = [(abs(coefficient), variable) for variable, coefficient in index.terms if description.sizes[variable] > 1]

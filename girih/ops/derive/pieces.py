@@ -9,16 +9,14 @@ the device does, without torch:
 3. it calls the operator, or the one that the `piece` rule names, with the attributes of the piece.
 
 The result is the box `output` of the whole result or, where the root reduction is divided, a part to be combined
-with the others of the same box by the description's reducer. `run_piece` does 2 and 3; the worker and the tests
-use the same function.
+with the others of the same box by the description's reducer.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from girih.ops.catalogue import catalogue
@@ -94,11 +92,6 @@ def make_piece(
     return PieceCall(name, changed, names, tuple(regions), pads, operator.padding, output, result)
 
 
-def cut_out(tensor: Any, box: Box) -> Any:
-    """The box of a tensor or array, as a view."""
-    return tensor[tuple(slice(start, stop) for start, stop in box)]
-
-
 def pads_of(
     description: Description, starts: Sequence[int], stops: Sequence[int], reads: Sequence[Box], regions: Sequence[Box]
 ) -> tuple[Box, ...]:
@@ -132,19 +125,14 @@ def _defaults(description: Description) -> Attributes:
     tensors = {name.partition(".")[0] for name in description.tensors}
     return {
         name: parameter.default
-        for name, parameter in _parameters(description.operator.describe).items()
+        for name, parameter in description.operator.parameters.items()
         if parameter.default is not inspect.Parameter.empty and name not in tensors
     }
 
 
-@cache
-def _parameters(describe: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(describe).parameters
-
-
 def _renamed(description: Description, other: Operator) -> tuple[str | None, ...]:
     """The inputs under the other operator's parameter names, in order; what is never read is left out."""
-    parameters = iter(_parameters(other.describe))
+    parameters = iter(other.parameters)
     return tuple(_schema_name(other, next(parameters)) if reads else None for reads in description.reads)
 
 

@@ -154,7 +154,7 @@ def slices(shape: Sequence[int], item_bytes: int, preferred: Iterable[int], othe
 
 
 def slice_bytes(shape: Sequence[int], item_bytes: int, cut: Shape) -> int:
-    """Of the largest slice."""
+    """Bytes of the largest slice."""
     if not shape or 0 in shape:
         return prod(shape) * item_bytes
     dimension, extent = cut

@@ -15,14 +15,46 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from girih.layout.compiled import compiled
+
+TOGETHER = 1 << 17
+"""Numbers that `_project_by_numpy` holds at a time, at most, where a label has no more."""
 
 Key = tuple[tuple[int, tuple[int, ...]], ...]
 """Tables with, for each axis, its place in the joint scope; the last place is the variable that is minimised out."""
 
 
-@compiled(lambda flat, at, strides, steps, sizes, labels, still, out: out.size * labels * len(at))
+def _project_by_numpy(
+    flat: np.ndarray,
+    at: np.ndarray,
+    strides: np.ndarray,
+    steps: np.ndarray,
+    sizes: np.ndarray,
+    labels: int,
+    still: int,
+    out: np.ndarray,
+) -> None:
+    """`_project`, with all entries of some labels at a time; sums are made in the same order."""
+    shape = tuple(sizes.tolist())
+    best = out.reshape(shape)
+    best.fill(np.inf)
+    together = max(1, TOGETHER // out.size)
+    for first in range(0, labels, together):
+        count, total = min(together, labels - first), np.zeros(1)
+        for k in range(len(at)):
+            row, step = (shape[-1], 8) if k >= still else (1, 0)
+            steps_of = (8 * int(steps[k]), *(8 * strides[k]).tolist(), step)
+            part = flat[at[k] + steps[k] * first :]
+            total = total + as_strided(part, (count, *shape[:-1], row), steps_of)
+        np.minimum(best, total.min(axis=0), out=best)
+
+
+@compiled(
+    lambda flat, at, strides, steps, sizes, labels, still, out: out.size * labels * len(at) / 40,
+    _project_by_numpy,
+)
 def _project(
     flat: np.ndarray,
     at: np.ndarray,
@@ -90,30 +122,6 @@ def _project(
             where[d] = 0
 
 
-SMALL = 4096
-"""Entries of tables whose contents Python's own hash takes as quickly as `_digest` would."""
-
-
-@compiled()
-def _digest(words: np.ndarray) -> int:
-    """A number of 63 bits from the contents; equal tables have equal numbers, different ones nearly never."""
-    a, b, c, d = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
-    prime, shift, whole = np.uint64(0x9E3779B97F4A7C15), np.uint64(29), len(words) // 4 * 4
-    for i in range(0, whole, 4):
-        a = (a ^ words[i]) * prime
-        a ^= a >> shift
-        b = (b ^ words[i + 1]) * prime
-        b ^= b >> shift
-        c = (c ^ words[i + 2]) * prime
-        c ^= c >> shift
-        d = (d ^ words[i + 3]) * prime
-        d ^= d >> shift
-    for i in range(whole, len(words)):
-        a = (a ^ words[i]) * prime
-        a ^= a >> shift
-    return int(((((a * prime ^ b) * prime ^ c) * prime ^ d) * prime) >> np.uint64(1))
-
-
 class Tables:
     """The store. `arrays[t]` is table t, read-only by custom; operations return (number, constant taken out)."""
 
@@ -132,8 +140,7 @@ class Tables:
         elif low != 0.0:
             low = 0.0
         array = np.asarray(array, order="C")  # (ascontiguousarray would give a lone number an axis)
-        digest = hash(array.tobytes()) if array.size <= SMALL else _digest(array.reshape(-1).view(np.uint64))
-        same = self._known.setdefault((array.shape, digest), [])
+        same = self._known.setdefault((array.shape, hash(array.tobytes())), [])
         for number in same:
             if np.array_equal(self.arrays[number], array):
                 return number, low

@@ -55,6 +55,11 @@ class HeldSteps:
     def ticks(self) -> Ticks:
         return ticks(self.seconds)
 
+    @cached_property
+    def store(self) -> PatternStore:
+        """The patterns of all copies, which the sequences share."""
+        return PatternStore(Mesh(()), ports_of(self.machine), "messages")
+
     def simulated(self, item: Sequenced, held: Held | None = None) -> Simulated:
         """held: the residency; None where nothing moves."""
         if held is None:
@@ -81,7 +86,7 @@ class HeldSteps:
         what, number, works = what[kept], number[kept], works[kept]
         starts = (what == IN) | (what == OUT)
         kind = np.where(works, 0, np.where(starts, POSTS, WAITS)).astype(np.int8)
-        store = PatternStore(Mesh(()), ports_of(self.machine), "messages")
+        store = self.store
         pattern = np.full(len(kept), NO_ROW, np.int32)
         waits = np.where(what == IN, (plan.after_to - plan.after_from)[np.where(starts, number, 0)], 0)
         sizes = item.touches.bytes[stays[np.where(works, 0, number), STORAGE]]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from girih.rewrite.prove import Open, ProofError, Proved, Refuted, check, prove
+from girih.rewrite.prove import Open, ProofError, Proved, Refuted, check, checker, prove
 from girih.rewrite.prove.canonical import canonical
 from girih.rewrite.prove.refutation.instances import Instance, InvalidError, difference, instances
 from girih.rewrite.prove.terms import Read, Term
@@ -138,7 +138,7 @@ def test_a_proof_is_of_one_rule() -> None:
 
 
 def test_the_checker_knows_nothing_of_the_prover() -> None:
-    folder = PROPERTIES.parent
+    folder = Path(checker.__file__).parent
     waiting, seen = ["checker"], set()
     while waiting:
         name = waiting.pop()

@@ -26,7 +26,7 @@ held = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if 
 if more:
     resource.setrlimit(resource.RLIMIT_DATA, (held + more,) * 2)
 with plan.start(backend="threads") as run:
-    for _ in range(3):
+    for _ in range(2):
         run.step((x, y))
     digest = hashlib.sha256()
     for name, tensor in sorted(run.state_dict().items()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from graphs import perceptron
 from girih.api import plan_graph
 from girih.capture import capture
 from girih.graph import Graph
+from girih.layout import budget
 from girih.lower.steps import node_of
 from girih.machine import machine
 from girih.machine.machine import Machine, Tier
@@ -164,3 +166,15 @@ def test_copies_by_the_devices_own_cores_take_its_time() -> None:
         copies += [(sizes[stay.storage], False) for stay in plan.choice.residency[0].stays if not stay.fresh]
         own = sum(plan.machine.host.copy_seconds(size, out) for size, out in copies) * share
         assert plan.predicted.simulated >= plan.predicted.unlimited + own - 1e-9
+
+
+def test_a_busy_machine_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tried under a limit is counted: time that passes meanwhile changes nothing."""
+    graph, where = perceptron(3, 64, 32), on(1e9, 0.0)
+    cap = plan_graph(graph, machine=where, compare=(), objective="bytes").peak * 6 // 10
+    quiet = plan_graph(graph, machine=where, memory=cap, compare=(), objective="bytes")
+    asked = count()
+    monkeypatch.setattr(budget, "_now", lambda: 0.1 * next(asked))  # ten seconds for a hundred looks at the clock
+    busy = plan_graph(graph, machine=where, memory=cap, compare=(), objective="bytes")
+    assert busy.choice == quiet.choice
+    assert busy.predicted == quiet.predicted

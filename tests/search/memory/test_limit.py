@@ -114,7 +114,7 @@ def test_more_memory_never_makes_a_plan_dearer(seed: int) -> None:
 
 def test_by_time_a_plan_keeps_the_limit_and_the_smallest_one_works() -> None:
     graph = random_graph(np.random.default_rng(102), 3)
-    options = {"machine": "local:2", "objective": "time", "search": "exact:seconds=2"}
+    options = {"machine": "local:2", "objective": "time", "search": "exact:seconds=0.5"}
     smallest = named(refusal(graph, 1, **options))
     made = plan_graph(graph, memory=smallest, hold="none", **options)  # type: ignore[arg-type]
     assert made.peak <= smallest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from girih.inference.onnx.operators import Operator, collected
+from girih.inference.onnx.operators import OnnxOperator, collected
 from girih.inference.onnx.pages import (
     elementwise,
     images,
@@ -21,8 +21,8 @@ from girih.inference.onnx.pages import (
 
 
 @cache
-def operators() -> dict[str, tuple[Operator, ...]]:
-    """All of them by name, the latest meaning first."""
+def operators() -> dict[str, tuple[OnnxOperator, ...]]:
+    """All operators by name, each with its meanings in one opset or another, the latest first."""
     return collected(
         (elementwise, images, indexing, norms, products, quantisation, recurrent, reductions, shapes, signals, windows)
     )

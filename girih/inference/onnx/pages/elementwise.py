@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from girih.inference.onnx.operators import Operator, named, operator, pairs
+from girih.inference.onnx.operators import OnnxOperator, each, named, operator, pairs
 from girih.inference.onnx.tensors import dtype_of
 
 Tensor = Any
@@ -50,7 +50,7 @@ FUNCTIONS = named(
     }
 )
 
-IDENTITY = Operator("Identity", lambda x: x, exact=True)
+IDENTITY = OnnxOperator("Identity", lambda x: x, exact=True)
 
 PAIRS = pairs(
     {
@@ -72,19 +72,29 @@ PAIRS = pairs(
 )
 
 
-@operator("Div")
-def div(a: Tensor, b: Tensor) -> Tensor:
-    return torch.div(a, b, rounding_mode=None if a.is_floating_point() else "trunc")
-
-
-@operator("Mod")
-def mod(a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
-    return torch.fmod(a, b) if fmod else torch.remainder(a, b)
+ONE_EXPRESSION = each(
+    {
+        "Celu": lambda x, *, alpha=1.0: F.celu(x, alpha),
+        "Div": lambda a, b: torch.div(a, b, rounding_mode=None if a.is_floating_point() else "trunc"),
+        "Elu": lambda x, *, alpha=1.0: F.elu(x, alpha),
+        "Gelu": lambda x, *, approximate="none": F.gelu(x, approximate=approximate),
+        "HardSigmoid": lambda x, *, alpha=0.2, beta=0.5: torch.clamp(alpha * x + beta, 0.0, 1.0),
+        "LeakyRelu": lambda x, *, alpha=0.01: F.leaky_relu(x, alpha),
+        "Max": lambda first, *others: reduce(torch.maximum, others, first),
+        "Mean": lambda first, *others: reduce(torch.add, others, first) / (1 + len(others)),
+        "Min": lambda first, *others: reduce(torch.minimum, others, first),
+        "Mod": lambda a, b, *, fmod=0: torch.fmod(a, b) if fmod else torch.remainder(a, b),
+        "Sum": lambda first, *others: reduce(torch.add, others, first),
+        "Swish": lambda x, *, alpha=1.0: x * torch.sigmoid(alpha * x),
+        "ThresholdedRelu": lambda x, *, alpha=1.0: torch.where(x > alpha, x, torch.zeros_like(x)),
+        "Where": lambda condition, x, y: torch.where(condition, x, y),
+    }
+)
 
 
 @operator("Pow")
 def power(x: Tensor, y: Tensor) -> Tensor:
-    """The result has the base's dtype."""
+    """x to the power y, in the dtype of x."""
     if x.is_floating_point() or not y.is_floating_point():
         return torch.pow(x, y.to(x.dtype))
     return torch.pow(x.to(torch.float64), y.to(torch.float64)).to(x.dtype)
@@ -94,31 +104,6 @@ def power(x: Tensor, y: Tensor) -> Tensor:
 def bit_shift(x: Tensor, by: Tensor, *, direction: str) -> Tensor:
     shift = torch.bitwise_left_shift if direction == "LEFT" else torch.bitwise_right_shift
     return shift(x, by)
-
-
-@operator("Max")
-def maximum(first: Tensor, *others: Tensor) -> Tensor:
-    return reduce(torch.maximum, others, first)
-
-
-@operator("Min")
-def minimum(first: Tensor, *others: Tensor) -> Tensor:
-    return reduce(torch.minimum, others, first)
-
-
-@operator("Sum")
-def total(first: Tensor, *others: Tensor) -> Tensor:
-    return reduce(torch.add, others, first)
-
-
-@operator("Mean")
-def mean(first: Tensor, *others: Tensor) -> Tensor:
-    return reduce(torch.add, others, first) / (1 + len(others))
-
-
-@operator("Where")
-def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    return torch.where(condition, x, y)
 
 
 @operator("Clip")
@@ -137,34 +122,9 @@ def prelu(x: Tensor, slope: Tensor) -> Tensor:
     return torch.where(x < 0, x * slope, x)
 
 
-@operator("Elu")
-def elu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    return F.elu(x, alpha)
-
-
-@operator("Celu")
-def celu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    return F.celu(x, alpha)
-
-
 @operator("Selu")
 def selu(x: Tensor, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Tensor:
     return torch.where(x > 0, gamma * x, gamma * alpha * torch.expm1(x))
-
-
-@operator("LeakyRelu")
-def leaky_relu(x: Tensor, *, alpha: float = 0.01) -> Tensor:
-    return F.leaky_relu(x, alpha)
-
-
-@operator("ThresholdedRelu")
-def thresholded_relu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    return torch.where(x > alpha, x, torch.zeros_like(x))
-
-
-@operator("HardSigmoid")
-def hard_sigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
-    return torch.clamp(alpha * x + beta, 0.0, 1.0)
 
 
 @operator("Shrink")
@@ -173,19 +133,9 @@ def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
     return torch.where(x < -lambd, x + bias, torch.where(x > lambd, x - bias, zero)).to(x.dtype)
 
 
-@operator("Gelu")
-def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
-    return F.gelu(x, approximate=approximate)
-
-
-@operator("Swish")
-def swish(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    return x * torch.sigmoid(alpha * x)
-
-
 @operator("IsInf")
 def is_infinite(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
-    """Of the signs that are asked for."""
+    """Infinities of the signs that are asked for."""
     if detect_negative and detect_positive:
         return torch.isinf(x)
     if not detect_negative and not detect_positive:
@@ -205,7 +155,7 @@ def cast_like(x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "
 
 @operator("Dropout", known=("ratio", "training_mode"))
 def dropout(x: Tensor, ratio: Any = None, training_mode: Any = None, *, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Of inference: nothing is dropped. Training's is refused by its mode, which must be known."""
+    """Inference drops nothing; training mode is refused. The mode must be known."""
     if training_mode and ratio != 0:
         raise ValueError("in training mode it draws random numbers")
     return x, torch.ones_like(x, dtype=torch.bool)

@@ -13,7 +13,7 @@ Tensor = Any
 
 
 def _positions(where: Tensor, size: int) -> Tensor:
-    """Negative ones count from the end."""
+    """Indices of `size` positions, counted from the beginning: negative ones count from the end."""
     where = where.to(torch.int64)
     return torch.where(where < 0, where + size, where)
 
@@ -120,7 +120,7 @@ def compress(x: Tensor, condition: Sequence[bool], *, axis: int | None = None) -
 
 @operator("NonZero")
 def nonzero(x: Tensor) -> Tensor:
-    """Only of what is known: how many there are is the result's shape."""
+    """Where x is not zero; x must be known, since how many places there are is the result's shape."""
     return torch.nonzero(x).t()
 
 

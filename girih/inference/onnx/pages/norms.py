@@ -17,7 +17,7 @@ def batch_norm(
     x: Tensor, scale: Tensor, b: Tensor, mean: Tensor, var: Tensor, *, epsilon: float = 1e-5, momentum: float = 0.9,
     training_mode: int = 0, spatial: int = 1,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """In training mode by the batch's own statistics, which are mixed into the running ones."""
+    """Batch norm; in training mode by the batch's own statistics, which are mixed into the running ones."""
     if not training_mode:
         return (F.batch_norm(x, mean, var, scale, b, False, 0.0, epsilon),)
     dims = [dim for dim in range(x.dim()) if dim != 1]
@@ -49,7 +49,7 @@ def instance_norm(x: Tensor, scale: Tensor, b: Tensor, *, epsilon: float = 1e-5)
 def layer_norm(
     x: Tensor, scale: Tensor, b: Any = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Also the mean, and the inverse of the standard deviation."""
+    """Layer norm; also the mean, and the inverse of the standard deviation."""
     first = axis % x.dim()
     if scale.shape == x.shape[first:] and (b is None or b.shape == x.shape[first:]):
         return torch.native_layer_norm(x, list(x.shape[first:]), scale, b, epsilon)  # type: ignore[no-any-return]
@@ -69,7 +69,7 @@ def mean_variance(x: Tensor, *, axes: Any = (0, 2, 3)) -> Tensor:
 
 @operator("LRN")
 def local_response(x: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int) -> Tensor:
-    """By the sum of squares of the channels around."""
+    """Each number divided by a power of the sum of squares of the channels around it."""
     channels = x.shape[1]
     squares = F.pad(x * x, [0, 0] * (x.dim() - 2) + [(size - 1) // 2, size // 2])
     total = sum(squares.narrow(1, start, channels) for start in range(size))

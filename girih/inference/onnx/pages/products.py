@@ -8,15 +8,19 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from girih.inference.onnx.operators import operator
+from girih.inference.onnx.operators import each, operator
 
 Tensor = Any
 Sizes = Sequence[int] | None
 
 
-@operator("MatMul")
-def matmul(a: Tensor, b: Tensor) -> Tensor:
-    return torch.matmul(a, b)
+ONE_EXPRESSION = each(
+    {
+        "Det": lambda x: torch.linalg.det(x),
+        "Einsum": lambda *inputs, equation: torch.einsum(equation, *inputs),
+        "MatMul": lambda a, b: torch.matmul(a, b),
+    }
+)
 
 
 @operator("Gemm")
@@ -31,24 +35,8 @@ def gemm(
     return product + (c if beta == 1 else (c * beta).to(c.dtype))
 
 
-@operator("Einsum")
-def einsum(*inputs: Tensor, equation: str) -> Tensor:
-    return torch.einsum(equation, *inputs)
-
-
-@operator("Det")
-def determinant(x: Tensor) -> Tensor:
-    return torch.linalg.det(x)
-
-
 def padded(
-    x: Tensor,
-    kernel: Sequence[int],
-    auto_pad: str,
-    pads: Sizes,
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    ceil: bool = False,
+    x: Tensor, kernel: Sequence[int], auto_pad: str, pads: Sizes, strides: Sequence[int], dilations: Sequence[int]
 ) -> list[tuple[int, int]]:
     """How much is padded before and after each spatial dimension, as ONNX says it: by numbers, or by the output's
     size."""
@@ -68,7 +56,7 @@ def padded(
 
 
 def flat(pads: Sequence[tuple[int, int]]) -> list[int]:
-    """For torch's `pad`: the last dimension first."""
+    """Pairs of padding as torch's `pad` takes them: the last dimension first."""
     return [amount for pair in reversed(list(pads)) for amount in pair]
 
 
@@ -98,7 +86,7 @@ def conv_integer(
     x: Tensor, w: Tensor, x_zero_point: Any = None, w_zero_point: Any = None, *, auto_pad: str = "NOTSET",
     dilations: Sizes = None, group: int = 1, kernel_shape: Sizes = None, pads: Sizes = None, strides: Sizes = None,
 ) -> Tensor:  # fmt: skip
-    """In float64, in which sums of products of bytes are exact."""
+    """A convolution of bytes, in float64, in which sums of their products are exact."""
     image = x.to(torch.float64) - (0 if x_zero_point is None else x_zero_point.to(torch.float64))
     weight = w.to(torch.float64)
     if w_zero_point is not None:

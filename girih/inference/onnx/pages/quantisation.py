@@ -57,15 +57,9 @@ def dequantize(
 
 @operator("QLinearMatMul")
 def quantised_matmul(
-    a: Tensor,
-    a_scale: Tensor,
-    a_zero: Tensor,
-    b: Tensor,
-    b_scale: Tensor,
-    b_zero: Tensor,
-    y_scale: Tensor,
+    a: Tensor, a_scale: Tensor, a_zero: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor, y_scale: Tensor,
     y_zero: Tensor,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     def real(x: Tensor, zero: Tensor, axis: int) -> Tensor:
         return x.to(torch.float64) - _along(zero.to(torch.float64), axis)
 

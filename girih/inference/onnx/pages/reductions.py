@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from girih.inference.onnx.operators import Operator, operator
+from girih.inference.onnx.operators import OnnxOperator, operator
 
 Tensor = Any
 Axes = Sequence[int] | None
@@ -33,7 +33,7 @@ def _sum(x: Tensor, dims: list[int], keep: bool) -> Tensor:
 
 def _extreme(function: Callable[..., Tensor]) -> Callable[[Tensor, list[int], bool], Tensor]:
     def extreme(x: Tensor, dims: list[int], keep: bool) -> Tensor:
-        """Of nothing it is the least, or the greatest, number of the dtype."""
+        """The reduction of nothing is the least, or the greatest, number of the dtype."""
         if not dims:
             return x
         if x.dtype is torch.bool:
@@ -70,7 +70,7 @@ def _log_sum_exp(x: Tensor, dims: list[int], keep: bool) -> Tensor:
 
 
 REDUCTIONS = tuple(
-    Operator(name, _over(function), frozenset({"axes"}))
+    OnnxOperator(name, _over(function), frozenset({"axes"}))
     for name, function in {
         "ReduceSum": _sum,
         "ReduceMean": _mean,
@@ -95,7 +95,7 @@ def _position(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return position
 
 
-POSITIONS = (Operator("ArgMax", _position(torch.argmax)), Operator("ArgMin", _position(torch.argmin)))
+POSITIONS = (OnnxOperator("ArgMax", _position(torch.argmax)), OnnxOperator("ArgMin", _position(torch.argmin)))
 
 
 def _running(function: Callable[..., Tensor], start: int) -> Callable[..., Tensor]:
@@ -112,27 +112,17 @@ def _running(function: Callable[..., Tensor], start: int) -> Callable[..., Tenso
 
 
 RUNNING = (
-    Operator("CumSum", _running(torch.cumsum, 0), frozenset({"axis"})),
-    Operator("CumProd", _running(torch.cumprod, 1), frozenset({"axis"})),
+    OnnxOperator("CumSum", _running(torch.cumsum, 0), frozenset({"axis"})),
+    OnnxOperator("CumProd", _running(torch.cumprod, 1), frozenset({"axis"})),
 )
 
 
 @operator("TopK", known=("k",))
 def top_k(x: Tensor, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:
-    """Of equal numbers the first come first, so it sorts stably."""
+    """Equal numbers stay in their order, so it sorts stably."""
     count = k[0] if isinstance(k, list) else k
     values, positions = torch.sort(x, dim=axis, descending=bool(largest), stable=True)
     return values.narrow(axis, 0, count), positions.narrow(axis, 0, count)
-
-
-@operator("Softmax", since=13)
-def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    return torch.softmax(x, axis)
-
-
-@operator("LogSoftmax", since=13)
-def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    return torch.log_softmax(x, axis)
 
 
 def _flat(function: Callable[[Tensor, int], Tensor]) -> Callable[..., Tensor]:
@@ -145,9 +135,11 @@ def _flat(function: Callable[[Tensor, int], Tensor]) -> Callable[..., Tensor]:
     return flat
 
 
-OLDER = (
-    Operator("Softmax", _flat(lambda x, axis: softmax.function(x, axis=axis))),
-    Operator("LogSoftmax", _flat(lambda x, axis: log_softmax.function(x, axis=axis))),
+SOFTMAX = (
+    OnnxOperator("Softmax", lambda x, *, axis=-1: torch.softmax(x, axis), since=13),
+    OnnxOperator("LogSoftmax", lambda x, *, axis=-1: torch.log_softmax(x, axis), since=13),
+    OnnxOperator("Softmax", _flat(torch.softmax)),
+    OnnxOperator("LogSoftmax", _flat(torch.log_softmax)),
 )
 
 

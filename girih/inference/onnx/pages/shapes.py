@@ -8,12 +8,21 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from girih.inference.onnx.operators import operator
+from girih.inference.onnx.operators import each, operator
 from girih.inference.onnx.pages.products import flat
 from girih.inference.onnx.tensors import dtype_of
 
 Tensor = Any
 Sizes = Sequence[int] | None
+
+
+ONE_EXPRESSION = each(
+    {
+        "Concat": lambda *tensors, axis: torch.cat(tensors, axis),
+        "Shape": lambda x, *, start=0, end=None: torch.tensor(list(x.shape)[start:end], dtype=torch.int64),
+        "Size": lambda x: torch.tensor(x.numel(), dtype=torch.int64),
+    }
+)
 
 
 @operator("Reshape", known=("shape",))
@@ -61,11 +70,6 @@ def expand(x: Tensor, shape: Sequence[int]) -> Tensor:
 @operator("Tile", known=("repeats",))
 def tile(x: Tensor, repeats: Sequence[int]) -> Tensor:
     return torch.tile(x, tuple(repeats))
-
-
-@operator("Concat")
-def concat(*tensors: Tensor, axis: int) -> Tensor:
-    return torch.cat(tensors, axis)
 
 
 @operator("Split", known=("split",))
@@ -120,7 +124,7 @@ def pad(
 
 
 def _inside(place: int, size: int, mode: str) -> int:
-    """Which element lies at a place outside."""
+    """Which element stands for a place outside."""
     if mode == "edge":
         return min(max(place, 0), size - 1)
     if mode == "wrap":
@@ -128,16 +132,6 @@ def _inside(place: int, size: int, mode: str) -> int:
     period = max(2 * (size - 1), 1)
     place = abs(place) % period
     return place if place < size else period - place
-
-
-@operator("Shape")
-def shape(x: Tensor, *, start: int = 0, end: int | None = None) -> Tensor:
-    return torch.tensor(list(x.shape)[start:end], dtype=torch.int64)
-
-
-@operator("Size")
-def size(x: Tensor) -> Tensor:
-    return torch.tensor(x.numel(), dtype=torch.int64)
 
 
 @operator("ConstantOfShape", known=("shape",))

@@ -8,13 +8,21 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from girih.inference.onnx.operators import operator
+from girih.inference.onnx.operators import each, operator
 from girih.inference.onnx.pages.products import Sizes, flat, padded
 
 Tensor = Any
 
 AVERAGE = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 MAXIMUM = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+
+
+GLOBAL = each(
+    {
+        "GlobalAveragePool": lambda x: torch.mean(x, list(range(2, x.dim())), True),
+        "GlobalMaxPool": lambda x: torch.amax(x, list(range(2, x.dim())), True),
+    }
+)
 
 
 def around(
@@ -102,7 +110,7 @@ def average_pool(
 
 
 def _sums(x: Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Tensor:
-    """Of each window: a convolution of each channel with ones."""
+    """The sum of each window: a convolution of each channel with ones."""
     channels, rank = x.shape[1], len(kernel)
     ones = torch.ones([channels, 1, *kernel], dtype=x.dtype)
     return torch.convolution(x, ones, None, strides, [0] * rank, dilations, False, [0] * rank, channels)
@@ -118,16 +126,6 @@ def lp_pool(
     pad, more = around(x, kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
     every = [(before, after + extra) for (before, after), extra in zip(pad, more, strict=True)]
     return _sums(F.pad(torch.abs(x) ** p, flat(every)), kernel_shape, strides, dilations) ** (1.0 / p)
-
-
-@operator("GlobalAveragePool")
-def global_average(x: Tensor) -> Tensor:
-    return torch.mean(x, list(range(2, x.dim())), True)
-
-
-@operator("GlobalMaxPool")
-def global_max(x: Tensor) -> Tensor:
-    return torch.amax(x, list(range(2, x.dim())), True)
 
 
 @operator("MaxUnpool", known=("output_shape",))
