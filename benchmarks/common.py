@@ -117,7 +117,7 @@ class Benchmark:
 
 
 def seconds_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=float, default=60.0, help="wall seconds that a search may take (default 60)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds of work of a search (default 60)")
 
 
 def repeats_option(parser: argparse.ArgumentParser) -> None:

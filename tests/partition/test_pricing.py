@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -73,7 +74,8 @@ def test_equal_tables_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
         assert np.array_equal(made.tables[table], each.tables[other])
 
 
-def test_tables_that_a_budget_is_too_small_for_are_not_priced() -> None:
+def test_tables_that_a_budget_is_too_small_for_are_not_priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("girih.layout.budget.time", SimpleNamespace(monotonic=lambda: 0.0))  # no clock ends it
     goal = Objective("seconds", machine("p100-cluster:1"))
     needed = build(perceptron(3), goal, SECONDS).seconds
     enough = Budget(1.01 * needed)
