@@ -106,7 +106,7 @@ class Attributes:
         return [(f"{path}.{key}", item) for key, item in held.items()]
 
     def mappings(self) -> list[Mapping[str, Any]]:
-        """Of objects and classes, where what they hold lies."""
+        """Where the attributes of objects and classes lie (`__dict__`)."""
         return [place.holder.own for place in self.places if not isinstance(place.holder, (_OfFunction, _OfChance))]
 
     def untouched(self) -> bool:
