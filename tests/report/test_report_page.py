@@ -169,7 +169,7 @@ def test_the_headline_compares_simulated_seconds(small: Plan) -> None:
         peak = 10**6
 
     kept = {field.name: getattr(small, field.name) for field in fields(Plan) if field.init}
-    plan = Told(**{**kept, "memory": 10**9})
+    plan = Told(**{**kept, "goal": replace(small.goal, memory=10**9)})
     others = (Costs("single", 3.5 * second, 0, 4 * 10**6), Costs("data", 1.5 * second, 0, 2 * 10**6))
     text = headline(plan, timeline, others)
     assert "1.50× faster than data parallelism, 3.5× faster than one device" in text
