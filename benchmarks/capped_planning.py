@@ -23,8 +23,8 @@ from typing import Any
 from benchmarks.common import Benchmark, Report, Row, captured, note, timed
 
 CASES = (  # model, batch, machine, limit (a share of what it needs, or bytes), CPU and simulated seconds then
-    ("resnet-50", 16, "p3.8xlarge", 0.6, 11.2, 0.05564142599268962),
-    ("wresnet-152-10", 64, "p3.8xlarge", 16e9, 24.9, 31.889207746683496),
+    ("resnet-50", 16, "p3.8xlarge", 0.6, 11.3, 0.05564142599268962),
+    ("wresnet-152-10", 64, "p3.8xlarge", 16e9, 27.3, 31.889207746683496),
     ("nasnet-25-168-331", 64, "p3.8xlarge", 16e9, 89.9, 4.740169771011097),
 )
 QUICK = (("resnet-tiny", None, "local:1", 0.6, 6.3, 0.0355383),)
