@@ -44,7 +44,7 @@ TIMED = {
 # tables in loop/shared_tables, topics in loop/apps.
 LONG_ONES = {
     "arrays_dask", "first_use", "loops_lda", "memory_caps", "predict_time", "rules", "slow_links", "swap_inference",
-    "swap_throughput", "tables_bandwidth", "tables_throughput", "taso_table", "transports",
+    "swap_throughput", "tables_bandwidth", "tables_throughput", "transports",
 }  # fmt: skip
 
 
