@@ -39,7 +39,7 @@ class DataSheetCosts:
         return (Way("", (ROWS,) * len(node.inputs), ROWS, self.seconds(graph, node, constant)),)
 
     def seconds(self, graph: Graph, node: Node, constant: Collection[str]) -> float:
-        """Of one node alone."""
+        """How long one node takes alone."""
         if constant and all(name in constant for name in node.outputs):
             return 0.0
         description = first_description(graph, node)

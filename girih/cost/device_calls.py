@@ -100,7 +100,7 @@ class Form:
     strides: Shape | None = None
 
     def strides_of(self, shape: Shape) -> Shape:
-        """Of a buffer of this shape."""
+        """The strides of a buffer of this shape."""
         if self.strides is not None:
             return self.strides
         strides = [0] * len(shape)
@@ -231,7 +231,7 @@ class Collector(ABC, Generic[Found]):
         return np.asarray(chosen, np.int32)[numbers]
 
     def made_shapes(self, step: ComputeStep, device: int) -> tuple[Shape, ...] | None:
-        """Of what one device writes; None where its results have no elements."""
+        """The shapes of what one device writes; None where its results have no elements."""
         shapes = tuple([self.program.part_shape(name, self.program.places[name], device) for name in step.writes])
         return None if shapes and all(0 in shape for shape in shapes) else shapes
 
@@ -315,7 +315,7 @@ class WorkCollector(Collector[Work]):
 
 
 def distinct(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[int]]:
-    """Of [count, width]: the number of each row among the different ones, and the first row of each."""
+    """The number of each of [count, width] rows among the different ones, and the first row of each."""
     if bool((rows == rows[0]).all()):  # most divisions are even
         return np.zeros(len(rows), np.int64), [0]
     from girih.layout import kernels

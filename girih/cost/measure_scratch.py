@@ -38,7 +38,7 @@ MOST_OPERATIONS = 30_000_000_000
 """A third of a second to a few seconds of a core. All calls of a plan take about a step of it, once."""
 MOST_BYTES = 1 << 30
 INSTRUCTIONS = re.compile(r"sse4_1|avx\w*|amx\w*|asimd\w*|sve\w*|bf16|i8mm")
-"""Of the processor's flags, those by which libraries choose kernels."""
+"""Those of the processor's flags by which libraries choose kernels."""
 ADVICE = ("ONEDNN_", "DNNL_", "ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS")
 """Variables of the environment that tell libraries which of these to use, or how exactly to compute."""
 
@@ -71,7 +71,8 @@ class HostScratch:
 
 @cache
 def host_scratch(path: Path | None = None) -> HostScratch:
-    """Of this process. path: of the store; None: in the user's cache, beside the costs of `girih calibrate`."""
+    """The scratch of kernels as this process measures it. path: of the store; None: in the user's cache, beside the
+    costs of `girih calibrate`."""
     if path is None:
         folder = usable_cache()
         path = None if folder is None else folder / "scratch.sqlite"

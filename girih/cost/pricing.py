@@ -264,7 +264,7 @@ def _runs(messages: MessageArrays, regions: NDArray[np.int64]) -> NDArray[np.boo
 
 
 def _different(messages: MessageArrays, which: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of some messages the first of each sender with each box: what is packed once."""
+    """The first message of each sender with each box, among some messages: what is packed once."""
     if not len(which):
         return which
     from girih.layout import kernels

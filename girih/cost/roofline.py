@@ -34,8 +34,8 @@ TURNS = 30
 
 @dataclass(frozen=True)
 class Rates:
-    """Of one kind of work. launch_seconds: of the smallest call. flops, memory: (size, share of the device's peak),
-    between which logarithms are interpolated. measurements: how many it was fitted to."""
+    """The rates of one kind of work. launch_seconds: of the smallest call. flops, memory: (size, share of the device's
+    peak), between which logarithms are interpolated. measurements: how many it was fitted to."""
 
     launch_seconds: float
     flops: tuple[tuple[float, float], ...]
@@ -45,7 +45,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Error:
-    """Of predictions on the measurements they were fitted to: |predicted / measured - 1|."""
+    """How far predictions are off on the measurements that they were fitted to: |predicted / measured - 1|."""
 
     median: float
     largest: float

@@ -10,8 +10,8 @@ from girih.cost.store import Setting
 
 
 def threads_of(workers: int, one_process: bool = False) -> int:
-    """Of each worker, where nothing else is said: as the workers themselves decide. one_process: they are threads of
-    this process, or this process is one of them, and has threads of kernels already."""
+    """How many threads each worker has where nothing else is said, as the workers themselves decide. one_process: they
+    are threads of this process, or this process is one of them, and has threads of kernels already."""
     if one_process:
         import torch
 

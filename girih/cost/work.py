@@ -16,7 +16,8 @@ from girih.ops.language import Read, walk
 
 @dataclass(frozen=True)
 class Work:
-    """Of one call on one device. operations: arithmetic, an estimate for opaque functions. bytes: read and written."""
+    """What one call on one device does. operations: arithmetic, an estimate for opaque functions. bytes: read and
+    written."""
 
     kind: str
     operator: str

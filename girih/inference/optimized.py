@@ -65,7 +65,7 @@ AS_IT_WAS, REWRITTEN, FOR_ONNX = "as it was", "rewritten", "rewritten for ONNX R
 """Programs: the model, and what was found by kernels of PyTorch, or of ONNX Runtime."""
 FILES = (".pt2", ".onnx")
 SWEEP = 0.4
-"""Of the seconds for the search, at most, for the whole graph at once."""
+"""The share of the search's seconds, at most, that the whole graph at once gets."""
 
 
 class OptimizeError(ValueError):
@@ -572,7 +572,7 @@ def _check_pure(graph: Graph) -> None:
 
 
 def _check_example_is_kept(model: nn.Module, arguments: Any, named: Any) -> None:
-    """Of copies: the example is the caller's."""
+    """Look, on copies since the example is the caller's, that a call leaves its example as it is."""
     arguments, named = tree_map_only(torch.Tensor, torch.clone, (arguments, dict(named)))
     tensors = [leaf for leaf in tree_leaves((arguments, named)) if isinstance(leaf, torch.Tensor)]
     before = [tensor._version for tensor in tensors]

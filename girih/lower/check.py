@@ -218,7 +218,8 @@ class _Law:
         return ""
 
     def members(self, step: BlockStep) -> str:
-        """Of a group: each reads from outside, or what a member before it has made."""
+        """What is wrong with a group's members, each of which reads from outside, or what a member before it has
+        made."""
         outside, inside = set(step.reads), set[str]()
         for member in step.members:
             for part in member.reads:

@@ -51,7 +51,7 @@ class Shares:
         self.known: dict[int, tuple[Mask, Placement]] = {}  # by identity, with the placement to keep it alive
 
     def of(self, place: Placement) -> Mask:
-        """Of what has no elements, every device holds its part."""
+        """Which devices hold a part of what lies so; what has no elements is held by every device."""
         if id(place) not in self.known:
             some = np.asarray((place.regions[..., 0] < place.regions[..., 1]).all(axis=-1))
             self.known[id(place)] = (some if some.any() else self.everybody), place

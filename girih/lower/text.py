@@ -216,7 +216,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _numbers(text: str) -> Iterator[int]:
-    """Of `0-3, 8, 16-30:2`."""
+    """The numbers that a text such as `0-3, 8, 16-30:2` names."""
     for part in _names(text):
         first, _, rest = part.partition("-")
         last, _, distance = rest.partition(":")

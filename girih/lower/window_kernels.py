@@ -69,7 +69,7 @@ def _right(work, wanted, low, high):  # type: ignore[no-untyped-def]
 
 @inside()
 def _uses(outline, fetch):  # type: ignore[no-untyped-def]
-    """Of each buffer the slots in which it is read, each with the window that the reader itself would have."""
+    """For each buffer the slots in which it is read, each with the window that the reader itself would have."""
     moves, slots = len(outline.slot), len(outline.works)
     starts = np.zeros(outline.buffers + 1, np.int64)
     for place in range(len(outline.reads)):

@@ -111,7 +111,7 @@ class Tracker:
         self.buffers[buffer] = Buffer(storage, shape, strides or contiguous_strides(shape))
 
     def item_bytes(self, buffer: str) -> int:
-        """Of one element; 0 where it does not lie in the device's memory."""
+        """The bytes of one element of a buffer; 0 where it does not lie in the device's memory."""
         program = self.program
         if any(buffer in names for names in (program.files, program.streamed, program.host)):
             return 0
@@ -155,7 +155,7 @@ class Tracker:
 
     @property
     def state_bytes(self) -> int:
-        """Of what lives from step to step, before the first step."""
+        """The bytes of what lives from step to step, before the first step."""
         return sum(
             self.sizes[self.buffers[item.name].storage]
             for item in self.program.graph.inputs
@@ -522,7 +522,7 @@ def taken_over(program: Program, device: int = 0) -> dict[str, int]:
 
 
 def threads_here(program: Program) -> int:
-    """Of each worker process of a host that has all of them, as they decide themselves."""
+    """How many threads each worker process has on a host that has all of them, as they decide themselves."""
     return max(1, (os.cpu_count() or 1) // program.mesh.devices)
 
 

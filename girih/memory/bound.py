@@ -336,7 +336,7 @@ class _Program:
 
 
 class _Prices(NamedTuple):
-    """Of each column, and of each shared value, for a unit of bytes. leaving: of a copy out, shared or not."""
+    """What each column, and each shared value, costs for a unit of bytes. leaving: of a copy out, shared or not."""
 
     out: Floats
     back: Floats
@@ -427,7 +427,7 @@ def _solved(
 
 
 def _fullest(need: Floats, count: int) -> list[int]:
-    """Of `count` stretches of equally many sampled steps the fullest one each."""
+    """The fullest sampled step of each of `count` stretches of equally many."""
     if count == 0:
         return []
     parts = np.array_split(np.arange(len(need)), min(count, len(need)))

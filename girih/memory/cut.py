@@ -108,7 +108,7 @@ def cheapest(
 
 
 def _around(lives: Lifetimes, pivot: int) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
-    """Of each storage: is it made, or given, up to the pivot; its last touch up to there; its next one, or -1."""
+    """For each storage: is it made, or given, up to the pivot; its last touch up to there; its next one, or -1."""
     touches = lives.touches
     begins, ends = touches.starts[:-1], touches.starts[1:]
     up_to = np.append(0, np.cumsum(touches.steps <= pivot))

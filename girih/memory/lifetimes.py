@@ -330,7 +330,7 @@ def lifetimes(program: Program, device: int = 0, threads: int = 0, scratch: Scra
 
 
 def unlike(program: Program, devices: Sequence[int]) -> list[int]:
-    """Of these devices those whose parts differ in shape, the first of each kind."""
+    """Those of the devices whose parts differ in shape, the first of each kind."""
     places = {id(place): place for place in program.places.values()}
     shapes = [np.diff(place.regions[list(devices)], axis=-1)[..., 0] for place in places.values()]
     _, first = np.unique(np.concatenate(shapes, axis=1), axis=0, return_index=True)
@@ -338,7 +338,8 @@ def unlike(program: Program, devices: Sequence[int]) -> list[int]:
 
 
 def widest(lives: Sequence[Lifetimes]) -> Lifetimes:
-    """Of devices that do the same with parts of unlike sizes: the first, with the largest part of each storage.
+    """The lifetimes of the first of several devices that do the same with parts of unlike sizes, with the largest part
+    of each storage.
 
     What keeps a cap for these sizes keeps it on every device. Where devices do not have the same storages, those of the
     fullest one.

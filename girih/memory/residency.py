@@ -271,7 +271,7 @@ def held(
         return stays, driven
 
     def both(old: Integers) -> Flags:
-        """Of each storage, is it old state of these, or what replaces it?"""
+        """For each storage: is it old state of these, or what replaces it?"""
         chosen = np.zeros(len(touches.bytes), np.bool_)
         chosen[old] = chosen[new_of[old]] = True
         return chosen

@@ -14,7 +14,8 @@ from girih.memory.places.places import placed
 from girih.plans.scratch import notes_of
 
 TURNS = 10_000_000
-"""Of the search for addresses: a fraction of a second for each device that is unlike the others."""
+"""Turns of loops after which the search for addresses ends: a fraction of a second for each device that is unlike the
+others."""
 
 
 def arenas(

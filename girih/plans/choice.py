@@ -123,8 +123,8 @@ def moving_lifetimes(program: Program, machine: Machine, scratch: Scratch | None
 
 
 def widest_lifetimes(program: Program, machine: Machine, notes: Notes) -> Lifetimes:
-    """Of a program without movements, with the largest part of each storage that a device has; of a large machine on
-    the first and the last device. notes: by what the scratch memory of kernels is told."""
+    """The lifetimes of a program without movements, with the largest part of each storage that a device has; on a large
+    machine, those of the first and the last device. notes: by what the scratch memory of kernels is told."""
     devices = unlike(program, followed(machine))
     return widest([lifetimes(program, device, notes.threads, notes) for device in devices])
 

@@ -201,8 +201,8 @@ class Plan:
 
     @cached_property
     def lifetimes(self) -> Lifetimes:
-        """Of the program without movements, with the largest part of each storage that a device has; of a large machine
-        on the first and the last device."""
+        """The lifetimes of the program without movements, with the largest part of each storage that a device has; of a
+        large machine on the first and the last device."""
         return self._walked[0]
 
     @cached_property

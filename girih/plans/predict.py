@@ -42,7 +42,7 @@ class Prediction:
 
     @property
     def seconds(self) -> float:
-        """Of the step: an estimate."""
+        """How long the step takes: an estimate."""
         return self.simulation.seconds
 
     @property

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from girih.rewrite.prove.verdict import Verdict
 
 MOST_RULES, MOST_OPERATORS, MOST_TEXT = 64, 16, 4096
-"""Of a plan file: different rules, operators on a side, letters of one."""
+"""What a plan file may have at most: different rules, operators on a side of one, letters of one."""
 
 
 class ProofError(ValueError):

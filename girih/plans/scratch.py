@@ -13,7 +13,8 @@ from girih.ops.scratch import ScratchCall
 FOLLOWED = 16
 """Devices of a machine whose memory is all accounted for; of a larger one the first and the last."""
 ELSEWHERE_THREADS = 2
-"""Of a worker on another machine, whose cores nobody knows here: a bound is then the same wherever it is made."""
+"""Threads that a worker on another machine is taken to have, since nobody knows its cores here: a bound is then the
+same wherever it is made."""
 
 
 class Notes:

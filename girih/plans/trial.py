@@ -120,7 +120,7 @@ def _other_results(graph: Graph, node: Node, tensors: Iterable[Any]) -> str:
 
 
 def _refused_by_kernel(node: Node) -> str:
-    """Of girih's own: are the arguments there, and of the kind that the kernel's parameters say?"""
+    """Why one of girih's own kernels would refuse the node's arguments, by its parameters; "" where it takes them."""
     try:
         parameters = inspect.signature(resolve(node.operator)).parameters
         arguments = dict(node.arguments)

@@ -64,7 +64,7 @@ class Bound:
 
 
 def program_bound(program: Program, machine: Machine, prices: Prices) -> Bound:
-    """Of this program's steps in their order, under the same prices.
+    """A lower bound on the seconds of this program's steps in their order, under the same prices.
 
     Raises:
         ValueError: the machine or the prices are not for this program.
@@ -109,7 +109,7 @@ def _without_contention(schedule: Schedule) -> float:
 
 
 def bound_of(graph: Graph, machine: Machine, roofline: Roofline | None = None) -> Bound:
-    """Of any plan of the graph on the machine.
+    """A lower bound on the seconds of a step under any plan of the graph on the machine.
 
     roofline: default that of the machine's data sheet; of unequal devices of the fastest.
     """
@@ -138,7 +138,8 @@ def bound_of(graph: Graph, machine: Machine, roofline: Roofline | None = None) -
 
 @dataclass(frozen=True)
 class _Least:
-    """Of one node. piece: seconds of the smallest piece; together: of all pieces of the division that takes least.
+    """The least that one node takes. piece: seconds of the smallest piece; together: of all pieces of the division that
+    takes least.
 
     chained: for each input, does every piece read something of it?
     """

@@ -37,12 +37,12 @@ class CriticalPath:
         return len(self.step)
 
     def seconds(self, kind: int) -> float:
-        """Of all parts of a kind."""
+        """How long all parts of a kind take together."""
         mine = self.kind == kind
         return float((self.end[mine] - self.begin[mine]).sum())
 
     def share(self, kind: int) -> float:
-        """Of the makespan; 0 where that is 0."""
+        """The share of the makespan that a kind takes; 0 where the makespan is 0."""
         whole = float(self.end[-1]) if len(self) else 0.0
         return self.seconds(kind) / whole if whole else 0.0
 

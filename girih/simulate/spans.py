@@ -71,13 +71,13 @@ class Schedule:
 
     @cached_property
     def patterns(self) -> list[Pattern]:
-        """Of the rows that post."""
+        """The patterns of the rows that post."""
         numbers = self.graph.columns["pattern"].array[self.graph.order[self.posting]]
         return [self.graph.store.patterns[number] for number in numbers.tolist()]
 
     @cached_property
     def first_task(self) -> NDArray[np.int64]:
-        """Of the rows that post, where their tasks begin; then the number of all."""
+        """Where the tasks of each row that posts begin; then the number of all tasks."""
         return np.concatenate([[0], np.cumsum([len(pattern) for pattern in self.patterns])]).astype(np.int64)
 
     @property

@@ -70,7 +70,7 @@ def kept_as(member: Member) -> str:
 
 @dataclass(frozen=True)
 class LoopBytes:
-    """Of a group's loop on one device, beside what it reads and what is written where it belongs.
+    """The bytes of a group's loop on one device, beside what it reads and what is written where it belongs.
 
     sums: the results that are sums over blocks: they are made behind the loop. peak: the most while chunks run.
     after: beside all sums, while they are made. stolen: the most that another worker holds for one chunk, without

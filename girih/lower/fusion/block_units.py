@@ -9,8 +9,8 @@ from girih.lower.liveness import reads_of, writes_of
 from girih.lower.steps import ComputeStep, Step
 
 CACHE_BYTES = 1 << 20
-"""Of a block's values together: half of the second-level cache of a core of today's servers (1 to 2 MiB), in which
-element-wise kernels are three times as fast as on memory."""
+"""Bytes of a block's values together: half of the second-level cache of a core of today's servers (1 to 2 MiB), in
+which element-wise kernels are three times as fast as on memory."""
 CALL_SECONDS = 2e-6
 """What a call of a kernel takes beside its work."""
 SMALL_BYTES = 1 << 16

@@ -76,7 +76,7 @@ def _shape(box: Any, low: int, high: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=16384)
 def elementwise(description: Description) -> bool:
-    """Of operands, not of the index alone."""
+    """Is it an element-wise function of operands, not of the index alone?"""
     return bool(description.inputs) and is_elementwise(description)
 
 

@@ -62,7 +62,7 @@ class Touches(NamedTuple):
 
     @property
     def state(self) -> Flags:
-        """Of each storage, is it one of a pair of state?"""
+        """For each storage: is it one of a pair of state?"""
         state: Flags = (self.old != NOBODY) | (self.new != NOBODY)
         return state
 

@@ -59,7 +59,7 @@ class Items:
 
     @property
     def overlapping(self) -> Numbers:
-        """Of `over` the pairs that may lie one over the other: nothing but the first span of each is at one time."""
+        """The pairs of `over` that may lie one over the other: only the first span of each is at the same time."""
 
         def at_one_time(first: Numbers, last: Numbers, other_first: Numbers, other_last: Numbers) -> NDArray[np.bool_]:
             some = (first <= last) & (other_first <= other_last)
@@ -150,7 +150,7 @@ def items_of(lives: Lifetimes) -> Items:
 
 
 def _roots(lives: Lifetimes) -> list[int]:
-    """Of each storage the first of those that take over memory one from another, itself if it takes none.
+    """For each storage the first of those that take over memory one from another, itself if it takes none.
 
     What stays to the end does not take over state: new state is to lie there then, unless this is the new state itself,
     laid out as state is.
@@ -174,7 +174,8 @@ def _roots(lives: Lifetimes) -> list[int]:
 
 
 def _fates(lives: Lifetimes, root: Sequence[int]) -> list[tuple[str, int, int]]:
-    """Of state that is replaced: ("in place", "behind" or "copied", old storage, new storage), in the graph's order."""
+    """What becomes of state that is replaced: ("in place", "behind" or "copied", old storage, new storage), in the
+    graph's order."""
     graph, storages = lives.program.graph, lives.storages
     number_of = {buffer: number for number, item in enumerate(storages) for buffer in item.buffers}
     ends = [item.last for item in storages]  # of what lies in a storage's memory, one after another

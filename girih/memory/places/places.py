@@ -28,7 +28,7 @@ from girih.memory.places.peaks import by_peaks
 from girih.memory.places.small import smallest
 
 TURNS = 100_000_000
-"""Of loops in the search: about two seconds."""
+"""Turns of the search's loops, at most: about two seconds."""
 NEAREST = 4
 """Orders that are improved: those that end lowest."""
 SMALL = 8
@@ -152,7 +152,7 @@ def _baseline(items: Items, order: Numbers, lowest: bool) -> int:
 
 
 def _orders(items: Items) -> list[Numbers]:
-    """Of the items that have a place of their own."""
+    """The orders in which the items that have a place of their own are tried."""
     first, sizes = items.first, items.sizes
     last = np.maximum(items.last, items.last2)
     life = items.last - first + 1 + np.maximum(items.last2 - items.first2 + 1, 0)

@@ -26,7 +26,7 @@ from girih.search.memory.step_seconds import copy_rates
 from girih.simulate.ticks import seconds_of, ticks
 
 SHARES = (0.0, 0.01, 0.1)
-"""Of the step: what was touched so shortly before is not moved out, if anything else can be."""
+"""Shares of the step: what was touched so shortly before is not moved out, if anything else can be."""
 
 Rule = Callable[[Lifetimes, NDArray[np.float64]], Residency]
 """The residency of a class's storages, by the seconds of its steps."""

@@ -49,15 +49,16 @@ from girih.search.table import baseline_of
 from girih.simulate.ticks import seconds_of, ticks
 
 SHARES = (0.01, 0.1)
-"""Of the step: what was touched so shortly before is not moved out, if anything else can be."""
+"""Shares of the step: what was touched so shortly before is not moved out, if anything else can be."""
 LRU = -1.0
 """In place of a share: what was touched longest ago is moved out first, which is right now and then."""
 SECONDS = 20
-"""Of computing, after which no other way is tried, if one keeps the limit. They are counted (`NANOSECONDS`)."""
+"""Seconds of computing, counted (`NANOSECONDS`), after which no other way is tried if one keeps the limit."""
 NANOSECONDS, WRITTEN = 10_000.0, 500_000.0
 """What a core of 2023 takes about for each step of a way that is judged, and of one that is written as a Program."""
 PARTS = (1.0, 0.85, 0.7)
-"""Of the limit, for which it is planned what leaves: the rest is for what is being copied. The first that are tried."""
+"""Shares of the limit for which it is planned what leaves, the first that are tried: the rest is for what is being
+copied."""
 NEARER = (0.1, 0.05)
 """Between parts that are tried next to the best."""
 TIMINGS = 2
@@ -65,9 +66,9 @@ TIMINGS = 2
 PROMISING = 1.5
 """Times the fastest: what takes longer is not put anew."""
 HOT = (1.0, 0.5, 0.25)
-"""Of the limit, which what was touched last is taken to fill, where steps that touch the same come together."""
+"""Shares of the limit that what was touched last is taken to fill, where steps that touch the same come together."""
 WITHIN = (0.25, 0.125, 0.0625)
-"""Of the step, within which they do: what comes together from far away leaves copies nothing to run beside."""
+"""Shares of the step within which they do: what comes together from far away leaves copies nothing to run beside."""
 ALIKE = 0.002
 """Where the time differs by so little between two such orders, no other is tried."""
 LOOKS = 10
@@ -77,11 +78,11 @@ LEAST = 4
 ENOUGH = 0.002
 """So near to the bound, or to the step with unlimited memory, nothing else is tried."""
 PRICES = tuple(4.0**power for power in (-1, -2, 0, -3, 1, 2))
-"""Of a byte that is kept, in seconds of copying it out and in: the first that are tried."""
+"""Prices of a byte that is kept, in seconds of copying it out and in: the first that are tried."""
 SEGMENTS = (256, 64, 16, 4, 1)
 """Into how many segments kept boundaries divide what is computed again."""
 FACTORS = (2.0, 2**0.5)
-"""Of the price and the number of segments, with which both are refined."""
+"""Factors by which the price and the number of segments are refined."""
 
 SMALL, FEW = 12, 4
 """Steps, and tensors of state, of programs for which the least that has to be copied is found exactly."""

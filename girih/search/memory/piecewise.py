@@ -17,11 +17,11 @@ from girih.search.memory.holding import held
 from girih.search.memory.step_seconds import simulated_seconds
 
 SHARES = (0.5, 0.25, 0.125)
-"""Of the limit: steps that alone need more are computed in pieces."""
+"""Shares of the limit: steps that alone need more are computed in pieces."""
 WORTH = 1.01
 """Where the step takes at most so many times its time with unlimited memory nothing is cut that fits."""
 SECONDS = 10.0
-"""Of computing, after which no further loops are measured and no further share is tried. They are counted."""
+"""Seconds of computing, counted, after which no further loops are measured and no further share is tried."""
 
 
 class _OutOfTimeError(Exception):

@@ -24,7 +24,7 @@ class StepSeconds:
     machine: Machine
 
     def of(self, sequence: tuple[int, ...] | None, computing: bool = False) -> NDArray[np.float64]:
-        """Of the steps in a sequence. computing: of operators alone."""
+        """The seconds of each step in a sequence. computing: those of operators alone."""
         seconds = self.operators if computing else self.every
         return seconds if sequence is None else seconds[list(sequence)]
 
@@ -42,7 +42,7 @@ def step_seconds(plan: Plan, store: str | Path | None) -> StepSeconds:
 
 
 def simulated_seconds(plan: Plan, store: str | Path | None) -> float:
-    """Of a plan's step, as it says itself where it was simulated already."""
+    """How long a plan's step takes, simulated; where it was simulated already, the plan knows."""
     known = plan.predicted.simulated
     return predict(plan, store=store, memory=False).seconds if known is None else known
 

@@ -40,7 +40,8 @@ def divided(plan: Plan, results: Iterable[SearchResult], strategies: Iterable[St
 
 
 def seconds_per_byte(machine: Machine) -> float:
-    """Of a byte that is copied out to the large memory and back, nothing beside it; infinite where there is none."""
+    """How long it takes to copy a byte out to the large memory and back, nothing beside it; infinite where there is no
+    such memory."""
     host = machine.host
     return float("inf") if host is None else 1 / host.out_bytes_per_second + 1 / host.in_bytes_per_second
 

@@ -21,7 +21,7 @@ def _turns(order: Numbers, *arguments: Any) -> float:
 
 
 WHOLE = compiled(_turns, _nrt=False)
-"""Of the functions that are called from outside."""
+"""Compiles the functions that are called from outside."""
 
 POSTS, WAITS = 1, 2  # bits of a row's kind
 TASK_BITS = 24  # of the numbers that order lines: position of the row, then the task in its pattern

@@ -155,7 +155,7 @@ def look_at(work, port, now):  # type: ignore[no-untyped-def]
 
 @COMPILED
 def _choose(work, side, stand, now):  # type: ignore[no-untyped-def]
-    """Of the line at a free port, from a stand on, the first whose other port is free too becomes a choice."""
+    """In the line at a free port, from a stand on, the first whose other port is free too becomes a choice."""
     while stand >= 0:
         other = work.line[stand, PORT + IN - side]
         if other < 0 or work.free[other] <= now:

@@ -206,7 +206,7 @@ class Terms:
 
 @numba.njit(cache=True)
 def root(parent: Ids, item: int) -> int:  # pragma: no cover - compiled
-    """Of the item's set (union-find); paths are halved on the way."""
+    """The root of the item's set (union-find); paths are halved on the way."""
     while parent[item] != item:
         parent[item] = parent[parent[item]]
         item = parent[item]
