@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Collection, Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 MOST_COUNT = 10**9
 MOST_SEED = 2**32 - 1  # a run's batches have seeds of a million times this, which PyTorch's 64 bits still hold
@@ -16,12 +16,19 @@ MOST_SECONDS = 366 * 86400.0
 MOST_MEMORY = 2**62
 MOST_RATE = 1e6
 MOST_ALPHA = 100.0
+ABOUT = 0.15
+"""How much less like a word (by difflib's ratio) another name may be than the one most like it, to be named too."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`: did you mean a or b?` for the known names that are near to a word; "" if none is."""
+    """`: did you mean a or b?` for the known names that are near to a word, about as near as the nearest; "" if none
+    is."""
     lower = {name.lower(): name for name in known}
-    near = [lower[match] for match in get_close_matches(word.lower(), list(lower))]
+    nearness = {
+        match: SequenceMatcher(None, word.lower(), match).ratio()
+        for match in get_close_matches(word.lower(), list(lower))
+    }
+    near = [lower[match] for match, ratio in nearness.items() if ratio > max(nearness.values()) - ABOUT]
     return f": did you mean {' or '.join(near)}?" if near else ""
 
 

@@ -108,8 +108,8 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     ),
     "ops": ((), {"models": MODELS}),
 }  # fmt: skip
-FLAGS = {"--json", "--traceback", "--help", "--no-compare", "--tensors", "--operators", "--graph", "--verify",
-         "--measure", "--again", "--forget", "--fresh", "--trust", "--rewrite", "--z3"}  # fmt: skip
+FLAGS = {"--json", "--traceback", "--help", "--no-compare", "--tensors", "--operators", "--choice", "--graph",
+         "--verify", "--measure", "--again", "--forget", "--fresh", "--trust", "--rewrite", "--z3"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

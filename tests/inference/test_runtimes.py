@@ -10,7 +10,6 @@ from pathlib import Path
 import onnx
 import pytest
 import torch
-from same_results import check_results
 from torch import nn
 
 import girih
@@ -24,6 +23,7 @@ from girih.inference.runtimes.backends import RUNTIMES
 from girih.inference.trial import choice, fastest
 from girih.rewrite.constants import folded
 from girih.rewrite.passes.whole import Whole
+from girih.rewrite.results import check_results
 
 
 class Block(nn.Module):

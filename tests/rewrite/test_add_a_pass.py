@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from same_results import check_results
 
 from girih.api import plan_graph
 from girih.graph import Graph, Ref, parse_graph, without_unread
 from girih.rewrite import apply
+from girih.rewrite.results import check_results
 
 
 @dataclass(frozen=True)

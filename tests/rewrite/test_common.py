@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import torch
-from same_results import check_results
 from torch import nn
 
 from girih.capture import Inference, capture
 from girih.graph import Graph
 from girih.rewrite.passes.binary_joins import FlatJoins
 from girih.rewrite.passes.computed_once import ComputeOnce
+from girih.rewrite.results import check_results
 
 
 def graph_of(function: object, *inputs: torch.Tensor) -> Graph:

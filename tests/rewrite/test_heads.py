@@ -6,7 +6,6 @@ from collections import Counter
 
 import pytest
 import torch
-from same_results import check_results
 
 import girih
 from girih.capture import capture
@@ -14,6 +13,7 @@ from girih.graph import Graph
 from girih.models import example
 from girih.rewrite import check
 from girih.rewrite.passes.heads import SeparateHeads
+from girih.rewrite.results import check_results
 
 
 def captured(name: str) -> Graph:

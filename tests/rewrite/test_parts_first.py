@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from same_results import check_results
 
 from girih.graph import check, parse_graph
 from girih.rewrite.passes.parts_first import AddPartsFirst
+from girih.rewrite.results import check_results
 
 SUMS = """graph
   input %r: float32[4]  batch  "0"

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
-from same_results import check_results
 
 from girih.graph import Graph, Ref, parse_graph, without_unread
 from girih.rewrite import RewriteError, apply, check
+from girih.rewrite.results import check_results
 
 GRAPH = parse_graph("""graph
   input %a: float32[4]  batch  "0"

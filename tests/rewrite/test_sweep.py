@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from same_results import check_results
 from torch import nn
 
 from girih.capture import Inference, capture
 from girih.graph import Graph, Node, check
 from girih.rewrite.backtracking import Backtracking, total
+from girih.rewrite.results import check_results
 from girih.rewrite.rules.shipped import shipped
 from girih.rewrite.segments import joined, segments
 from girih.rewrite.sweep import Sweep, difference

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import torch
-from same_results import check_results
 
 from girih.capture import TrainingStep, capture
 from girih.cost.data_sheet import DataSheetCosts
@@ -13,6 +12,7 @@ from girih.graph import Graph
 from girih.machine.presets import V100
 from girih.rewrite import check
 from girih.rewrite.backtracking import Backtracking
+from girih.rewrite.results import check_results
 from girih.rewrite.rules.further import training
 from girih.rewrite.rules.shipped import shipped
 from girih.rewrite.saturation import Saturation

@@ -12,7 +12,7 @@ INTEGERS = 2
 """Integers are drawn below this number, since they may be indices, labels or masks."""
 
 
-def check_results(before: Graph, after: Graph, *, rtol: float | None = None) -> None:
+def check_results(before: Graph, after: Graph, *, seed: int = 0, rtol: float | None = None) -> None:
     """Run both graphs on the same random inputs and compare what leaves them, in order.
 
     rtol: the relative difference that is allowed; without it that of `torch.testing.assert_close`, which is meant for
@@ -21,7 +21,7 @@ def check_results(before: Graph, after: Graph, *, rtol: float | None = None) -> 
     Raises:
         RewriteError: naming the first output that differs, and by how much.
     """
-    inputs = _random_inputs(before)
+    inputs = _random_inputs(before, seed)
     was, now = interpret(before, inputs), interpret(after, inputs)
     for old, new in zip(before.outputs, after.outputs, strict=True):
         atol = None if rtol is None else rtol
@@ -31,9 +31,9 @@ def check_results(before: Graph, after: Graph, *, rtol: float | None = None) -> 
             raise RewriteError(f"output {old.name!r} differs: {error}") from error
 
 
-def _random_inputs(graph: Graph) -> dict[str, torch.Tensor]:
+def _random_inputs(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
     """For each input of the graph: small normal numbers, integers below `INTEGERS`, or booleans."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     inputs = {}
     for item in graph.inputs:
         value = graph.values[item.name]
