@@ -4,9 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-# A test whose process dies fails, and the others go on in a new process: dividing by files waits for ever then. Three
-# processes for two cores, since a quarter of the time tests wait for processes that start, or for a limit of time.
-PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
+# A test whose process dies fails, and the others go on in a new process: dividing by files waits for ever then.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 # What depends on the scratch memory of convolutions, which is another on each processor.
 SCRATCH := tests/report/test_report_browser.py tests/report/test_report_memory.py tests/report/test_report_page.py \
            tests/run/arena/test_region.py tests/run/worker/test_run_memory.py \
