@@ -403,9 +403,10 @@ class Infer:
 
 
 def _check_as_planned(planned: Plan, own: Program, batch: tuple[Any, ...]) -> None:
-    """
+    """Refuse a batch or a program that is not what it was when the plan was made.
+
     Raises:
-        PlanError: the batch, or the program, is not what it was when the plan was made.
+        PlanError: naming what differs.
     """
     from girih.capture.torch.settings import listed
     from girih.run.training.training import planned_batch

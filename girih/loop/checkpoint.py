@@ -11,7 +11,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
+from io import BytesIO
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ import numpy as np
 
 from girih.loop.arrays import Accumulator, Array
 from girih.loop.parallel import ParallelLoop
-from girih.store import durable, stored
+from girih.store import places, stored
 from girih.store.manifest import Manifest
 from girih.store.sealed import StoredError
 
@@ -47,7 +47,7 @@ class LoopCheckpointError(ValueError):
 
 
 def save(path: str | os.PathLike[str], **shared: Array | Accumulator | ParallelLoop) -> None:
-    """Write arrays, accumulators and loops to a file, each by a name.
+    """Write arrays, accumulators and loops to a file, or to a URL of fsspec, each by a name.
 
     Of a loop it is kept how often it was executed, on which its random numbers depend.
 
@@ -87,11 +87,11 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
     Raises:
         FileNotFoundError: there is no such file. LoopCheckpointError: it is damaged.
     """
-    place = Path(path)
+    place = os.fspath(path)
     try:
-        with durable.opened(os.path.realpath(place)) as file:
+        with places.opened(place if places.is_url(place) else os.path.realpath(place)) as file:
             if file.bytes(0, 4) == b"PK\3\4":
-                return _first_version(place)
+                return _first_version(place, BytesIO(file.bytes(0, file.size)))
             reader = stored.reading(LoopManifest, file)
             return {name: reader.read(name) for name in reader.manifest.entries}, reader.manifest.others
     except FileNotFoundError:
@@ -102,10 +102,10 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
         raise LoopCheckpointError(f"{place} is no whole checkpoint: {error}") from error
 
 
-def _first_version(place: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def _first_version(place: str, kept: BytesIO) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """A `.npz` file whose array `head` is JSON."""
     try:
-        with place.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+        with np.load(kept, allow_pickle=False) as file:
             head = msgspec.json.decode(str(file["head"]), type=FirstLoopHead)
             arrays = {name.removeprefix("array."): file[name] for name in file.files if name != "head"}
     except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, EOFError, NotImplementedError,
@@ -131,7 +131,7 @@ def restore(path: str | os.PathLike[str], **shared: Array | Accumulator | Parall
         FileNotFoundError: there is no such file. LoopCheckpointError: it is damaged, or it has no item of such a name,
             or one of another shape or dtype.
     """
-    place = Path(path)
+    place = os.fspath(path)
     arrays, others = read(place)
     for name, wanted in shared.items():
         _check(place, name, wanted, arrays, others)
@@ -144,7 +144,7 @@ def restore(path: str | os.PathLike[str], **shared: Array | Accumulator | Parall
             wanted.executions = int(others[name]["executions"])
 
 
-def _check(place: Path, name: str, wanted: Any, arrays: dict[str, np.ndarray], others: dict[str, Any]) -> None:
+def _check(place: str, name: str, wanted: Any, arrays: dict[str, np.ndarray], others: dict[str, Any]) -> None:
     if isinstance(wanted, Array):
         if name not in arrays:
             raise LoopCheckpointError(f"{place} has no array {name}: it has {', '.join(sorted(arrays)) or 'none'}")

@@ -80,6 +80,15 @@ def test_what_says_something_else_is_refused_before_anything_is_changed(change: 
     assert (a.values == 7).all()
 
 
+def test_a_checkpoint_at_a_url_comes_back() -> None:
+    kept, other = gl.array(np.arange(3.0)), gl.array(np.zeros(3))
+    gl.save("memory://loops/kept.girih", a=kept)
+    gl.restore("memory://loops/kept.girih", a=other)
+    assert other.values.tolist() == [0.0, 1.0, 2.0]
+    with pytest.raises(FileNotFoundError, match="memory://loops/none"):
+        gl.restore("memory://loops/none", a=other)
+
+
 def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, a, _, _, _ = made()
     path = tmp_path / "c.girih"
