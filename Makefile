@@ -43,7 +43,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(PIP) --editable '.[arrays,loops,onnx,proofs,ray,report,runtimes,tables,test,lint,benchmarks]'
+	$(PIP) --editable '.[arrays,gnn,loops,onnx,proofs,ray,report,runtimes,tables,test,lint,benchmarks]'
 	touch $@
 
 clean:
