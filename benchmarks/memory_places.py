@@ -65,10 +65,10 @@ def graphs(names: list[str]) -> Iterator[tuple[str, Any]]:
 
 def programs(graph: Any) -> Iterator[tuple[str, Any]]:
     """The lifetimes of a graph's step on one device, plain and under a cap."""
-    from girih.lower import lower
     from girih.memory.lifetimes import lifetimes
     from girih.memory.moves import moved
     from girih.memory.residency import belady, floor
+    from girih.program import lower
 
     aim = objective("bytes", "local:1")
     program = lower(graph, searched("single", graph, aim, 100.0).strategy, aim.transfers)

@@ -92,11 +92,11 @@ def against_bounds(lives: Any, cap: int, by_rule: Any, chosen: Any, held: Any) -
     from dataclasses import replace
 
     from girih.cost.prices import Prices
-    from girih.lower import ComputeStep
     from girih.machine import machine
     from girih.machine.machine import Tier
     from girih.memory.bound import memory_bound
     from girih.memory.roc import optimum
+    from girih.program import ComputeStep
     from girih.simulate.simulate import makespan
 
     host = Tier("host", 1 << 60, 64 / STEP, 64 / STEP)
@@ -161,13 +161,13 @@ def _measured(count: int) -> Report:
     import torch
 
     from girih.layout import Links, Mesh, Sharding, Transfers
-    from girih.lower import check, lower
     from girih.memory.accounts import memory_use
     from girih.memory.lifetimes import lifetimes
     from girih.memory.moves import moved
     from girih.memory.residency import TooSmallError, belady, floor
     from girih.memory.roc import least_residency
     from girih.partition import Strategy
+    from girih.program import check, lower
     from girih.run.worker.measure import peak_bytes
 
     totals = {"caps": 0, "moved": 0, "bytes out": 0, "bytes in": 0}

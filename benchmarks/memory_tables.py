@@ -52,8 +52,8 @@ class Step:
 
     def __init__(self, graph: Any, machine: str = MACHINE) -> None:
         """On several devices the work is divided so that they communicate least, and exchanges overlap."""
-        from girih.lower import lower, overlapped
         from girih.memory.lifetimes import lifetimes
+        from girih.program import lower, overlapped
         from girih.search.memory.limit import WINDOWS
 
         aim = objective("bytes", machine)
@@ -88,10 +88,10 @@ class Step:
         import numpy as np
 
         from girih.cost.pricing import price
-        from girih.lower import FreeStep
         from girih.memory.accounts import host_bytes, memory_use
         from girih.memory.moves import moved
         from girih.memory.residency import TooSmallError, belady
+        from girih.program import FreeStep
 
         best: Held | None = None
         captured: list[float] = []

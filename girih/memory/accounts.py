@@ -31,18 +31,18 @@ from numpy.typing import NDArray
 
 from girih.graph import Node, Value
 from girih.layout import Sharding, bounds_of
-from girih.lower.exchange import Message
-from girih.lower.fusion.block_memory import loop_bytes, stolen_bytes
-from girih.lower.in_place import ending_with, operands_to_take
-from girih.lower.liveness import overwritten
-from girih.lower.program import Program
-from girih.lower.steps import BlockStep, ComputeStep, FreeStep, MoveStep, StartStep, Step, TransferStep
-from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 from girih.ops import Description
 from girih.ops.derive.pieces import PieceCall, make_piece
 from girih.ops.derive.temporaries import KernelCall, Operand, is_channels_last
 from girih.ops.known import descriptions
 from girih.ops.scratch import ScratchSource, at_most, held, rule_for
+from girih.program.exchange import Message
+from girih.program.fusion.block_memory import loop_bytes, stolen_bytes
+from girih.program.in_place import ending_with, operands_to_take
+from girih.program.liveness import overwritten
+from girih.program.program import Program
+from girih.program.steps import BlockStep, ComputeStep, FreeStep, MoveStep, StartStep, Step, TransferStep
+from girih.program.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 
 SHOWN = 12  # of the biggest storages
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from girih.lower.check import ProgramError
-from girih.lower.liveness import lasting, writes_of
-from girih.lower.orders import arranged
-from girih.lower.program import Program
-from girih.lower.renamed import renamed
-from girih.lower.steps import BlockStep, ComputeStep, FreeStep, Step
 from girih.memory.lifetimes import Lifetimes
+from girih.program.check import ProgramError
+from girih.program.liveness import lasting, writes_of
+from girih.program.orders import arranged
+from girih.program.program import Program
+from girih.program.renamed import renamed
+from girih.program.steps import BlockStep, ComputeStep, FreeStep, Step
 
 
 def sequenced(program: Program, sequence: Sequence[int]) -> Program:

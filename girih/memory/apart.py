@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from girih.lower.liveness import lasting, reads_of, writes_of
-from girih.lower.orders import Shares, arranged
-from girih.lower.program import Program
-from girih.lower.steps import FreeStep, StartStep, Step, TransferStep
 from girih.memory.lifetimes import Lifetimes, lifetimes, unlike, widest
 from girih.memory.moves import written
 from girih.memory.residency import Residency
 from girih.ops.scratch import ScratchSource, at_most
+from girih.program.liveness import lasting, reads_of, writes_of
+from girih.program.orders import Shares, arranged
+from girih.program.program import Program
+from girih.program.steps import FreeStep, StartStep, Step, TransferStep
 
 
 def lifetimes_by_class(

@@ -37,9 +37,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower.steps import BlockStep, ComputeStep
 from girih.machine.machine import Tier
 from girih.memory.lifetimes import Lifetimes
+from girih.program.steps import BlockStep, ComputeStep
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
-from girih.lower.liveness import lasting, reads_of, writes_of
-from girih.lower.program import Program
-from girih.lower.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, TransferStep
-from girih.lower.strides import Shape
 from girih.memory.accounts import MemoryUse, Tracker, begun
 from girih.memory.compact.residency_kernels import NOBODY, Touches
 from girih.memory.compact.sequence_kernels import Facts, compressed
 from girih.ops.scratch import ScratchSource, at_most
+from girih.program.liveness import lasting, reads_of, writes_of
+from girih.program.program import Program
+from girih.program.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, TransferStep
+from girih.program.strides import Shape
 
 
 @dataclass

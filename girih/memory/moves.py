@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from girih.layout import Placement
-from girih.lower.liveness import lasting
-from girih.lower.orders import arranged
-from girih.lower.program import Program
-from girih.lower.renamed import renamed
-from girih.lower.steps import ComputeStep, MoveStep, StartStep, Step, node_of
 from girih.memory.compact.script_kernels import END_OUT, IN, OUT, STEP, script
 from girih.memory.lifetimes import Lifetimes
 from girih.memory.residency import Residency, Stay, rows_of
+from girih.program.liveness import lasting
+from girih.program.orders import arranged
+from girih.program.program import Program
+from girih.program.renamed import renamed
+from girih.program.steps import ComputeStep, MoveStep, StartStep, Step, node_of
 
 
 def moved(lives: Lifetimes, residency: Residency, cap: int) -> Program:

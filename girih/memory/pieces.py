@@ -24,20 +24,20 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower.check import ProgramError
-from girih.lower.fusion.block_memory import LoopBytes, loop_bytes
-from girih.lower.fusion.block_units import Unit, ordered
-from girih.lower.fusion.registers import Member, member_of, ranges
-from girih.lower.liveness import lasting, reads_of, writes_of
-from girih.lower.orders import arranged
-from girih.lower.program import Program
-from girih.lower.renamed import renamed
-from girih.lower.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, node_of
 from girih.memory.accounts import threads_here
 from girih.memory.compact.sequences import able, blocked
 from girih.memory.lifetimes import Lifetimes
 from girih.memory.residency import alone, alone_of, floor, floor_of
 from girih.ops import description_of
+from girih.program.check import ProgramError
+from girih.program.fusion.block_memory import LoopBytes, loop_bytes
+from girih.program.fusion.block_units import Unit, ordered
+from girih.program.fusion.registers import Member, member_of, ranges
+from girih.program.liveness import lasting, reads_of, writes_of
+from girih.program.orders import arranged
+from girih.program.program import Program
+from girih.program.renamed import renamed
+from girih.program.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, node_of
 
 MOST_SIZES = 6
 """So many sizes are tried, from which on a tensor is too large."""

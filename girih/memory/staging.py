@@ -11,8 +11,8 @@ from math import prod
 from girih.graph import Value
 from girih.layout import Placement, Transfers, route
 from girih.layout.mesh import part_shape
-from girih.lower.exchange import messages_of, terms_of
-from girih.lower.strides import contiguous_strides, is_contiguous
+from girih.program.exchange import messages_of, terms_of
+from girih.program.strides import contiguous_strides, is_contiguous
 
 
 def exchange_bytes(

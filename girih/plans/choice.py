@@ -14,7 +14,6 @@ from textwrap import wrap
 from girih.cost.scratch import Scratch
 from girih.graph import Graph
 from girih.layout import Transfers
-from girih.lower import Blocks, Overlap, Program, blocked, lower, overlapped, scheduled
 from girih.machine import Machine
 from girih.machine.units import format_bytes
 from girih.memory.again import sequenced
@@ -26,6 +25,7 @@ from girih.memory.residency import Residency
 from girih.partition import Strategy
 from girih.plans.rewritten import Rewrite
 from girih.plans.scratch import Notes, followed, notes_of
+from girih.program import Blocks, Overlap, Program, blocked, lower, overlapped, scheduled
 
 SHOWN = 4
 """Entries of a list that the page shows; it counts the others."""
@@ -39,7 +39,7 @@ class Choice:
     strategy: how each node is divided, how each value lies, and where. rewrites: by which rules the graph was rewritten
     before it was divided (`girih.plans.rewritten`). routes: by what the way of a value from one layout to another is
     chosen, the fewest `seconds` or the fewest `bytes`. schedule: the order of a pipeline's work
-    (`girih.lower.schedule`). pieces: steps that are computed in pieces (`girih.memory.pieces`). overlap: how far
+    (`girih.program.schedule`). pieces: steps that are computed in pieces (`girih.memory.pieces`). overlap: how far
     exchanges overlap with computation; not beside pieces, blocks or a schedule of its own. blocks: how the program is
     cut into blocks, or None. sequence: the steps, frees left out, in an order in which some come again
     (`girih.memory.again`), or None. residency: when each storage is on the device; () where nothing moves, else one for

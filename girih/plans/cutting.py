@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from girih.lower import Overlap, Program
 from girih.machine.units import format_bytes
 from girih.memory.lifetimes import Lifetimes, lifetimes
 from girih.memory.pieces import PieceFinder, Spend
 from girih.memory.residency import floor
 from girih.plans.plan import Plan
 from girih.plans.scratch import notes_of
+from girih.program import Overlap, Program
 
 
 def in_smaller_pieces(plan: Plan) -> Plan:

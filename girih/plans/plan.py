@@ -12,7 +12,6 @@ import numpy as np
 from girih.cost.roofline_costs import compute, transfer_seconds
 from girih.cost.scratch import Scratch
 from girih.graph import Graph
-from girih.lower import Program
 from girih.machine import Machine
 from girih.machine.units import format_bytes
 from girih.memory.accounts import MemoryUse
@@ -23,6 +22,7 @@ from girih.partition.search import is_seconds
 from girih.plans.arenas import arenas
 from girih.plans.choice import Choice, class_lifetimes, in_order, lowered, widest_lifetimes, with_movements
 from girih.plans.scratch import account, notes_of
+from girih.program import Program
 from girih.rewrite.certificate import Certificate
 
 Observe = Callable[[str, float], None]

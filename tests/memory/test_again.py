@@ -15,8 +15,6 @@ from lowered_programs import alone
 from numpy.typing import NDArray
 from run_programs import rates, trained
 
-from girih.lower import Program, check
-from girih.lower.liveness import reads_of
 from girih.memory.accounts import memory_use
 from girih.memory.again import sequenced, with_again
 from girih.memory.cut import boundaries, cheapest, pivot_of
@@ -25,6 +23,8 @@ from girih.memory.moves import moved
 from girih.memory.orders.locality import updates_early
 from girih.memory.residency import belady, floor
 from girih.ops import description_of
+from girih.program import Program, check
+from girih.program.liveness import reads_of
 from girih.run.worker.measure import peak_bytes
 from girih.run.worker.worker import Worker
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import girih
-from girih.lower import MoveStep, check
 from girih.memory.accounts import memory_use
 from girih.memory.apart import lifetimes_by_class, moved_apart
 from girih.memory.lifetimes import lifetimes
 from girih.memory.moves import moved
 from girih.memory.residency import belady, floor
+from girih.program import MoveStep, check
 
 
 @pytest.fixture(scope="module")

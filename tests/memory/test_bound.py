@@ -18,7 +18,6 @@ from run_programs import training
 from girih.api import plan_graph
 from girih.cost.prices import Prices
 from girih.graph import Graph, Output, Ref
-from girih.lower import ComputeStep
 from girih.machine import Machine, machine
 from girih.machine.machine import Tier
 from girih.memory.accounts import host_bytes
@@ -28,6 +27,7 @@ from girih.memory.moves import moved
 from girih.memory.residency import Residency, belady, floor
 from girih.memory.roc import optimum
 from girih.ops import description_of
+from girih.program import ComputeStep
 from girih.search.memory.holding import _Ways
 from girih.simulate.simulate import makespan
 

@@ -18,14 +18,14 @@ from pieces import run_piece
 
 from girih.graph import Graph, Output, Ref, parse_graph
 from girih.layout import REPLICATE, Mesh
-from girih.lower import ComputeStep, FreeStep, Program, lower
-from girih.lower.strides import contiguous_strides, is_contiguous, view_strides
 from girih.memory import accounts as memory
 from girih.memory.accounts import memory_use, taken_over
 from girih.ops import description_of
 from girih.ops.derive.pieces import make_piece
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import Strategy
+from girih.program import ComputeStep, FreeStep, Program, lower
+from girih.program.strides import contiguous_strides, is_contiguous, view_strides
 from girih.run.worker.worker import settle
 
 

@@ -15,12 +15,12 @@ from lowered_programs import alone
 from run_programs import rates, training
 
 from girih.graph import Output, Ref
-from girih.lower import MoveStep, Program, ProgramError, StartStep, check
 from girih.memory.accounts import live_bytes, memory_use
 from girih.memory.lifetimes import Lifetimes, lifetimes
 from girih.memory.moves import moved
 from girih.memory.residency import TooSmallError, belady, floor
 from girih.ops import description_of
+from girih.program import MoveStep, Program, ProgramError, StartStep, check
 from girih.run.worker.measure import peak_bytes
 from girih.run.worker.worker import Worker
 

@@ -18,13 +18,13 @@ from run_programs import training
 from girih.capture import TrainingStep, capture, state_of
 from girih.graph import Graph, Output, Ref
 from girih.kernels.evaluate import interpret
-from girih.lower import BlockStep, Program, check
 from girih.memory.accounts import memory_use
 from girih.memory.lifetimes import Lifetimes, lifetimes
 from girih.memory.moves import moved
 from girih.memory.pieces import Cut, InPieces, PieceFinder, in_pieces
 from girih.memory.residency import belady, floor
 from girih.models.catalogue import example
+from girih.program import BlockStep, Program, check
 from girih.run.worker.measure import peak_bytes
 from girih.run.worker.worker import Worker
 

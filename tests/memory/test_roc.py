@@ -17,7 +17,6 @@ from lowered_programs import alone
 from benchmarks.memory_random import random_step, run
 from girih.cost.prices import Prices
 from girih.graph import Graph, Output, Ref
-from girih.lower import ComputeStep, check
 from girih.machine.machine import Tier
 from girih.memory.accounts import memory_use
 from girih.memory.bound import memory_bound
@@ -25,6 +24,7 @@ from girih.memory.lifetimes import Lifetimes, Storage, lifetimes
 from girih.memory.moves import moved
 from girih.memory.residency import TooSmallError, belady, floor
 from girih.memory.roc import Operation, Problem, least_copies, least_residency, live_tensors, optimum, valid_states
+from girih.program import ComputeStep, check
 from girih.simulate.simulate import makespan
 
 # ------------------------------------------------------------------------------------------- ROC, Table 4.3

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from girih.capture import TrainingStep, capture
 from girih.graph import Graph
-from girih.lower import lower
 from girih.machine.names import machine
 from girih.memory.accounts import memory_use
 from girih.memory.staging import exchange_bytes
@@ -38,6 +37,7 @@ from girih.partition.solver.memory_constrained import (
 from girih.partition.space.options import SECONDS, TOFU
 from girih.partition.space.problem import Objective, PartitionProblem, build
 from girih.partition.strategy import SearchResult, Strategy
+from girih.program import lower
 
 NO_ORDER = Effort(small=0, least=4, coarse=2, fine=2, rounds=2)
 """Prices alone: without the search of all strategies in the order of their costs."""

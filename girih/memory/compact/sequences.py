@@ -16,14 +16,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from girih.lower.fusion.block_memory import LoopBytes
-from girih.lower.program import Program
-from girih.lower.steps import BlockStep, ComputeStep, FreeStep
-from girih.lower.strides import contiguous_strides
 from girih.memory.compact.residency_kernels import NOBODY, Integers, Touches
 from girih.memory.compact.sequence_kernels import Facts, compressed
 from girih.memory.compact.sequence_kernels import sequenced as kernel
 from girih.memory.lifetimes import Lifetimes, Storage
+from girih.program.fusion.block_memory import LoopBytes
+from girih.program.program import Program
+from girih.program.steps import BlockStep, ComputeStep, FreeStep
+from girih.program.strides import contiguous_strides
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower.steps import StartStep, TransferStep, node_of
 from girih.memory.lifetimes import Lifetimes
 from girih.memory.orders.locality_kernels import closest
+from girih.program.steps import StartStep, TransferStep, node_of
 
 LOOKED_AT = 1024  # steps that could come next
 

@@ -15,9 +15,6 @@ from typing import Protocol
 
 import numpy as np
 
-from girih.lower.liveness import lasting
-from girih.lower.orders import arranged
-from girih.lower.program import Program
 from girih.memory.lifetimes import Lifetimes, lifetimes
 from girih.memory.options import named, read
 from girih.memory.orders.depth_first import executed, partitions
@@ -25,6 +22,9 @@ from girih.memory.orders.order_kernels import descended, hoisted
 from girih.memory.orders.small_orders import optimal
 from girih.memory.orders.step_graph import Integers, StepGraph, reversed_links, step_graph
 from girih.ops.scratch import ScratchSource, at_most
+from girih.program.liveness import lasting
+from girih.program.orders import arranged
+from girih.program.program import Program
 
 SMALL = 60
 """Steps up to which the order of the lowest peak is looked for among all."""
@@ -155,7 +155,7 @@ def reordered(
 
     order: one of `ORDERS`, as text or value. device: whose memory is looked at. threads, scratch: as of `memory_use`.
     lives: the program's lifetimes on that device, where they are known. Order steps before exchanges overlap with
-    computation, which looks at what lies between (`girih.lower.overlap`).
+    computation, which looks at what lies between (`girih.program.overlap`).
 
     Raises:
         ValueError: there is no such order, or the program moves tensors already.

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout.compiled import compiled, inside
-from girih.lower.liveness import reads_of, writes_of
-from girih.lower.steps import FreeStep, StartStep, Step, TransferStep
 from girih.memory.lifetimes import Lifetimes
+from girih.program.liveness import reads_of, writes_of
+from girih.program.steps import FreeStep, StartStep, Step, TransferStep
 
 Integers = NDArray[np.int64]
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from girih.lower.steps import StartStep, TransferStep
 from girih.memory.accounts import messages_of
 from girih.memory.lifetimes import Lifetimes
 from girih.memory.places.items import ALIGNMENT
 from girih.memory.places.places import Places
+from girih.program.steps import StartStep, TransferStep
 
 MOST_RUNS = 8
 """That nothing has in a step and that a worker is told of, beside those of the step's own scratch."""

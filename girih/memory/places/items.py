@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower.steps import ComputeStep
-from girih.lower.strides import contiguous_strides
 from girih.memory.lifetimes import Lifetimes, Storage
+from girih.program.steps import ComputeStep
+from girih.program.strides import contiguous_strides
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector register."""

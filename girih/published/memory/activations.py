@@ -24,10 +24,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from girih.lower.steps import BlockStep, ComputeStep, Step
 from girih.memory.holds import Baseline, Holding, Setting, within
 from girih.memory.lifetimes import Lifetimes, Storage
 from girih.memory.residency import in_visits
+from girih.program.steps import BlockStep, ComputeStep, Step
 from girih.published.memory.layers import end_of_forward, layers_of
 
 

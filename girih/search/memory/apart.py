@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower import BlockStep, ComputeStep, FreeStep
 from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
 from girih.memory.bound import memory_bound
@@ -22,6 +21,7 @@ from girih.memory.lifetimes import Lifetimes
 from girih.memory.residency import Residency, TooSmallError, belady
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict, priced_on
+from girih.program import BlockStep, ComputeStep, FreeStep
 from girih.search.memory.step_seconds import copy_rates
 from girih.simulate.ticks import seconds_of, ticks
 

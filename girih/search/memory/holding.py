@@ -20,8 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout.budget import Budget
-from girih.lower import BlockStep
-from girih.lower.steps import node_of
 from girih.machine.machine import Tier
 from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
@@ -40,6 +38,8 @@ from girih.memory.roc import least_residency
 from girih.plans.cutting import in_smaller_pieces, pieces_help
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
+from girih.program import BlockStep
+from girih.program.steps import node_of
 from girih.search.memory.apart import held_apart
 from girih.search.memory.held_steps import HeldSteps
 from girih.search.memory.limit import WINDOWS

@@ -8,7 +8,6 @@ from functools import partial
 
 from girih.graph import Graph, Value
 from girih.layout import Placement
-from girih.lower import Overlap, overlapped
 from girih.machine.units import format_bytes
 from girih.memory.accounts import memory_use
 from girih.memory.staging import exchange_bytes
@@ -20,6 +19,7 @@ from girih.partition.space.problem import Objective
 from girih.plans.choice import Choice
 from girih.plans.plan import Goal, Observe, Plan, PlanError
 from girih.plans.scratch import notes_of
+from girih.program import Overlap, overlapped
 from girih.search.portfolio import Portfolio
 
 # How far exchanges may overlap with computation: the first, or under a memory limit the first that meets it. The widest

@@ -16,8 +16,6 @@ from run_programs import training
 
 from girih.graph import Graph, Output, Ref
 from girih.layout import Mesh
-from girih.lower import Blocks, Overlap, Program, StartStep, TransferStep, blocked, check, lower, overlapped
-from girih.lower.steps import BlockStep
 from girih.memory.accounts import memory_use
 from girih.memory.lifetimes import lifetimes
 from girih.memory.moves import moved
@@ -29,6 +27,8 @@ from girih.memory.residency import belady, floor
 from girih.ops import description_of
 from girih.partition import Strategy
 from girih.partition.space.problem import Objective
+from girih.program import Blocks, Overlap, Program, StartStep, TransferStep, blocked, check, lower, overlapped
+from girih.program.steps import BlockStep
 from girih.run.worker.worker import Worker
 
 SEEDS = st.integers(0, 2**32)

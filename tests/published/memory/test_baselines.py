@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from lowered_programs import alone
 from run_programs import rates, trained
 
-from girih.lower import MoveStep, Program, check
 from girih.memory.accounts import memory_use
 from girih.memory.again import sequenced
 from girih.memory.holds import Baseline, Holding, Setting
@@ -24,6 +23,7 @@ from girih.memory.moves import moved
 from girih.memory.orders.locality import updates_early
 from girih.memory.residency import TooSmallError, floor
 from girih.ops import description_of
+from girih.program import MoveStep, Program, check
 from girih.published.memory.activations import LargeModelSupport, Vdnn, VdnnConvolutions
 from girih.published.memory.chain import Operation
 from girih.published.memory.checkpointing import OptimalChain, SquareRoot

@@ -15,7 +15,6 @@ from lowered_programs import alone
 import girih
 from girih.capture import TrainingStep
 from girih.graph import Graph
-from girih.lower import Program
 from girih.machine.units import format_bytes
 from girih.memory.lifetimes import lifetimes
 from girih.memory.moves import moved
@@ -25,6 +24,7 @@ from girih.memory.residency import belady, floor
 from girih.models import example
 from girih.plans.inputs import flatten_batch, program_of
 from girih.plans.scratch import host_notes
+from girih.program import Program
 from girih.report.memory import memory_numbers
 from girih.run.arena import arena as module
 from girih.run.arena.arena import ArenaError

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import girih
-from girih.lower import FreeStep
 from girih.memory.accounts import memory_use
+from girih.program import FreeStep
 
 
 class Block(torch.nn.Module):

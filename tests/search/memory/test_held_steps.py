@@ -13,7 +13,6 @@ from girih.api import plan_graph
 from girih.capture import capture
 from girih.graph import Graph
 from girih.layout import budget
-from girih.lower.steps import node_of
 from girih.machine import machine
 from girih.machine.machine import Machine, Tier
 from girih.memory.accounts import host_bytes
@@ -26,6 +25,7 @@ from girih.memory.residency import TooSmallError, floor, held, timed
 from girih.models import example
 from girih.plans.plan import Plan
 from girih.plans.predict import predict
+from girih.program.steps import node_of
 from girih.search.memory.held_steps import HeldSteps
 from girih.search.memory.holding import _Ways
 

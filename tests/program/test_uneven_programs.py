@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from lowered_programs import THOROUGH, check_buffers, check_frees_are_early, lowered, strategies
 from run_programs import stating
 
-from girih.lower import Program, check, lower
 from girih.partition.searches.proportional import cost_of, with_shares
 from girih.partition.space.problem import Objective
+from girih.program import Program, check, lower
 
 
 def uneven(case: tuple, seed: int) -> tuple[Program, Objective] | None:

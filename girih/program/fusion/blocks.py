@@ -19,16 +19,16 @@ from dataclasses import replace
 from math import prod
 
 from girih.graph.graph import ITEM_BYTES
-from girih.lower.fusion.block_units import Blocks, Unit, ordered
-from girih.lower.fusion.registers import Member, elementwise, member_of, members_of, ranges, row_bytes
-from girih.lower.fusion.slicing import FREE, along
-from girih.lower.liveness import lasting, reads_of, writes_of
-from girih.lower.orders import arranged
-from girih.lower.program import Program
-from girih.lower.steps import BlockStep, ComputeStep, FreeStep, Step
 from girih.ops import Description, description_of
 from girih.ops.derive.kinds import CREATION, is_product, kind_of
 from girih.ops.scratch import rule_for
+from girih.program.fusion.block_units import Blocks, Unit, ordered
+from girih.program.fusion.registers import Member, elementwise, member_of, members_of, ranges, row_bytes
+from girih.program.fusion.slicing import FREE, along
+from girih.program.liveness import lasting, reads_of, writes_of
+from girih.program.orders import arranged
+from girih.program.program import Program
+from girih.program.steps import BlockStep, ComputeStep, FreeStep, Step
 
 TRAFFIC_SECONDS = 1 / 4e9
 """What a byte takes that is written to memory and read again by one core; half of that is new pages."""

@@ -15,7 +15,11 @@ from hypothesis import strategies as st
 from lowered_programs import THOROUGH, lowered, strategies
 
 from girih.layout import REPLICATE, Mesh, among
-from girih.lower import (
+from girih.memory.accounts import live_bytes, memory_use
+from girih.partition.space.options import Rules
+from girih.partition.space.problem import Objective, build
+from girih.partition.strategy import Strategy
+from girih.program import (
     Blocks,
     ComputeStep,
     Devices,
@@ -32,11 +36,7 @@ from girih.lower import (
     lower,
     overlapped,
 )
-from girih.lower.orders import Shares
-from girih.memory.accounts import live_bytes, memory_use
-from girih.partition.space.options import Rules
-from girih.partition.space.problem import Objective, build
-from girih.partition.strategy import Strategy
+from girih.program.orders import Shares
 
 PLACED = Rules(repeat=True, partial=True, places=True)
 

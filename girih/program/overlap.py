@@ -25,15 +25,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from girih.lower.exchange import is_local
-from girih.lower.liveness import lasting
-from girih.lower.orders import arranged
-from girih.lower.program import Program
-from girih.lower.steps import ComputeStep, StartStep, Step, TransferStep
 from girih.ops.known import descriptions
+from girih.program.exchange import is_local
+from girih.program.liveness import lasting
+from girih.program.orders import arranged
+from girih.program.program import Program
+from girih.program.steps import ComputeStep, StartStep, Step, TransferStep
 
 if TYPE_CHECKING:
-    from girih.lower.window_kernels import Outline
+    from girih.program.window_kernels import Outline
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def overlapped(program: Program, options: Overlap) -> Program:
         return program
     if any(isinstance(step, StartStep) for step in program.steps):
         raise ValueError("this program's exchanges overlap already: start from the program that `lower` makes")
-    from girih.lower import window_kernels as loops
+    from girih.program import window_kernels as loops
 
     outline = _outline(program)
     kinds, numbers = loops.ordered(outline, *loops.windows(outline, options.fetch, options.store))
@@ -89,7 +89,7 @@ def works(program: Program, step: ComputeStep) -> bool:
 
 def _outline(program: Program) -> Outline:
     """The program for the loops; its transfers in their order, and buffers, are numbered."""
-    from girih.lower.window_kernels import Outline
+    from girih.program.window_kernels import Outline
 
     numbers: dict[str, int] = {}
     slot, does = 0, []

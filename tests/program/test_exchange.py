@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from placements import changes, reduced_axes
 
 from girih.layout import PARTIAL, REPLICATE, Links, Mesh, Placement, Placements, Transfers, level_volumes, route
-from girih.lower import Message, exchange
-from girih.lower.exchange import is_local, messages_of, terms_of
-from girih.lower.message_arrays import message_arrays
+from girih.program import Message, exchange
+from girih.program.exchange import is_local, messages_of, terms_of
+from girih.program.message_arrays import message_arrays
 
 
 def data_of(mesh: Mesh, shape: tuple[int, ...], source: Placement) -> dict[tuple[int, ...], np.ndarray]:

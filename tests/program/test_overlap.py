@@ -14,13 +14,13 @@ from lowered_programs import THOROUGH, check_buffers, check_frees_are_early, low
 
 from girih.graph import parse_graph
 from girih.layout import Mesh
-from girih.lower import ComputeStep, Overlap, Program, StartStep, TransferStep, check, lower, overlapped
-from girih.lower.exchange import is_local
-from girih.lower.overlap import works
 from girih.ops import description_of
 from girih.partition.space.options import Rules, division_codes, value_layouts
 from girih.partition.space.problem import Objective, build
 from girih.partition.strategy import PASS, Strategy
+from girih.program import ComputeStep, Overlap, Program, StartStep, TransferStep, check, lower, overlapped
+from girih.program.exchange import is_local
+from girih.program.overlap import works
 
 WINDOWS = [Overlap(1, 0), Overlap(0, 1), Overlap(1, 1), Overlap(2, 3), Overlap(5, 2), Overlap(100, 100)]
 

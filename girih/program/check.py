@@ -11,14 +11,14 @@ from itertools import pairwise
 import numpy as np
 
 from girih.layout import Partial, Placement
-from girih.lower.liveness import lasting, reads_of, writes_of
-from girih.lower.lower import node_placements
-from girih.lower.orders import Shares
-from girih.lower.program import Program
-from girih.lower.steps import BlockStep, ComputeStep, FreeStep, MoveStep, Order, StartStep, Step, Stream, TransferStep
-from girih.lower.text import describe
 from girih.ops import descriptions_of
 from girih.ops.derive.divisions import passing_sets
+from girih.program.liveness import lasting, reads_of, writes_of
+from girih.program.lower import node_placements
+from girih.program.orders import Shares
+from girih.program.program import Program
+from girih.program.steps import BlockStep, ComputeStep, FreeStep, MoveStep, Order, StartStep, Step, Stream, TransferStep
+from girih.program.text import describe
 
 AROUND = 3  # steps that are shown before and after the broken one
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import girih
 from girih.layout import Mesh
-from girih.lower import ComputeStep, Overlap, Program, StartStep, check, lower, overlapped, scheduled
-from girih.lower.schedule import micro_batches_of, sequence
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import Strategy
 from girih.plans.check import check as check_plan
 from girih.plans.plan import Plan
+from girih.program import ComputeStep, Overlap, Program, StartStep, check, lower, overlapped, scheduled
+from girih.program.schedule import micro_batches_of, sequence
 
 LAYERS, WIDTH, ROWS = 8, 256, 8192
 

@@ -1,4 +1,4 @@
-"""The compiled loops of `girih.lower.overlap`: in which slots transfers start and finish, and the order of all steps.
+"""The compiled loops of `girih.program.overlap`: in which slots transfers start and finish, and the order of all steps.
 
 Slot k lies before the k-th compute step. Buffers are numbers. Nothing here knows of names, so that programs that are
 composed of known pieces (`girih.search.composed`) find their order without being written down.

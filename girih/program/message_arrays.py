@@ -1,4 +1,4 @@
-"""The messages of all devices in one hop, as arrays: `girih.lower.exchange` finds the same ones device by device.
+"""The messages of all devices in one hop, as arrays: `girih.program.exchange` finds the same ones device by device.
 
 For prices, which need the sizes and the shapes of all messages of a small mesh, but no object for each.
 Cost: a few operations on arrays over all pairs of devices.
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout import Mesh, Placement
-from girih.lower.exchange import axes_of, contributions, distances, meeting
+from girih.program.exchange import axes_of, contributions, distances, meeting
 
 Ints = NDArray[np.int64]
 

@@ -28,14 +28,14 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 from girih.graph import Graph, Node
-from girih.lower.exchange import is_local
-from girih.lower.liveness import lasting, reads_of, writes_of
-from girih.lower.lower import node_placements
-from girih.lower.orders import Mask, Shares, arranged
-from girih.lower.program import Program
-from girih.lower.steps import ComputeStep, StartStep, Step, TransferStep
 from girih.machine import Machine
 from girih.partition.space.problem import Objective
+from girih.program.exchange import is_local
+from girih.program.liveness import lasting, reads_of, writes_of
+from girih.program.lower import node_placements
+from girih.program.orders import Mask, Shares, arranged
+from girih.program.program import Program
+from girih.program.steps import ComputeStep, StartStep, Step, TransferStep
 
 SCHEDULES = ("graph", "1f1b")
 """The orders of a pipeline's work: that of the graph (GPipe's, where it has micro-batches), or one forward, one

@@ -11,10 +11,10 @@ from collections import Counter
 from itertools import pairwise
 
 from girih.graph import Graph
-from girih.lower.program import Program
-from girih.lower.steps import ComputeStep, FreeStep, MoveStep, StartStep, TransferStep
 from girih.ops.derive.in_place import FLOATS, makes_memory, writes_over
 from girih.ops.known import descriptions
+from girih.program.program import Program
+from girih.program.steps import ComputeStep, FreeStep, MoveStep, StartStep, TransferStep
 
 
 def operands_to_take(program: Program, device: int) -> dict[str, tuple[int, ...]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from girih.lower.liveness import reads_of, writes_of
-from girih.lower.steps import BlockStep, ComputeStep, MoveStep, StartStep, Step, TransferStep
+from girih.program.liveness import reads_of, writes_of
+from girih.program.steps import BlockStep, ComputeStep, MoveStep, StartStep, Step, TransferStep
 
 Renaming = Callable[[str], str]
 

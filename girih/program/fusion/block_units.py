@@ -1,12 +1,12 @@
-"""What `girih.lower.fusion.blocks` works with: its options, the units that it gathers steps into, and their order."""
+"""What `girih.program.fusion.blocks` works with: its options, the units that it gathers steps into, and their order."""
 
 from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
 
-from girih.lower.liveness import reads_of, writes_of
-from girih.lower.steps import ComputeStep, Step
+from girih.program.liveness import reads_of, writes_of
+from girih.program.steps import ComputeStep, Step
 
 CACHE_BYTES = 1 << 20
 """Bytes of a block's values together: half of the second-level cache of a core of today's servers (1 to 2 MiB), in

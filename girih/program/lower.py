@@ -7,20 +7,20 @@
 - Reductions are spread: each device reduces the part that it keeps.
 - A buffer is freed after the step that reads it last.
 
-`girih.lower.overlap` then lets exchanges begin earlier and end later than here.
+`girih.program.overlap` then lets exchanges begin earlier and end later than here.
 """
 
 from __future__ import annotations
 
 from girih.graph import Graph
 from girih.layout import Placement, Transfers, route
-from girih.lower.liveness import lasting
-from girih.lower.orders import arranged
-from girih.lower.program import Program
-from girih.lower.steps import ComputeStep, ReadPart, Step, TransferStep
 from girih.ops.known import several_descriptions
 from girih.partition.space.options import NodeOptions, options_under, whole_options
 from girih.partition.strategy import Strategy
+from girih.program.liveness import lasting
+from girih.program.orders import arranged
+from girih.program.program import Program
+from girih.program.steps import ComputeStep, ReadPart, Step, TransferStep
 
 
 def node_placements(graph: Graph, number: int, strategy: Strategy) -> NodeOptions:

@@ -17,10 +17,10 @@ import numpy as np
 
 from girih.graph import Graph
 from girih.layout import Mesh, Placement, level_volumes, part_shape, regions_of
-from girih.lower.exchange import Exchange, Message, exchange, messages_of, terms_of
-from girih.lower.steps import Devices, MoveStep, Order, Step, TransferStep
-from girih.lower.text import Written, parse_written, written_text
 from girih.partition.strategy import Strategy
+from girih.program.exchange import Exchange, Message, exchange, messages_of, terms_of
+from girih.program.steps import Devices, MoveStep, Order, Step, TransferStep
+from girih.program.text import Written, parse_written, written_text
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -2,7 +2,7 @@
 
 Element-wise results are written into memory that all blocks use again, as soon as their last reader is done; in place,
 where the operand that ends there has their shape and type. Other kernels make their result anew. What leaves the group
-is written where it belongs, and read from there. How many bytes that is: `girih.lower.fusion.block_memory`. Cost:
+is written where it belongs, and read from there. How many bytes that is: `girih.program.fusion.block_memory`. Cost:
 linear in the members.
 """
 
@@ -18,12 +18,12 @@ import numpy as np
 from girih.graph import Node
 from girih.graph.graph import ITEM_BYTES
 from girih.layout import bounds_of
-from girih.lower.fusion.slicing import Along, along, at_block, moving_piece
-from girih.lower.program import Program
-from girih.lower.steps import BlockStep, ComputeStep
 from girih.ops import Description, description_of
 from girih.ops.derive.divisions import is_elementwise
 from girih.ops.derive.pieces import PieceCall
+from girih.program.fusion.slicing import Along, along, at_block, moving_piece
+from girih.program.program import Program
+from girih.program.steps import BlockStep, ComputeStep
 
 _WEAK = frozenset({"uint16", "uint32", "uint64", "complex64", "complex128"})
 """Types for which PyTorch has few kernels (`girih.kernels.numpy_fallback`, which loads torch)."""

@@ -10,7 +10,11 @@ from graphs import machine_of, perceptron
 from girih.api import plan_graph
 from girih.graph import Graph, parse_graph
 from girih.layout import PARTIAL, Mesh, among, parse_sharding
-from girih.lower import (
+from girih.partition.space.problem import Objective
+from girih.partition.strategy import PASS, REPEAT, Strategy
+from girih.plans.check import check as check_plan
+from girih.plans.plan import PlanError
+from girih.program import (
     ComputeStep,
     FreeStep,
     Overlap,
@@ -22,10 +26,6 @@ from girih.lower import (
     lower,
     overlapped,
 )
-from girih.partition.space.problem import Objective
-from girih.partition.strategy import PASS, REPEAT, Strategy
-from girih.plans.check import check as check_plan
-from girih.plans.plan import PlanError
 
 
 @pytest.fixture

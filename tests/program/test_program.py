@@ -16,10 +16,10 @@ from lowered_programs import THOROUGH, check_buffers, check_frees_are_early, low
 from girih.graph import Output, Ref
 from girih.graph import check as check_graph
 from girih.layout import Placements, Transfers, level_volumes
-from girih.lower import ComputeStep, FreeStep, Program, TransferStep, check, lower
 from girih.partition.solver.elimination import cost_of
 from girih.partition.space.options import Rules
 from girih.partition.space.problem import Objective, PartitionProblem, build
+from girih.program import ComputeStep, FreeStep, Program, TransferStep, check, lower
 
 
 def seconds_of(program: Program, objective: Objective, problem: PartitionProblem, labels: np.ndarray) -> float:

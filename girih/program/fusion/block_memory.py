@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from girih.graph.graph import ITEM_BYTES, Same
-from girih.lower.fusion.registers import Member, members_of, ranges, registers
-from girih.lower.program import Program
-from girih.lower.steps import BlockStep
 from girih.ops.derive.temporaries import KernelCall, Operand
 from girih.ops.scratch import at_most, held, rule_for
+from girih.program.fusion.registers import Member, members_of, ranges, registers
+from girih.program.program import Program
+from girih.program.steps import BlockStep
 
 CHUNKS, LEAST_BLOCKS = 16, 4
 """How many parts a loop has that other threads may compute, and of how many blocks at least."""

@@ -1,14 +1,14 @@
 """Graph + Strategy → Program: what each device does, in which order, and with whom it exchanges what."""
 
-from girih.lower.check import ProgramError, check
-from girih.lower.exchange import Exchange, Message, exchange
-from girih.lower.fusion.block_units import CACHE_BYTES, Blocks
-from girih.lower.fusion.blocks import blocked
-from girih.lower.lower import lower
-from girih.lower.overlap import Overlap, overlapped
-from girih.lower.program import Program
-from girih.lower.schedule import SCHEDULES, scheduled
-from girih.lower.steps import (
+from girih.program.check import ProgramError, check
+from girih.program.exchange import Exchange, Message, exchange
+from girih.program.fusion.block_units import CACHE_BYTES, Blocks
+from girih.program.fusion.blocks import blocked
+from girih.program.lower import lower
+from girih.program.overlap import Overlap, overlapped
+from girih.program.program import Program
+from girih.program.schedule import SCHEDULES, scheduled
+from girih.program.steps import (
     BlockStep,
     ComputeStep,
     Devices,

@@ -18,10 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout import Placement
-from girih.lower.liveness import free_early, last_touched
-from girih.lower.program import Program
-from girih.lower.steps import BlockStep, ComputeStep, Devices, FreeStep, MoveStep, Order, StartStep, Step, TransferStep
 from girih.partition.strategy import Strategy
+from girih.program.liveness import free_early, last_touched
+from girih.program.program import Program
+from girih.program.steps import (
+    BlockStep,
+    ComputeStep,
+    Devices,
+    FreeStep,
+    MoveStep,
+    Order,
+    StartStep,
+    Step,
+    TransferStep,
+)
 
 Mask = NDArray[np.bool_]  # [devices]
 

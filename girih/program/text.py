@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from girih.layout import Placement
-from girih.lower.steps import (
+from girih.program.steps import (
     BlockStep,
     ComputeStep,
     Devices,

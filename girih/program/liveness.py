@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from girih.graph import Graph
-from girih.lower.steps import BlockStep, ComputeStep, FreeStep, MoveStep, StartStep, Step, TransferStep
+from girih.program.steps import BlockStep, ComputeStep, FreeStep, MoveStep, StartStep, Step, TransferStep
 
 
 def reads_of(step: Step) -> tuple[str, ...]:

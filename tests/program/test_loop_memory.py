@@ -7,8 +7,8 @@ import itertools
 import pytest
 import torch
 
-from girih.lower.fusion.block_memory import WITHOUT_OUT, makes_result
 from girih.ops.catalogue import catalogue
+from girih.program.fusion.block_memory import WITHOUT_OUT, makes_result
 
 SAMPLES = (torch.ones(1), torch.ones(1, dtype=torch.int64), torch.ones(1, dtype=torch.bool), 1.0, 1)
 
