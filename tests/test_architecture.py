@@ -25,7 +25,6 @@ ORDER: tuple[frozenset[str], ...] = (
     frozenset({"report", "run", "search"}),
     frozenset({"plans"}),
     frozenset({"simulate"}),
-    frozenset({"memory"}),
     frozenset({"cost"}),
     frozenset({"program"}),
     frozenset({"partition"}),

@@ -33,7 +33,7 @@ from girih.ops.derive.kinds import OPAQUE
 from girih.ops.derive.pieces import PieceCall, make_piece, pads_of
 from girih.ops.known import descriptions
 from girih.program import BlockStep, ComputeStep, MoveStep, Program, TransferStep
-from girih.program.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
+from girih.program.life.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 
 Numbers = NDArray[np.int32]
 NOTHING = -1

@@ -4,7 +4,7 @@ FlexFlow (§3.4) lets transfers run beside computation: a transfer is a task of 
 remote fetches as late as it can, so that remote data does not wait in memory. Here a window of a few compute steps
 reconciles the two: a fetch starts at most `fetch` compute steps before its use, and a store (the reduce-scatter of a
 gradient) finishes at most `store` compute steps after its production. Only compute steps that do work are counted:
-views take no time. What this costs in memory is told by `girih.memory.accounts`, exactly.
+views take no time. What this costs in memory is told by `girih.program.life.accounts`, exactly.
 
 - Compute steps keep their order, and are what everything else is placed between.
 - A store finishes before its target is first read. If a fetch reads it, that fetch keeps its own window, or half of

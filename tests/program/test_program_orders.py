@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from lowered_programs import THOROUGH, lowered, strategies
 
 from girih.layout import REPLICATE, Mesh, among
-from girih.memory.accounts import live_bytes, memory_use
 from girih.partition.space.options import Rules
 from girih.partition.space.problem import Objective, build
 from girih.partition.strategy import Strategy
@@ -36,6 +35,7 @@ from girih.program import (
     lower,
     overlapped,
 )
+from girih.program.life.accounts import live_bytes, memory_use
 from girih.program.orders import Shares
 
 PLACED = Rules(repeat=True, partial=True, places=True)

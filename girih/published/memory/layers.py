@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.memory.lifetimes import Lifetimes
+from girih.program.life.lifetimes import Lifetimes
 from girih.program.steps import node_of
 
 
