@@ -74,7 +74,7 @@ class Adjacency:
                 f"the offsets of a graph's rows must ascend from 0 to {self.edges}, the number of its edges: "
                 "the arrays are damaged, or do not belong together"
             )
-        if self.edges and not (0 <= self.neighbours.min() and self.neighbours.max() < self.sources):
+        if self.edges and not (self.neighbours.min() >= 0 and self.neighbours.max() < self.sources):
             wrong = int(np.flatnonzero((self.neighbours < 0) | (self.neighbours >= self.sources))[0])
             raise ValueError(
                 f"edge {wrong} reads vertex {self.neighbours[wrong]}, but there are only the vertices 0 to "

@@ -13,11 +13,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
-import girih.kernels.neighbours  # registers the operators that are called here
 from girih.gnn.adjacency import Adjacency
+from girih.kernels.neighbours import operators
 
 Tensor = torch.Tensor
-_operators: Any = torch.ops.girih
 _known: WeakKeyDictionary[Adjacency, GraphBuffers] = WeakKeyDictionary()
 
 
@@ -99,7 +98,7 @@ def _checked(x: Tensor, graph: Adjacency | GraphBuffers, rank: int, name: str = 
     buffers = buffers_of(graph)
     if x.dim() < rank or x.shape[0] != buffers.sources:
         raise ValueError(
-            f"{name} must have a row for each of the {buffers.sources} vertices that the graph reads, got {list(x.shape)}"
+            f"{name} must have a row for each of the {buffers.sources} vertices that are read, got {list(x.shape)}"
         )
     if x.dtype not in (torch.float32, torch.float64, torch.bfloat16):
         raise TypeError(f"{name} must be float32, float64 or bfloat16, got {x.dtype}")
@@ -109,7 +108,7 @@ def _checked(x: Tensor, graph: Adjacency | GraphBuffers, rank: int, name: str = 
 def _of_edges(tensor: Tensor | None) -> Tensor:
     if tensor is None:
         raise ValueError(
-            "values of edges need the order of the graph's edges: build the buffers as GraphBuffers(graph, of_edges=True)"
+            "values of edges need the edges' order: build the buffers as GraphBuffers(graph, of_edges=True)"
         )
     return tensor
 
@@ -153,7 +152,7 @@ class _Sum(torch.autograd.Function):
         ctx.graph, ctx.mean, ctx.learned = graph, mean, weights is not None
         ctx.save_for_backward(x if weights is not None and weights.requires_grad else None, weights)
         own = graph.weights if weights is None else weights
-        return _operators.neighbour_sum(x, graph.offsets, graph.neighbours, _alike(own, x), mean)  # type: ignore[no-any-return]
+        return operators.neighbour_sum(x, graph.offsets, graph.neighbours, _alike(own, x), mean)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -164,9 +163,9 @@ class _Sum(torch.autograd.Function):
         of_x = of_weights = None
         if ctx.needs_input_grad[0]:
             own = graph.back_weights if weights is None else weights.index_select(0, _of_edges(graph.order))
-            of_x = _operators.neighbour_sum(grad, graph.back_offsets, graph.back_neighbours, _alike(own, grad), False)
+            of_x = operators.neighbour_sum(grad, graph.back_offsets, graph.back_neighbours, _alike(own, grad), False)
         if ctx.needs_input_grad[2]:
-            of_weights = _operators.edge_products(grad, x, graph.offsets, graph.neighbours, 1)
+            of_weights = operators.edge_products(grad, x, graph.offsets, graph.neighbours, 1)
             of_weights = of_weights.squeeze(1).to(weights.dtype)
         return of_x, None, of_weights, None
 
@@ -181,17 +180,17 @@ class _Max(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, graph: GraphBuffers) -> Tensor:
         ctx.graph = graph
-        top = _operators.neighbour_max(x, graph.offsets, graph.neighbours)
+        top = operators.neighbour_max(x, graph.offsets, graph.neighbours)
         ctx.save_for_backward(x, top)
         return top  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         graph, (x, top) = ctx.graph, ctx.saved_tensors
-        ties = _operators.neighbour_ties(x, top, graph.offsets, graph.neighbours)
+        ties = operators.neighbour_ties(x, top, graph.offsets, graph.neighbours)
         share = grad / ties.clamp(min=1)
         rows = graph.back_offsets, graph.back_neighbours
-        return _operators.neighbour_max_gradient(share, top, x, *rows), None
+        return operators.neighbour_max_gradient(share, top, x, *rows), None
 
 
 def to_edges(x: Tensor, graph: Adjacency | GraphBuffers, end: Literal["source", "target"]) -> Tensor:
@@ -227,7 +226,7 @@ class _ToEdges(torch.autograd.Function):
             rows = graph.back_offsets, _of_edges(graph.order)
         else:
             rows = graph.offsets, torch.arange(len(grad), dtype=graph.neighbours.dtype)
-        return _operators.neighbour_sum(grad, *rows, None, False), None, None
+        return operators.neighbour_sum(grad, *rows, None, False), None, None
 
 
 def attend(
@@ -269,8 +268,8 @@ class _Attend(torch.autograd.Function):
         ctx: Any, x: Tensor, graph: GraphBuffers, source: Tensor, target: Tensor, scores: Tensor | None, slope: float
     ) -> Tensor:
         rows = graph.offsets, graph.neighbours
-        total = _operators.attention_logsumexp(source, target, *rows, scores, slope)
-        out = _operators.attention_sum(x, total, source, target, *rows, scores, slope)
+        total = operators.attention_logsumexp(source, target, *rows, scores, slope)
+        out = operators.attention_sum(x, total, source, target, *rows, scores, slope)
         ctx.graph, ctx.slope = graph, slope
         ctx.save_for_backward(x, total, source, target, scores, out)
         return out  # type: ignore[no-any-return]
@@ -284,12 +283,12 @@ class _Attend(torch.autograd.Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             own = None if scores is None else scores.index_select(0, _of_edges(graph.order))
             rows = graph.back_offsets, graph.back_neighbours
-            both = _operators.attention_source_gradient(*same, *rows, own, ctx.slope)
+            both = operators.attention_source_gradient(*same, *rows, own, ctx.slope)
             of_x, of_source = both[..., :-1], both[..., -1]
         if ctx.needs_input_grad[3]:
             rows = graph.offsets, graph.neighbours
-            of_target = _operators.attention_target_gradient(*same, *rows, scores, ctx.slope)
+            of_target = operators.attention_target_gradient(*same, *rows, scores, ctx.slope)
         if ctx.needs_input_grad[4]:
             rows = graph.offsets, graph.neighbours
-            of_scores = _operators.attention_score_gradient(*same, *rows, scores, ctx.slope)
+            of_scores = operators.attention_score_gradient(*same, *rows, scores, ctx.slope)
         return of_x, None, of_source, of_target, of_scores, None

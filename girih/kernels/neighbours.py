@@ -521,6 +521,9 @@ _OPERATORS: tuple[tuple[Callable[..., Tensor], str, Callable[..., Tensor]], ...]
 for _kernel, _schema, _fake in _OPERATORS:
     torch.library.custom_op(f"girih::{_kernel.__name__}", _kernel, mutates_args=(), schema=_schema).register_fake(_fake)
 
+operators: Any = torch.ops.girih
+"""These kernels as operators of PyTorch, which capture records and `torch.compile` takes."""
+
 NEIGHBOUR_KERNELS: dict[str, Callable[..., Tensor]] = {
     f"girih.{kernel.__name__}": kernel for kernel, _, _ in _OPERATORS
 }
