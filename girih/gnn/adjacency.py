@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.signedinteger]
+Weights = NDArray[np.float32] | NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +26,7 @@ class Adjacency:
     offsets: NDArray[np.int64]
     neighbours: Indices
     sources: int
-    weights: NDArray[np.float32] | NDArray[np.float64] | None = None
+    weights: Weights | None = None
 
     @property
     def vertices(self) -> int:
@@ -52,7 +53,7 @@ class Adjacency:
         reading: Indices,
         vertices: int,
         sources: int | None = None,
-        weights: NDArray[np.float32] | NDArray[np.float64] | None = None,
+        weights: Weights | None = None,
     ) -> Adjacency:
         """A graph of edges: `reading[e]` reads `read[e]`. Neighbours of a vertex come in ascending order."""
         order = np.lexsort((read, reading))
@@ -144,7 +145,8 @@ class Adjacency:
             else:
                 roots = np.where(totals > 0, 1 / np.sqrt(totals), 0)
                 factors = roots[self.readers] * roots[self.neighbours]
-        return replace(self, weights=(weights * factors).astype(weights.dtype))
+        kept: Weights = (weights * factors).astype(weights.dtype)
+        return replace(self, weights=kept)
 
 
 def _index_type(*counts: int) -> type[np.signedinteger]:

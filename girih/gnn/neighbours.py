@@ -16,7 +16,7 @@ import torch
 from girih.gnn.adjacency import Adjacency
 from girih.kernels.neighbours import operators
 
-Tensor = torch.Tensor
+Tensor = Any  # torch is untyped for the type checker
 _known: WeakKeyDictionary[Adjacency, GraphBuffers] = WeakKeyDictionary()
 
 

@@ -418,9 +418,9 @@ def _gradient(x, u, grad, v, dot, total, source, a, target, scores, e, slope, h)
 
 
 @compiled(_turns, nogil=True)
-def _target_rows(
+def _target_rows(  # type: ignore[no-untyped-def]
     offsets, neighbours, x, grad, dot, total, source, target, scores, slope, first, start, out, begin, end
-):  # type: ignore[no-untyped-def]
+):
     """out[v, h] = Σ gradient of the score of e over the edges e of each row v from begin to end."""
     edges, heads = len(neighbours), source.shape[1]
     for v in range(begin, end):
