@@ -1,1 +1,59 @@
-"""Graph networks: full-graph training and inference over many devices (ROC, Jia et al. 2020, chapter 4)."""
+"""Graph networks: full-graph training and inference over many devices (ROC, Jia et al. 2020, chapter 4).
+
+data = gnn.load("cora.npz")
+model = gnn.GCN(data.features, 256, data.classes)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+_HOMES = {
+    "Adjacency": "girih.gnn.adjacency",
+    "Data": "girih.gnn.data.data",
+    "DataError": "girih.gnn.data.errors",
+    "load": "girih.gnn.data.reading",
+    "save": "girih.gnn.data.stored",
+    "barabasi_albert": "girih.gnn.data.generators",
+    "community": "girih.gnn.data.generators",
+    "grid": "girih.gnn.data.generators",
+    "karate": "girih.gnn.data.generators",
+    "rmat": "girih.gnn.data.generators",
+}
+
+if TYPE_CHECKING:
+    from girih.gnn.adjacency import Adjacency
+    from girih.gnn.data.data import Data
+    from girih.gnn.data.errors import DataError
+    from girih.gnn.data.generators import barabasi_albert, community, grid, karate, rmat
+    from girih.gnn.data.reading import load
+    from girih.gnn.data.stored import save
+
+__all__ = [
+    "Adjacency",
+    "Data",
+    "DataError",
+    "barabasi_albert",
+    "community",
+    "grid",
+    "karate",
+    "load",
+    "rmat",
+    "save",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs much is loaded when it is first used."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    result = getattr(import_module(home), name)
+    globals()[name] = result
+    return result
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
