@@ -118,7 +118,7 @@ def test_sparse_matrices_and_archives(tmp_path: Path, geometric: Any) -> None:
 
 
 def write_planetoid(folder: Path, name: str = "cora") -> None:
-    """A data set in the form of Cora: 6 vertices for training, 700 more, of which 500 validate, 29 tested, one in none."""
+    """A data set in the form of Cora: 6 vertices for training, 700 more, 500 of which validate, 29 tested."""
     random = np.random.default_rng(0)
     known, taught = 706, 6
     tested = random.permutation(np.arange(known, known + 30))
