@@ -70,8 +70,8 @@ def free_plan(graph: Any, machine: Any) -> Any:
 def within(plan: Any, limit: int) -> Any:
     """The plan within a limit in bytes; None where there is none."""
     from girih.machine.machine import with_memory
-    from girih.memory.residency import floor
     from girih.plans.plan import PlanError
+    from girih.program.moves.residency import floor
     from girih.search.memory.holding import held
 
     if plan.peak <= limit:

@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 _HOMES = {
     "Adjacency": "girih.gnn.adjacency",
+    "GraphBuffers": "girih.gnn.neighbours",
+    "aggregate": "girih.gnn.neighbours",
+    "attend": "girih.gnn.neighbours",
+    "to_edges": "girih.gnn.neighbours",
     "Data": "girih.gnn.data.data",
     "DataError": "girih.gnn.data.errors",
     "load": "girih.gnn.data.reading",
@@ -28,11 +32,15 @@ if TYPE_CHECKING:
     from girih.gnn.data.generators import barabasi_albert, community, grid, karate, rmat
     from girih.gnn.data.reading import load
     from girih.gnn.data.stored import save
+    from girih.gnn.neighbours import GraphBuffers, aggregate, attend, to_edges
 
 __all__ = [
     "Adjacency",
     "Data",
     "DataError",
+    "GraphBuffers",
+    "aggregate",
+    "attend",
     "barabasi_albert",
     "community",
     "grid",
@@ -40,6 +48,7 @@ __all__ = [
     "load",
     "rmat",
     "save",
+    "to_edges",
 ]
 
 

@@ -13,8 +13,8 @@ from rich.text import Text
 from girih.graph import repeats
 from girih.layout import part_shape
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
-from girih.memory.accounts import host_bytes
 from girih.ops import first_description
+from girih.program.life.accounts import host_bytes
 from girih.report.tiles import axis_divisions, division_words
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout.compiled import compiled, inside
-from girih.memory.lifetimes import Lifetimes
-from girih.memory.orders.step_graph import Links, step_graph
+from girih.program.life.lifetimes import Lifetimes
 from girih.published.genetic.pool import Pool
+from girih.search.memory.orders.step_graph import Links, step_graph
 
 Integers = NDArray[np.int64]
 

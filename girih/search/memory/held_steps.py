@@ -2,9 +2,9 @@
 
 The search for a way to hold a program within a limit (`girih.search.memory.holding`) judges many. A Program of each,
 renamed, freed, accounted and priced, takes seconds where there are tens of thousands of steps; its rows for the
-simulator follow from the columns of the first program (`girih.memory.compact`) in hundredths of that. The rows are
-those that `girih.simulate.tasks.build` makes of the written Program, and so is the makespan, to the last bit (a test
-compares them); what is chosen is written, accounted and simulated as a Program in the end.
+simulator follow from the columns of the first program (`girih.program.life.sequences`) in hundredths of that. The rows
+are those that `girih.simulate.tasks.build` makes of the written Program, and so is the makespan, to the last bit (a
+test compares them); what is chosen is written, accounted and simulated as a Program in the end.
 
 One device alone, without exchanges.
 """
@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from girih.layout import Mesh
 from girih.machine import Machine
-from girih.memory.compact.residency_kernels import STORAGE, Integers
-from girih.memory.compact.script_kernels import END_IN, END_OUT, IN, OUT, STEP, Script, script
-from girih.memory.compact.sequences import Sequenced
-from girih.memory.compact.views_kernels import looked_again
-from girih.memory.lifetimes import Lifetimes
-from girih.memory.residency import Held
+from girih.program.life.lifetimes import Lifetimes
+from girih.program.life.sequences import Sequenced
+from girih.program.life.touches import Integers
+from girih.program.moves.residency import STORAGE, Held
+from girih.program.moves.script_kernels import END_IN, END_OUT, IN, OUT, STEP, Script, script
+from girih.search.memory.views_kernels import looked_again
 from girih.simulate.columns import Column
 from girih.simulate.kernels.workspace import Workspace
 from girih.simulate.ports import ports_of
@@ -150,7 +150,7 @@ def _after(plan: Script, stays: Integers) -> Integers:
 
 
 def _host_bytes(item: Sequenced, held: Held, plan: Script) -> int:
-    """As `girih.memory.accounts.host_bytes` counts them."""
+    """As `girih.program.life.accounts.host_bytes` counts them."""
     stays, touches = held.stays, item.touches
     what, number = plan.events.T
     storage, count = stays[:, STORAGE], len(touches.bytes)

@@ -13,21 +13,22 @@ from girih.api import plan_graph
 from girih.capture import capture
 from girih.graph import Graph
 from girih.layout import budget
-from girih.lower.steps import node_of
 from girih.machine import machine
 from girih.machine.machine import Machine, Tier
-from girih.memory.accounts import host_bytes
-from girih.memory.again import sequenced, with_again
-from girih.memory.compact import sequences as columns
-from girih.memory.cut import cheapest, pivot_of
-from girih.memory.lifetimes import lifetimes
-from girih.memory.orders.locality import staying, updates_early
-from girih.memory.residency import TooSmallError, floor, held, timed
 from girih.models import example
 from girih.plans.plan import Plan
 from girih.plans.predict import predict
+from girih.program.again import sequenced, with_again
+from girih.program.life import sequences as columns
+from girih.program.life.accounts import host_bytes
+from girih.program.life.lifetimes import lifetimes
+from girih.program.moves.residency import TooSmallError, floor
+from girih.program.steps import node_of
+from girih.search.memory.belady import held, timed
+from girih.search.memory.cut import cheapest, pivot_of
 from girih.search.memory.held_steps import HeldSteps
 from girih.search.memory.holding import _Ways
+from girih.search.memory.orders.locality import staying, updates_early
 
 
 def recurrent() -> Graph:

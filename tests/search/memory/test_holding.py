@@ -17,11 +17,11 @@ import girih
 from girih.api import plan_graph
 from girih.cli.main import main
 from girih.cost.setting import threads_of
-from girih.lower import MoveStep
 from girih.machine import machine
 from girih.machine.units import format_bytes
-from girih.memory.accounts import host_bytes
 from girih.plans.check import check
+from girih.program import MoveStep
+from girih.program.life.accounts import host_bytes
 
 
 @pytest.fixture(scope="module")
