@@ -14,6 +14,15 @@ _HOMES = {
     "aggregate": "girih.gnn.neighbours",
     "attend": "girih.gnn.neighbours",
     "to_edges": "girih.gnn.neighbours",
+    "CommNet": "girih.gnn.models",
+    "GAT": "girih.gnn.models",
+    "GCN": "girih.gnn.models",
+    "GIN": "girih.gnn.models",
+    "GraphSAGE": "girih.gnn.models",
+    "ResidualGCN": "girih.gnn.models",
+    "accuracy": "girih.gnn.training",
+    "loss": "girih.gnn.training",
+    "predict": "girih.gnn.training",
     "Data": "girih.gnn.data.data",
     "DataError": "girih.gnn.data.errors",
     "load": "girih.gnn.data.reading",
@@ -32,13 +41,22 @@ if TYPE_CHECKING:
     from girih.gnn.data.generators import barabasi_albert, community, grid, karate, rmat
     from girih.gnn.data.reading import load
     from girih.gnn.data.stored import save
+    from girih.gnn.models import GAT, GCN, GIN, CommNet, GraphSAGE, ResidualGCN
     from girih.gnn.neighbours import GraphBuffers, aggregate, attend, to_edges
+    from girih.gnn.training import accuracy, loss, predict
 
 __all__ = [
+    "GAT",
+    "GCN",
+    "GIN",
     "Adjacency",
+    "CommNet",
     "Data",
     "DataError",
     "GraphBuffers",
+    "GraphSAGE",
+    "ResidualGCN",
+    "accuracy",
     "aggregate",
     "attend",
     "barabasi_albert",
@@ -46,6 +64,8 @@ __all__ = [
     "grid",
     "karate",
     "load",
+    "loss",
+    "predict",
     "rmat",
     "save",
     "to_edges",

@@ -108,6 +108,12 @@ class Data:
         if self.watch is not None:
             self.watch.check()
 
+    def with_step(self, step: Any) -> tuple[Any, Any]:
+        """What `girih.plan(step, data)` plans: the step with this data as a part of its program, and an empty batch."""
+        from girih.gnn.training import with_data
+
+        return with_data(step, self)
+
     def but(self, **changes: Any) -> Self:
         """The same data with other parts; all is checked again."""
         return replace(self, **changes)
