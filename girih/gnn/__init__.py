@@ -1,7 +1,12 @@
 """Graph networks: full-graph training and inference over many devices (ROC, Jia et al. 2020, chapter 4).
 
-data = gnn.load("cora.npz")
-model = gnn.GCN(data.features, 256, data.classes)
+    data = gnn.load("cora.npz")
+    model = gnn.GCN(data.features, 256, data.classes)
+    step = girih.TrainingStep(model, loss=gnn.loss, optimizer=torch.optim.Adam(model.parameters(), lr=0.01))
+    plan = girih.plan(step, data, machine="local:4")
+
+`aggregate`, `attend` and `to_edges` are what networks are made of; `Adjacency` is the graph that they read, and
+`GraphBuffers` the same as a module's buffers.
 """
 
 from __future__ import annotations

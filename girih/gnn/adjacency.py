@@ -145,8 +145,7 @@ class Adjacency:
             else:
                 roots = np.where(totals > 0, 1 / np.sqrt(totals), 0)
                 factors = roots[self.readers] * roots[self.neighbours]
-        kept: Weights = (weights * factors).astype(weights.dtype)
-        return replace(self, weights=kept)
+        return replace(self, weights=np.asarray(weights * factors, weights.dtype))
 
 
 def _index_type(*counts: int) -> type[np.signedinteger]:

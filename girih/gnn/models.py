@@ -23,7 +23,7 @@ from torch.nn.functional import dropout, linear, relu
 from girih.gnn.adjacency import Adjacency
 from girih.gnn.neighbours import GraphBuffers, aggregate, attend
 
-Tensor = torch.Tensor
+Tensor = Any  # torch is untyped for the type checker
 Kind = Literal["plain", "looped", "normalised"]
 """How a layer reads a graph: each edge counts as one; with self loops besides; with its weights and self loops, by the
 square roots of what both ends weigh."""

@@ -12,8 +12,8 @@ import torch
 import torch_geometric.nn as geometric
 
 from girih.gnn import Adjacency, Data, GraphBuffers, community
+from girih.gnn.data.resident import edge_index
 from girih.gnn.models import NETWORKS, CommNet, GraphSAGE, ResidualGCN, read_graph
-from girih.gnn.training import edge_index
 
 FEATURES, CLASSES = 12, 5
 CASES: dict[str, tuple[str, dict[str, Any], Callable[..., Any], dict[str, Any]]] = {

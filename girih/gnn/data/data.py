@@ -110,7 +110,7 @@ class Data:
 
     def with_step(self, step: Any) -> tuple[Any, Any]:
         """What `girih.plan(step, data)` plans: the step with this data as a part of its program, and an empty batch."""
-        from girih.gnn.training import with_data
+        from girih.gnn.data.resident import with_data
 
         return with_data(step, self)
 
