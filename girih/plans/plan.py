@@ -12,17 +12,17 @@ import numpy as np
 from girih.cost.roofline_costs import compute, transfer_seconds
 from girih.cost.scratch import Scratch
 from girih.graph import Graph
-from girih.lower import Program
 from girih.machine import Machine
 from girih.machine.units import format_bytes
-from girih.memory.accounts import MemoryUse
-from girih.memory.lifetimes import Lifetimes, lifetimes
-from girih.memory.places.addresses import Addresses
 from girih.partition import Strategy
 from girih.partition.search import is_seconds
 from girih.plans.arenas import arenas
 from girih.plans.choice import Choice, class_lifetimes, in_order, lowered, widest_lifetimes, with_movements
 from girih.plans.scratch import account, notes_of
+from girih.program import Program
+from girih.program.life.accounts import MemoryUse
+from girih.program.life.lifetimes import Lifetimes, lifetimes
+from girih.program.places.addresses import Addresses
 from girih.rewrite.certificate import Certificate
 
 Observe = Callable[[str, float], None]
@@ -88,8 +88,8 @@ class Predicted:
 
     simulated: seconds of the step, simulated, or None. unlimited: where not all fits on the devices, seconds of the
     step if all did, simulated. memory_bound: seconds below which no way keeps the limit with this order of steps
-    (`girih.memory.bound`), by the prices of then. baselines: what other ways would cost. notes: what the reader should
-    know, such as that another search ran than was asked for.
+    (`girih.search.memory.bound`), by the prices of then. baselines: what other ways would cost. notes: what the reader
+    should know, such as that another search ran than was asked for.
     """
 
     simulated: float | None = None
