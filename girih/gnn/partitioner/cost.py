@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from girih.gnn.adjacency import Adjacency
-from girih.gnn.partitioner.features import TABLE, Access, Features, features
+from girih.gnn.partitioner.features import TABLE, Access, Features, Reading, features
 from girih.store import places
 from girih.store.sealed import LARGEST_BYTES, StoredError, seal, unseal
 
@@ -41,15 +41,24 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Layer:
-    """Of one layer of a network what its cost depends on. gathers: values of each neighbour that are summed up. makes:
-    values of each vertex that a matrix product makes of them."""
+    """Of one layer of a network what its cost depends on.
+
+    gathers: values of each neighbour that are summed up. makes: values that a matrix product makes of them, or makes
+    them of, for each vertex. back: whether gradients are summed up over the transposed graph too: in training, except
+    where what is gathered is the input.
+    """
 
     gathers: int
     makes: int
+    back: bool = False
 
     def __post_init__(self) -> None:
         if self.gathers < 1 or self.makes < 0:
             raise ValueError(f"{self}: expected at least one value that is gathered, and none or more that are made")
+
+    @property
+    def reading(self) -> Reading:
+        return self.gathers, self.back
 
     def guess(self, access: Access) -> Numbers:
         """The weights that are guessed where nothing is measured, for a core of 50 GFLOP/s whose cache gives a line in
@@ -110,7 +119,7 @@ class _Access(msgspec.Struct, frozen=True):
 class _File(msgspec.Struct, frozen=True):
     """The content of a file: for each layer what it gathers and makes, and its sums."""
 
-    layers: list[tuple[int, int]]
+    layers: list[tuple[int, int, bool]]
     access: _Access
     sums: list[_Sums]
 
@@ -153,13 +162,13 @@ class CostModel:
 
     def features(self, graph: Adjacency) -> Features:
         """The features of a graph for these layers; O(edges)."""
-        return features(graph, [layer.gathers for layer in self.layers], self.access)
+        return features(graph, [layer.reading for layer in self.layers], self.access)
 
     def running(self, known: Features) -> Numbers:
         """Seconds of all layers on the vertices before each vertex: (vertices + 1,), ascending from 0."""
         total = np.zeros(known.vertices + 1)
         for layer, weights in zip(self.layers, self.weights, strict=True):
-            total += known.of(layer.gathers) @ weights[:-1]
+            total += known.of(layer.reading) @ weights[:-1]
         return np.maximum.accumulate(total)
 
     def seconds(self, known: Features, cuts: Sequence[int]) -> Numbers:
@@ -233,7 +242,7 @@ class CostModel:
         Raises:
             OSError: it cannot be written.
         """
-        layers = [(layer.gathers, layer.makes) for layer in self.layers]
+        layers = [(layer.gathers, layer.makes, layer.back) for layer in self.layers]
         places.exchange(path, seal(KIND, VERSION, _File(layers, _Access(**vars(self.access)), list(self.sums))))
         places.sync(path)
 
@@ -262,7 +271,9 @@ class CostModel:
         names = (*self.access.names, "the piece")
         lines = [f"cost of {len(self.layers)} layers, learned from {self.samples} samples"]
         for number, (layer, weights, quality) in enumerate(zip(self.layers, self.weights, self.quality(), strict=True)):
-            lines.append(f"  layer {number}, {layer.gathers} gathered, {layer.makes} made: {quality}")
+            lines.append(
+                f"  layer {number}, {layer.gathers} gathered{' both ways' * layer.back}, {layer.makes} made: {quality}"
+            )
             named: list[Any] = [f"{w:.3g} s × {name}" for name, w in zip(names, weights, strict=True) if w > 0]
             lines.append(f"    {' + '.join(named)}")
         return "\n".join(lines)
@@ -270,7 +281,7 @@ class CostModel:
 
 def _rows(known: Features, cuts: Sequence[int], layer: Layer) -> Numbers:
     """(pieces, features + 1): the features of each range, and 1 for the piece itself if it is not empty."""
-    ranges = known.between(cuts, layer.gathers)
+    ranges = known.between(cuts, layer.reading)
     rows: Numbers = np.concatenate([ranges, ranges[:, :1] > 0], axis=1, dtype=np.float64)
     return rows
 
@@ -301,6 +312,6 @@ def _fitted(sums: _Sums, guess: Numbers) -> Numbers:
     matrix = products[np.ix_(used, used)] * np.outer(size, size) + RIDGE * np.eye(used.sum())
     aim = targets[used] * size + RIDGE * scaled[used] / size
     lower = np.linalg.cholesky(matrix)
-    weights = scaled.copy()
+    weights: Numbers = scaled.copy()
     weights[used] = nnls(lower.T, np.linalg.solve(lower, aim))[0] * size
     return weights

@@ -15,6 +15,9 @@ Differences from the paper: x6 and what follows. On a CPU the caches decide what
 five features see only whether neighbours are consecutive. Counted are the rows that are not in a cache which holds so
 many bytes of rows, the last ones read, while vertices are taken in ascending order (LRU).
 
+The gradient of a sum over neighbours is a sum over the transposed graph. Where a layer computes it too, its rows are
+counted as well: a row costs the same in both directions.
+
 All features are whole numbers and are kept as running sums over the vertices, so that those of a contiguous range are a
 difference of two rows. One pass over the edges for the runs, and one for each width of rows and each cache.
 """
@@ -60,52 +63,78 @@ class Access:
         return (*TABLE, *(f"rows not in {size / 2**20:g} MiB" for size in self.caches))
 
 
+Reading = tuple[int, bool]
+"""How many values a layer gathers of each neighbour, and whether it does the same backwards."""
+
+
 @dataclass(frozen=True, eq=False)
 class Features:
     """Running sums of the features of a graph's vertices. Made by `features`.
 
-    running: of each width of rows that its layers gather an int64 array of shape (vertices + 1, features), whose row v
+    running: for each kind of reading that its layers do an int64 array of shape (vertices + 1, features), whose row v
     is the sum over the vertices before v.
     """
 
-    running: dict[int, NDArray[np.int64]]
+    running: dict[Reading, NDArray[np.int64]]
 
     @property
     def vertices(self) -> int:
         return len(next(iter(self.running.values()))) - 1
 
-    def between(self, cuts: Sequence[int] | NDArray[np.integer], width: int) -> NDArray[np.int64]:
-        """The features of the ranges between cuts that ascend, one row each; `width` values are gathered of each
-        neighbour."""
-        sums: NDArray[np.int64] = np.diff(self.of(width)[np.asarray(cuts)], axis=0)
+    def between(self, cuts: Sequence[int] | NDArray[np.integer], reading: Reading) -> NDArray[np.int64]:
+        """The features of the ranges between cuts that ascend, one row each."""
+        sums: NDArray[np.int64] = np.diff(self.of(reading)[np.asarray(cuts)], axis=0)
         return sums
 
-    def of(self, width: int) -> NDArray[np.int64]:
-        """The running sums where rows have this width.
+    def of(self, reading: Reading) -> NDArray[np.int64]:
+        """The running sums of this kind of reading.
 
         Raises:
-            ValueError: they were made for other widths.
+            ValueError: they were made for others.
         """
-        if width not in self.running:
-            known = ", ".join(map(str, self.running))
-            raise ValueError(f"features for rows of {width} values: these were made for {known}; give all widths")
-        return self.running[width]
+        if reading not in self.running:
+            known = ", ".join(map(_words, self.running))
+            raise ValueError(f"no features of {_words(reading)}: these were counted for {known}; count for all layers")
+        return self.running[reading]
 
 
-def features(graph: Adjacency, widths: Sequence[int], access: Access | None = None) -> Features:
-    """The features of all vertices, for layers that gather rows of these widths.
+def _words(reading: Reading) -> str:
+    return f"rows of {reading[0]} values{', both ways' if reading[1] else ''}"
+
+
+def features(graph: Adjacency, readings: Sequence[Reading], access: Access | None = None) -> Features:
+    """The features of all vertices, for layers that read a graph in these ways.
 
     Raises:
-        ValueError: there are no widths, or one is below 1.
+        ValueError: there are none; no values are gathered; a bipartite graph is to be read backwards, where vertices
+            are others.
     """
     access = access or Access()
-    different = tuple(dict.fromkeys(widths))
-    if not different or min(different) < 1:
-        raise ValueError(f"widths {tuple(widths)}: expected how many values each layer gathers of a neighbour")
-    runs = np.zeros((graph.vertices + 1, 2 + len(different)), np.int64)
-    _count_runs(graph.offsets, graph.neighbours, np.array(different), access.line, runs)
-    running, lacking = {}, {}
-    for number, width in enumerate(different):
+    different = tuple(dict.fromkeys(readings))
+    if not different or min(width for width, _ in different) < 1:
+        raise ValueError(f"readings {different}: expected how many values each layer gathers of a neighbour")
+    if any(both for _, both in different) and graph.vertices != graph.sources:
+        raise ValueError(
+            f"{graph.vertices} vertices read {graph.sources} others: their gradients belong to other vertices; count "
+            "layers that read forwards alone"
+        )
+    widths = tuple(dict.fromkeys(width for width, _ in different))
+    forwards = _sums(graph, widths, access)
+    running = {(width, False): sums for width, sums in zip(widths, forwards, strict=True)}
+    if any(both for _, both in different):
+        for width, sums in zip(widths, _sums(graph.transposed, widths, access), strict=True):
+            sums += running[width, False]
+            sums[:, 0] = np.arange(graph.vertices + 1)
+            running[width, True] = sums
+    return Features({reading: running[reading] for reading in different})
+
+
+def _sums(graph: Adjacency, widths: Sequence[int], access: Access) -> list[NDArray[np.int64]]:
+    """The running sums for each width of rows, forwards."""
+    runs = np.zeros((graph.vertices + 1, 2 + len(widths)), np.int64)
+    _count_runs(graph.offsets, graph.neighbours, np.array(widths), access.line, runs)
+    counted, lacking = [], {}
+    for number, width in enumerate(widths):
         sums = np.empty((graph.vertices + 1, len(access.names)), np.int64)
         sums[:, 0] = np.arange(graph.vertices + 1)
         sums[:, 1] = graph.offsets
@@ -116,8 +145,8 @@ def features(graph: Adjacency, widths: Sequence[int], access: Access | None = No
                 lacking[rows] = np.zeros(graph.vertices + 1, np.int64)
                 _count_lacking(graph.offsets, graph.neighbours, graph.sources, rows, lacking[rows])
             sums[:, len(TABLE) + level] = lacking[rows]
-        running[width] = sums
-    return Features(running)
+        counted.append(sums)
+    return counted
 
 
 @compiled(lambda offsets, neighbours, widths, *_: float(len(neighbours) + len(offsets) * len(widths)))

@@ -12,7 +12,7 @@ from girih.gnn.partitioner.cost import CostModel, Layer
 from girih.gnn.partitioner.features import Access, Features
 from girih.store.sealed import StoredError
 
-LAYERS = (Layer(10, 4), Layer(4, 3))
+LAYERS = (Layer(10, 4), Layer(4, 3, back=True))
 ACCESS = Access(line=4, caches=(400,))
 TRUE = np.array([[3e-6, 0, 2e-7, 0, 1e-7, 5e-7, 1e-5], [1e-6, 4e-7, 0, 0, 0, 1e-6, 2e-5]])
 
@@ -28,7 +28,7 @@ def taken(known: Features, cuts: list[int], noise: float = 0.0, seed: int = 0) -
     """What the layers take where `TRUE` is the truth."""
     random = np.random.default_rng(seed)
     times = [
-        np.column_stack([known.between(cuts, layer.gathers), np.diff(cuts) > 0]) @ weights
+        np.column_stack([known.between(cuts, layer.reading), np.diff(cuts) > 0]) @ weights
         for layer, weights in zip(LAYERS, TRUE, strict=True)
     ]
     return np.array(times) * (1 + noise * random.standard_normal((len(LAYERS), len(cuts) - 1)))
@@ -72,7 +72,7 @@ def test_no_weight_is_negative_so_that_costs_ascend() -> None:
     model = CostModel(LAYERS, ACCESS)
     for seed in range(10):
         known = model.features(skewed(seed))
-        sizes = np.diff(known.of(10)[[0, 10, 60], 1])
+        sizes = np.diff(known.of((10, False))[[0, 10, 60], 1])
         model = model.learned(known, [0, 10, 60], np.tile(1 / sizes, (2, 1)))
     assert (model.weights >= 0).all()
     assert (np.diff(model.running(known)) >= 0).all()

@@ -84,7 +84,7 @@ def test_what_a_partition_says() -> None:
     assert best.totals == pytest.approx(best.costs.sum(axis=0))
     assert best.certificate.cost == pytest.approx(best.totals.max())
     assert best.imbalance == pytest.approx(best.totals.max() / best.totals.mean())
-    assert best.certificate.statistics["bound of any pieces"] <= best.certificate.cost
+    assert float(best.certificate.statistics["bound of any pieces"]) <= best.certificate.cost
     assert sum(best.edges) == graph.edges
     assert np.concatenate([best.members(0), best.members(1)]).tolist() == list(range(16))
     page = str(best)
