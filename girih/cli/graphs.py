@@ -171,10 +171,13 @@ def partition(options: argparse.Namespace, data: Data, progress: TerminalProgres
     from girih.gnn.partitioner.partition import partition as cut
 
     cost: Any = options.cost or "edges"
-    if cost not in ("edges", "vertices"):
-        cost = CostModel.load(cost)
     progress("cut", 0.5)
-    found = cut(data.graph, options.pieces or 2, cost, (options.order or "given").split(","))
+    try:
+        if cost not in ("edges", "vertices"):
+            cost = CostModel.load(cost)
+        found = cut(data.graph, options.pieces or 2, cost, (options.order or "given").split(","))
+    except (ValueError, ImportError) as error:  # an order that there is not, or whose library is not installed
+        raise BadInputError(str(error)) from error
     if options.output:
         order = np.argsort(np.concatenate([found.members(piece) for piece in range(found.pieces)]), kind="stable")
         owner = np.repeat(np.arange(found.pieces), found.vertices)[order]
