@@ -69,7 +69,7 @@ def choose(
     compare: these; None: `girih.search.compare.beside`.
     limit: bytes of each device; None: what the machine's devices have, unless the plan is to be `unlimited`. hold: what
     to do where that is too little, one of HOLDS, or a published way. order: of the steps in that case, `auto` or one of
-    `girih.search.memory.orders.order.ORDERS`. store: measured costs, for the objective `time` and for simulated steps.
+    `girih.search.table.ORDERS`. store: measured costs, for the objective `time` and for simulated steps.
 
     Raises:
         PlanError: the search can make nothing of the graph, or the limit cannot be met.

@@ -21,7 +21,7 @@ from girih.published.divisions.classic import Single
 from girih.rewrite.certificate import Certificate
 from girih.search.memory.holds import Baseline, Holding, Setting
 from girih.search.memory.orders.locality import updates_early
-from girih.search.table import BASELINES, SEARCHES, baseline_class, search_class
+from girih.search.table import PROPOSERS, class_of
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,7 @@ def test_a_way_to_hold_orders_the_steps_within_a_limit_or_is_refused() -> None:
 
 def test_every_proposer_changes_parts_of_a_choice() -> None:
     parts = {part.name for part in fields(Choice)}
-    for proposer in (*map(search_class, SEARCHES), *map(baseline_class, BASELINES), SplitAlong, EarlyUpdates):
+    known = [class_of(kind, name) for kind, own in PROPOSERS.items() for name in own.places]
+    for proposer in (*known, SplitAlong, EarlyUpdates):
         assert parts.issuperset(proposer.changes)
         assert proposer.changes

@@ -20,7 +20,7 @@ from girih.partition.space.problem import Objective
 from girih.partition.strategy import Strategy
 from girih.search.fastest import Counted, _affordable, _Candidates
 from girih.search.judge import Judge
-from girih.search.table import search_class
+from girih.search.table import class_of
 
 
 def test_without_time_the_first_answers_are_simulated_and_the_best_is_returned() -> None:
@@ -109,7 +109,7 @@ def test_experts_have_the_time_that_such_a_search_took(monkeypatch: pytest.Monke
         raise OutOfTimeError
 
     for name in ("one-weird-trick", "equal", "model"):
-        monkeypatch.setattr(search_class(name), "search", late)
+        monkeypatch.setattr(class_of("search", name), "search", late)
     objective = Objective("time", made.machine)
     candidates = _Candidates(
         made.graph, objective, Counted(Judge(made, None), Budget(100.0), 0.0), Budget(100.0), took=60.0
