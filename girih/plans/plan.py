@@ -14,7 +14,7 @@ from girih.cost.scratch import Scratch
 from girih.graph import Graph
 from girih.machine import Machine
 from girih.machine.units import format_bytes
-from girih.partition import Strategy
+from girih.partition import SearchResult, Strategy
 from girih.partition.search import is_seconds
 from girih.plans.arenas import arenas
 from girih.plans.choice import Choice, class_lifetimes, in_order, lowered, widest_lifetimes, with_movements
@@ -164,6 +164,22 @@ class Plan:
                 stale.add(name)
         plan.__dict__.update({name: self.__dict__[name] for name in DEPENDS_ON.keys() - stale if name in self.__dict__})
         return plan
+
+    @property
+    def whole(self) -> Self:
+        """The plan with everything on the devices, each step once, in the order of its program."""
+        return self.but(sequence=None, residency=(), room=None, pieces=())
+
+    def divided_by(self, found: SearchResult, search: str) -> Self:
+        """The plan as a search of this name divides it, without what was chosen to keep its memory limit."""
+        return self.whole.but(
+            graph=found.graph or self.graph,
+            strategy=found.strategy,
+            schedule=found.schedule,
+            certificate=found.certificate,
+            search=search,
+            baselines=(),
+        )
 
     def _part(self, name: str) -> Any:
         return getattr(getattr(self, NOUN_OF[name]) if name in NOUN_OF else self, name)
