@@ -112,7 +112,7 @@ def against_bounds(lives: Any, cap: int, by_rule: Any, chosen: Any, held: Any) -
     row: Row = {"seconds": seconds / bound}
     if chosen is not None:
         front = optimum(lives, cap)
-        copied, exactly = sum(by_rule.copied_bytes(lives)), sum(chosen.copied_bytes(lives))
+        copied, exactly = sum(by_rule.copied_bytes(lives.touches)), sum(chosen.copied_bytes(lives.touches))
         least = min(out + back for out, back in front)
         fastest = min(max(computing.sum(), max(pair) * STEP / 64) for pair in front)
         if memory_bound(lives, cap, computing, host, splits=0).seconds > fastest * (1 + 1e-9):
@@ -200,7 +200,7 @@ def _measured(count: int) -> Report:
             results, worker = run(held, given)
             batch = {name: given[name] for name in given if name not in worker.state}
             measured = peak_bytes(worker, dict(batch))
-            out, back = residency.copied_bytes(lives)
+            out, back = residency.copied_bytes(lives.touches)
             totals["caps"] += 1
             totals["moved"] += bool(held.host)
             totals["bytes out"] += out

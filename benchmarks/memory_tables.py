@@ -140,7 +140,7 @@ class Step:
         program, partition = order_of(f"{visit}:size={size}").partitioned(self.program)
         lives = lifetimes(program, 0, THREADS)
         residency = swapped(lives, partition, placement)
-        held = moved(lives, residency, int(residency.used(lives).max()))
+        held = moved(lives, residency, int(residency.used(lives.touches).max()))
         return Held(memory_use(held, 0, THREADS).peak, self.simulated(held), host_bytes(held), visit)
 
 

@@ -35,7 +35,7 @@ from girih.plans.plan import Costs, Goal, Origin, Plan, PlanError, Predicted
 from girih.plans.rewritten import Rewrite
 from girih.plans.schema import PlanFile, ResidencyFile, SchemaError, read_schema
 from girih.program import Overlap
-from girih.program.moves.residency import Residency, Stay
+from girih.program.moves.residency import Residency
 from girih.program.pieces import InPieces
 from girih.rewrite.certificate import Certificate
 from girih.store import places
@@ -142,13 +142,11 @@ def _sequence(ranges: Sequence[tuple[int, int]] | None) -> tuple[int, ...] | Non
 
 
 def _residency(residency: Residency) -> dict[str, Any]:
-    stays = [[stay.storage, stay.start, stay.first, stay.last, stay.fresh, stay.copied, stay.lasts]
-             for stay in residency.stays]  # fmt: skip
-    return {"stays": stays, "home": sorted(residency.home)}
+    return {"stays": [[*stay] for stay in residency.stays], "home": sorted(residency.home)}
 
 
 def _residency_of(data: ResidencyFile) -> Residency:
-    return Residency(tuple(Stay(*stay) for stay in data.stays), frozenset(data.home))
+    return Residency.of(data.stays, data.home)
 
 
 def _finite(item: Any) -> Any:

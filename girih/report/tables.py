@@ -82,10 +82,10 @@ def copied_bytes(plan: Plan) -> tuple[int, int]:
     alike, else of all devices together."""
     residencies = plan.choice.residency
     if len(residencies) == 1:
-        return residencies[0].copied_bytes(plan.lifetimes)
+        return residencies[0].copied_bytes(plan.lifetimes.touches)
     out = back = 0
     for order, lives, residency in zip(plan.unmoved.classes, plan.lifetimes_by_class, residencies, strict=False):
-        one_out, one_back = residency.copied_bytes(lives)
+        one_out, one_back = residency.copied_bytes(lives.touches)
         out, back = out + len(order.devices) * one_out, back + len(order.devices) * one_back
     return out, back
 

@@ -24,7 +24,6 @@ from girih.search.judge import Judge
 from girih.search.memory.holding import held
 from girih.search.memory.holds import Baseline
 from girih.search.memory.orders.order import StepOrder
-from girih.search.memory.orders.step_graph import step_graph
 from girih.simulate.bounds import bound_of
 
 
@@ -69,7 +68,7 @@ def proposals(proposer: Proposer, plan: Plan, judge: Judge) -> Iterator[Plan]:
         yield plan.divided_by(searched(proposer, plan.graph, judge.goal), proposer.name)
     elif isinstance(proposer, StepOrder):
         plain = plan.whole
-        yield plain.but(sequence=tuple(proposer.order(step_graph(plain.lifetimes)).tolist()))
+        yield plain.but(sequence=tuple(proposer.order(plain.lifetimes.links).tolist()))
     elif isinstance(proposer, Baseline):
         if plan.memory is None:
             raise PlanError(f"hold {proposer.name} keeps a memory limit: expected a plan with one, got none")

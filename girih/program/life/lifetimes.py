@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from girih.graph import Graph
 from girih.ops.scratch import ScratchSource, at_most
 from girih.program.life.accounts import MemoryUse, Tracker, begun
+from girih.program.life.links import Links, rows
 from girih.program.life.sequence_kernels import Facts, compressed
 from girih.program.life.strides import Shape
 from girih.program.life.touches import NOBODY, Touches
@@ -188,10 +190,59 @@ class Lifetimes:
             scratch,
         )
 
+    @cached_property
+    def links(self) -> Links:
+        """Which step of the program needs which, and what it touches on this device, whatever their order; steps that
+        other devices alone do touch nothing. Cost: linear."""
+        program, storages, last = self.program, self.storages, len(self.steps)
+        kept = [at for at, step in enumerate(program.steps) if not isinstance(step, FreeStep)]
+        ordered = set(program.order_of(self.device)) if program.orders else None
+        number_of = np.asarray([rank for rank, at in enumerate(kept) if ordered is None or at in ordered], np.int64)
+        count, edges = len(kept), _dependencies([program.steps[at] for at in kept])
+        pairs = []
+        for number, storage in enumerate(storages):
+            names = set(storage.buffers)
+            mine = [at for at in storage.touched if 0 <= at < last]
+            for at in mine:  # while an exchange is under way, it touches its storages in steps that others do
+                own = names.intersection((*self.reads[at], *self.writes[at])) if names else at in (mine[0], mine[-1])
+                if own or (at == mine[0] and storage.born >= 0):
+                    pairs.append((int(number_of[at]), number))
+        touch = np.asarray(sorted(pairs), np.int64).reshape(-1, 2)
+        extra = np.zeros(count, np.int64)
+        extra[number_of] = self.extra[:last]
+        for at, ending in self.taken.items():
+            extra[number_of[at]] += storages[ending].bytes
+        takes = [self.takers.get(at, ()) for at in range(last)]
+        taking = np.zeros(count, np.int64)
+        taking[number_of] = [len(row) for row in takes]
+        sizes, given, lasts = self.touches.bytes, self.touches.born < 0, self.touches.lasts
+        return Links(
+            *rows(edges[:, 0], edges[:, 1], count),
+            *rows(edges[:, 1], edges[:, 0], count),
+            *rows(touch[:, 0], touch[:, 1], count),
+            *rows(touch[:, 1], touch[:, 0], len(sizes)),
+            sizes,
+            np.bincount(touch[:, 1], minlength=len(sizes)).astype(np.int64),
+            given,
+            lasts,
+            extra,
+            np.append(0, np.cumsum(taking)),
+            np.asarray([item for row in takes for item in row], np.int64),
+            max(int(sizes[given].sum()), int(sizes[lasts].sum() + self.extra[-1])),
+        )
+
     @property
     def used(self) -> NDArray[np.int64]:
         """Bytes in use in each step if nothing is moved: [steps + 1]."""
         return self.touches.used
+
+
+def _dependencies(steps: Sequence[Step]) -> NDArray[np.int64]:
+    """(needed, needing) pairs of steps, each once."""
+    makers = {buffer: number for number, step in enumerate(steps) for buffer in writes_of(step)}
+    edges = {(makers[name], number) for number, step in enumerate(steps) for name in reads_of(step) if name in makers}
+    edges.update(pairwise(number for number, step in enumerate(steps) if isinstance(step, TransferStep | StartStep)))
+    return np.asarray(sorted(edges), np.int64).reshape(-1, 2)
 
 
 def by_step(

@@ -22,7 +22,7 @@ import numpy as np
 from girih.layout import Placement
 from girih.program.life.lifetimes import Lifetimes
 from girih.program.liveness import lasting
-from girih.program.moves.residency import Residency, Stay, rows_of
+from girih.program.moves.residency import Residency, Stay
 from girih.program.moves.script_kernels import END_OUT, IN, OUT, STEP, script
 from girih.program.orders import arranged
 from girih.program.program import Program
@@ -96,7 +96,7 @@ class _Writer:
     def write(self) -> Written:
         stays, steps = self.residency.stays, self.lives.steps
         sizes = np.asarray([item.bytes for item in self.lives.storages], np.int64)
-        plan = script(rows_of(stays), sizes, self.lives.extra, self.cap)
+        plan = script(self.residency.rows, sizes, self.lives.extra, self.cap)
         after, begin, end = plan.after.tolist(), plan.after_from.tolist(), plan.after_to.tolist()
         leaving: dict[int, list[Stay]] = {}  # without a copy, behind each step
         for stay in stays:

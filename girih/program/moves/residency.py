@@ -6,22 +6,22 @@ Which storage leaves, and when it comes back, is chosen elsewhere (`girih.search
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from girih.program.life.lifetimes import Lifetimes, Storage
 from girih.program.life.touches import Flags, Integers, Touches
 
 STORAGE, START, FIRST, LAST, FRESH, COPIED, LASTS = range(7)
-COLUMNS = "storage", "start", "first", "last", "fresh", "copied", "lasts"
 
 
-@dataclass(frozen=True)
-class Stay:
-    """A storage on the device, from before step `start` (its first use there is step `first`) to behind step `last`.
+class Stay(NamedTuple):
+    """A row of a residency, to read: a storage on the device, from before step `start` (its first use there is step
+    `first`) to behind step `last`.
 
     start < first where a copy in runs beside computation. fresh: a step makes it, or the program begins with it; else
     it is copied in. copied: it is copied out behind its last use. lasts: it is there at the end.
@@ -37,58 +37,56 @@ class Stay:
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
-    """A residency as arrays.
+class Residency:
+    """When each storage is on the device. Storages are numbered as `girih.program.life.lifetimes` does.
 
-    stays: rows of numbers, with the columns STORAGE, START, FIRST, LAST, FRESH, COPIED, LASTS of `Stay`. home: of each
-    storage, is it state that lies in the large memory between applications? planned: the stays before copies in began
-    ahead of need.
+    rows: the stays of all storages, in the order of their starts: [stays, 7], with the columns STORAGE, START, FIRST,
+    LAST, FRESH, COPIED, LASTS of `Stay`. home: storages of state that lie in the large memory between applications, old
+    and new. planned: the rows before copies in began ahead of need, from which other times for them follow; None where
+    nobody asks. Two residencies are equal if rows and home are.
     """
 
-    stays: Integers
-    home: Flags
-    planned: Integers
-
-    def copied_bytes(self, touches: Touches) -> int:
-        """Bytes that go out or come in, in one application."""
-        sizes = touches.bytes[self.stays[:, STORAGE]]
-        return int(sizes[self.stays[:, COPIED] > 0].sum() + sizes[self.stays[:, FRESH] == 0].sum())
-
-    @property
-    def residency(self) -> Residency:
-        stays = tuple(Stay(*row[:FRESH], *map(bool, row[FRESH:])) for row in self.stays.tolist())
-        return Residency(stays, frozenset(np.flatnonzero(self.home).tolist()))
-
-
-@dataclass(frozen=True)
-class Residency:
-    """stays: of all storages, in the order of their starts. home: storages of state that lie in the large memory
-    between applications, old and new. Storages are numbered as `girih.program.life.lifetimes` does."""
-
-    stays: tuple[Stay, ...]
+    rows: Integers
     home: frozenset[int]
+    planned: Integers | None = None
 
-    def copied_bytes(self, lives: Lifetimes) -> tuple[int, int]:
+    @staticmethod
+    def of(stays: Iterable[Sequence[int]], home: Iterable[int] = ()) -> Residency:
+        """The residency of these stays."""
+        return Residency(np.asarray([*stays], np.int64).reshape(-1, len(Stay._fields)), frozenset(home))
+
+    @cached_property
+    def stays(self) -> tuple[Stay, ...]:
+        return tuple(Stay(*row[:FRESH], *map(bool, row[FRESH:])) for row in self.rows.tolist())
+
+    def at_home(self, storages: int) -> Flags:
+        """For each storage: is it in `home`?"""
+        flags = np.zeros(storages, np.bool_)
+        flags[list(self.home)] = True
+        return flags
+
+    def copied_bytes(self, touches: Touches) -> tuple[int, int]:
         """Bytes that go out, and that come in, in one application."""
-        sizes = [storage.bytes for storage in lives.storages]
-        out = sum(sizes[stay.storage] for stay in self.stays if stay.copied)
-        return out, sum(sizes[stay.storage] for stay in self.stays if not stay.fresh)
+        sizes = touches.bytes[self.rows[:, STORAGE]]
+        return int(sizes[self.rows[:, COPIED] > 0].sum()), int(sizes[self.rows[:, FRESH] == 0].sum())
 
-    def used(self, lives: Lifetimes) -> NDArray[np.int64]:
+    def used(self, touches: Touches) -> Integers:
         """Bytes on the device in each step: [steps + 1]."""
-        change = np.zeros(len(lives.steps) + 2, np.int64)
-        for stay in self.stays:
-            size = lives.storages[stay.storage].bytes
-            change[max(stay.start, 0)] += size
-            change[(len(lives.steps) if stay.lasts else stay.last) + 1] -= size
-        used: NDArray[np.int64] = np.cumsum(change)[:-1] + lives.extra
+        rows, end = self.rows, len(touches.extra) - 1
+        sizes = touches.bytes[rows[:, STORAGE]]
+        change = np.zeros(end + 2, np.int64)
+        np.add.at(change, np.maximum(rows[:, START], 0), sizes)
+        np.add.at(change, np.where(rows[:, LASTS] > 0, end, rows[:, LAST]) + 1, -sizes)
+        used: Integers = np.cumsum(change)[:-1] + touches.extra
         return used
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Residency):
+            return NotImplemented
+        return self.home == other.home and np.array_equal(self.rows, other.rows)
 
-def rows_of(stays: Sequence[Stay]) -> Integers:
-    """Stays as rows of numbers."""
-    rows = [(*(getattr(stay, name) for name in COLUMNS),) for stay in stays]
-    return np.asarray(rows, np.int64).reshape(-1, len(COLUMNS))
+    def __hash__(self) -> int:
+        return hash((self.rows.tobytes(), self.home))
 
 
 def misfit(residency: Residency, lives: Lifetimes) -> str:
@@ -224,10 +222,11 @@ def in_visits(
         for rank, stay in enumerate(mine):
             if not stay.fresh:
                 start = max(begins(stay.first), mine[rank - 1].last + 1 if rank else 0)
-                mine[rank] = replace(stay, start=min(start, stay.first))
+                mine[rank] = stay._replace(start=min(start, stay.first))
         if mine and not old:  # there is one copy from its first leaving on
-            mine[0] = replace(mine[0], copied=len(mine) > 1 or number in home)
+            mine[0] = mine[0]._replace(copied=len(mine) > 1 or number in home)
         if mine and storage.lasts and number not in home:
-            mine[-1] = replace(mine[-1], lasts=True)
+            mine[-1] = mine[-1]._replace(lasts=True)
         stays += mine
-    return Residency(tuple(sorted(stays, key=lambda stay: (stay.start, stay.first, stay.storage))), home)
+    stays.sort(key=lambda stay: (stay.start, stay.first, stay.storage))
+    return Residency.of(stays, home)

@@ -20,7 +20,6 @@ from girih.published.memory.layers import layers_of
 from girih.search.memory.belady import belady
 from girih.search.memory.holds import Baseline, Holding, Setting, within
 from girih.search.memory.orders.depth_first import VISITS, executed, partitions, swapped
-from girih.search.memory.orders.step_graph import step_graph
 
 
 @dataclass(frozen=True)
@@ -64,9 +63,9 @@ class Partitioned(Baseline):
     placement: str = "yes"
 
     def hold(self, setting: Setting) -> Holding:
-        graph = step_graph(setting.lives)
-        partition = partitions(graph.links, self.size, self.visit)
-        order = executed(graph.links, partition, self.running)
+        links = setting.lives.links
+        partition = partitions(links, self.size, self.visit)
+        order = executed(links, partition, self.running)
         sequence = tuple(order.tolist())
         lives = setting.look(sequence)
         residency = swapped(lives, partition[order], self.placement == "yes", self.ahead)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from girih.program.life.lifetimes import Lifetimes
 from girih.program.life.touches import Flags, Integers, Touches
-from girih.program.moves.residency import FIRST, LAST, LASTS, START, STORAGE, Held, Residency, TooSmallError, floor_of
+from girih.program.moves.residency import FIRST, LAST, LASTS, START, STORAGE, Residency, TooSmallError, floor_of
 from girih.search.memory.residency_kernels import planned, prefetched
 
 FEW = 16  # pairs of state, of which each is tried in both places
@@ -46,7 +46,7 @@ def belady(
     Raises:
         TooSmallError: a step alone needs more.
     """
-    return held(lives.touches, cap, np.asarray(seconds, np.float64), recent, rates, lru).residency
+    return held(lives.touches, cap, np.asarray(seconds, np.float64), recent, rates, lru)
 
 
 def held(
@@ -57,7 +57,7 @@ def held(
     rates: tuple[float, float] = (np.inf, np.inf),
     lru: bool = False,
     room: int | None = None,
-) -> Held:
+) -> Residency:
     """`belady` on arrays. room: bytes for which it is planned what leaves, if every step has room in them; what the cap
     has beside is for what is being copied. Default: the cap."""
     needed, worst = floor_of(touches)
@@ -95,23 +95,26 @@ def held(
         return best
     # The first round may have found too much state without a place: is there one where less has to leave?
     for pair in sorted(pairs.tolist(), key=lambda old: (-int(touches.bytes[old]), old)):
-        fewer = best.home & ~both(np.asarray([pair]))
-        if (fewer != best.home).any():
+        fewer = best.at_home(len(home)) & ~both(np.asarray([pair]))
+        if pair in best.home:
             try:
                 stays, driven = run(fewer)
             except TooSmallError:
                 continue
             if not (driven & ~fewer).any():
                 other = _early(touches, stays, fewer, cap, clock, rates)
-                best = min(best, other, key=lambda item: item.copied_bytes(touches))
+                best = min(best, other, key=lambda item: sum(item.copied_bytes(touches)))
     return best
 
 
-def timed(touches: Touches, residency: Held, cap: int, clock: NDArray[np.float64], rates: tuple[float, float]) -> Held:
+def timed(
+    touches: Touches, residency: Residency, cap: int, clock: NDArray[np.float64], rates: tuple[float, float]
+) -> Residency:
     """The same with copies in that begin when they have to by another clock, as one that was simulated, in which the
     device waits for copies. clock: seconds before each step, and of all. Where the device waits much, copies in would
     else begin too early, and take the memory that results need."""
-    return _early(touches, residency.planned, residency.home, cap, clock, rates)
+    assert residency.planned is not None, "copies in begin as they do: expected a residency of `held`"
+    return _early(touches, residency.planned, residency.at_home(len(touches.bytes)), cap, clock, rates)
 
 
 def _early(
@@ -121,8 +124,9 @@ def _early(
     cap: int,
     clock: NDArray[np.float64],
     rates: tuple[float, float],
-) -> Held:
+) -> Residency:
     first, last = stays[:, FIRST], stays[:, LAST]
     orders = np.lexsort((last, first)), np.argsort(last, kind="stable"), np.argsort(-first, kind="stable")
     result = prefetched(touches, stays, *orders, cap, home, clock, *rates)
-    return Held(result[np.lexsort((result[:, STORAGE], result[:, FIRST], result[:, START]))], home, stays)
+    rows = result[np.lexsort((result[:, STORAGE], result[:, FIRST], result[:, START]))]
+    return Residency(rows, frozenset(np.flatnonzero(home).tolist()), stays)

@@ -30,7 +30,7 @@ from girih.program.again import with_again
 from girih.program.life.accounts import host_bytes
 from girih.program.life.lifetimes import Lifetimes
 from girih.program.life.sequences import Sequenced, able, lifetimes_in, sequenced
-from girih.program.moves.residency import Held, TooSmallError, floor
+from girih.program.moves.residency import Residency, TooSmallError, floor
 from girih.program.steps import node_of
 from girih.search.memory.apart import held_apart
 from girih.search.memory.belady import belady, timed
@@ -41,7 +41,6 @@ from girih.search.memory.held_steps import HeldSteps
 from girih.search.memory.holds import Baseline, Setting
 from girih.search.memory.limit import WINDOWS
 from girih.search.memory.orders.locality import staying, updates_early
-from girih.search.memory.orders.step_graph import step_graph
 from girih.search.memory.published import held_as_published
 from girih.search.memory.roc import least_residency
 from girih.search.memory.step_seconds import StepSeconds, copy_rates, step_seconds
@@ -206,7 +205,7 @@ class _Ways:
     bound: float | None = None
     budget: float = SECONDS
     judged: dict[tuple[Sequence, float, float], float] = field(default_factory=dict)
-    quick: list[tuple[float, Sequence, Held | None]] = field(default_factory=list)
+    quick: list[tuple[float, Sequence, Residency | None]] = field(default_factory=list)
     cuts: dict[Sequence, _Cuts] = field(default_factory=dict)
 
     def explore(self, again: bool, note: Callable[[float], None]) -> None:
@@ -358,8 +357,7 @@ class _Ways:
             self.judge(whole(sequence))
 
     def named_order(self, name: str) -> tuple[int, ...]:
-        graph = step_graph(self.plan.lifetimes)
-        return tuple(order_of(name).order(graph).tolist())
+        return tuple(order_of(name).order(self.plan.lifetimes.links).tolist())
 
     def ordered(self, again: bool) -> tuple[Sequence, float]:
         """The order with which steps are fastest, and the part of the limit (`PARTS`) for it. again: also with what one
@@ -509,7 +507,9 @@ class _Ways:
             self.best = simulated, plan
         return simulated
 
-    def _timed(self, steps: HeldSteps, item: Sequenced, residency: Held | None) -> tuple[float, int, Held | None]:
+    def _timed(
+        self, steps: HeldSteps, item: Sequenced, residency: Residency | None
+    ) -> tuple[float, int, Residency | None]:
         """(seconds, bytes of the large memory, residency) of the fastest of several times at which copies in begin."""
         limit, last = self.plan.memory, steps.simulated(item, residency)
         assert limit is not None
@@ -534,7 +534,7 @@ class _Ways:
             if sequence is not None:
                 item = sequenced(self.steps.lives, sequence)
                 plan.__dict__["lifetimes"] = lifetimes_in(self.steps.lives, item, plan.unmoved)
-            plan = plan if residency is None else plan.but(residency=(residency.residency,), room=limit)
+            plan = plan if residency is None else plan.but(residency=(residency,), room=limit)
             if plan.peak <= limit:
                 self.best = simulated, plan
                 return

@@ -83,7 +83,7 @@ def within(lives: Lifetimes, residency: Residency, cap: int) -> Residency:
     Raises:
         TooSmallError: it needs more.
     """
-    used = residency.used(lives)
+    used = residency.used(lives.touches)
     worst = int(used.argmax())
     if used[worst] > cap:
         raise TooSmallError(worst, int(used[worst]))

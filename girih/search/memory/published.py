@@ -18,7 +18,6 @@ from girih.program.moves.residency import TooSmallError
 from girih.search.memory.bound import memory_bound
 from girih.search.memory.holds import Baseline, Setting
 from girih.search.memory.orders.locality import updates_early
-from girih.search.memory.orders.step_graph import step_graph
 from girih.search.memory.step_seconds import StepSeconds, copy_rates, step_seconds
 from girih.search.table import order_of
 from girih.simulate.ticks import seconds_of, ticks
@@ -79,7 +78,7 @@ def _orders(plan: Plan, baseline: Baseline, order: str) -> Iterator[Steps]:
     if order == "auto" and not baseline.orders:
         yield updates_early(plan.lifetimes)
     elif order != "captured" and not baseline.orders:
-        yield tuple(order_of(order).order(step_graph(plan.lifetimes)).tolist())
+        yield tuple(order_of(order).order(plan.lifetimes.links).tolist())
 
 
 def _held(plan: Plan, baseline: Baseline, sequence: Steps, seconds: StepSeconds) -> Plan:

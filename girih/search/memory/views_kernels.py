@@ -7,20 +7,20 @@ import numpy as np
 from girih.layout.compiled import compiled
 from girih.program.life.sequences import Sequenced
 from girih.program.life.touches import Integers
-from girih.program.moves.residency import COPIED, LAST, LASTS, STORAGE, Held
+from girih.program.moves.residency import COPIED, LAST, LASTS, STORAGE, Residency
 from girih.program.moves.script_kernels import END_IN, OUT, STEP, Script
 
 
-def looked_again(item: Sequenced, held: Held, script: Script, costs: Integers) -> Integers:
+def looked_again(item: Sequenced, held: Residency, script: Script, costs: Integers) -> Integers:
     """What the views cost that are made anew for each step, and at the end: [steps + 1]. costs: of each step."""
-    stays = held.stays
+    stays = held.rows
     plain = np.flatnonzero((stays[:, LASTS] == 0) & (stays[:, COPIED] == 0) & (stays[:, LAST] >= 0))
     plain = plain[np.argsort(stays[plain, LAST], kind="stable")]
     steps = len(item.sequence)
     ends = np.concatenate([[0], np.cumsum(np.bincount(stays[plain, LAST], minlength=steps))])
     by_storage = np.argsort(item.lies_in, kind="stable")
     starts = np.searchsorted(item.lies_in[by_storage], np.arange(len(item.main) + 1))
-    results = item.results[~held.home[item.lies_in[item.results]]]
+    results = item.results[~held.at_home(len(item.main))[item.lies_in[item.results]]]
     again: Integers = _again(
         script.events, stays, ends, plain, starts, by_storage, item.read_starts, item.reads, item.write_starts,
         item.writes, item.looks_at, item.looked, item.main, results, costs,

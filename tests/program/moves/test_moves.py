@@ -153,7 +153,7 @@ def test_state_that_leaves_between_use_and_replacement_need_not_lie_in_the_large
     assert (least, int(lives.used.max())) == (1200, 1600)
     residency = belady(lives, least, np.ones(len(lives.steps)))
     assert residency.home == frozenset()
-    assert residency.copied_bytes(lives) == (400, 400)
+    assert residency.copied_bytes(lives.touches) == (400, 400)
     program = moved(lives, residency, least)
     check(program)
     assert moves(program) == [f"{w}^host", f"{w}^1"]

@@ -93,7 +93,7 @@ def test_the_bound_is_below_the_exact_optimum_which_is_below_the_planner(seed: i
     for cap in caps(lives):
         front = optimum(lives, cap)
         residency = belady(lives, cap, np.full(len(lives.steps), STEP))
-        out, back = residency.copied_bytes(lives)
+        out, back = residency.copied_bytes(lives.touches)
         assert any(best[0] <= out and best[1] <= back for best in front)
         bound = bound_of(lives, cap, host, splits=0)
         rates = host.out_bytes_per_second, host.in_bytes_per_second

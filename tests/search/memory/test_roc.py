@@ -220,7 +220,7 @@ def test_the_planner_copies_as_little_as_can_be_for_figure_4_1(order: tuple[str,
     """In exact bytes. Weights stay as far as there is room for them beside 8 MB of activations."""
     lives = stored(order, {name: (size,) for name, size in MEGABYTES.items()})
     assert optimum(lives, cap) == ((0, 12 - cap),)
-    assert belady(lives, cap, np.ones(len(order))).copied_bytes(lives) == (0, 12 - cap)
+    assert belady(lives, cap, np.ones(len(order))).copied_bytes(lives.touches) == (0, 12 - cap)
     tier = Tier("host", 100, 1.0, 1.0)
     bound = memory_bound(lives, cap, np.full(len(order), 1e-3), tier)
     assert (bound.out_bytes, bound.in_bytes) == (0, 12 - cap)
@@ -259,7 +259,7 @@ def test_the_planned_program_of_figure_4_1_takes_the_six_units_of_the_best_table
     host = Tier("host", 1000, 8 / unit, 8 / unit)
     seconds = makespan(program, replace(machine_of(()), host=host), Prices(costs, np.zeros_like(costs)))
     bound = memory_bound(lives, cap, np.full(6, unit), host)
-    assert residency.copied_bytes(lives) == (0, 2 * 8)
+    assert residency.copied_bytes(lives.touches) == (0, 2 * 8)
     assert (seconds / unit, bound.seconds / unit) == (6, 6)
 
 
@@ -275,7 +275,7 @@ def test_what_is_chosen_exactly_copies_the_least_and_runs(seed: int, share: floa
     least, most = floor(lives)[0], int(lives.used.max())
     cap = least + int((most - least) * share)
     residency = least_residency(lives, cap)
-    assert sum(residency.copied_bytes(lives)) == min(out + back for out, back in optimum(lives, cap))
+    assert sum(residency.copied_bytes(lives.touches)) == min(out + back for out, back in optimum(lives, cap))
     held = moved(lives, residency, cap)
     check(held)
     assert memory_use(held).peak <= cap

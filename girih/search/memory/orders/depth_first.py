@@ -22,8 +22,9 @@ from heapq import heappop, heappush
 import numpy as np
 
 from girih.program.life.lifetimes import Lifetimes
+from girih.program.life.links import Links
+from girih.program.life.touches import Integers
 from girih.program.moves.residency import Residency, in_visits
-from girih.search.memory.orders.step_graph import Integers, Links
 
 VISITS = ("depth-first", "depth-guided", "depth-first-guided")
 AHEAD = 2

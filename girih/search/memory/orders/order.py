@@ -1,8 +1,8 @@
 """Orders of a program's steps that lower the peak of memory: any topological order gives the same numbers.
 
 An order is a frozen value whose fields are its options; `girih.search.table` names them. `reordered` writes the program
-anew. The searches see the memory of one device exactly (`girih.search.memory.orders.step_graph`), and what they return
-never has a higher peak there than the captured order. Finding the best order is NP-complete (TensorFlowMem §6.3.2).
+anew. The searches see the memory of one device exactly (`girih.program.life.links`), and what they return never has a
+higher peak there than the captured order. Finding the best order is NP-complete (TensorFlowMem §6.3.2).
 
 Where the optimizer is in the graph, updating each tensor right behind its gradient matters most: captured, all
 gradients wait for the end.
@@ -18,14 +18,16 @@ import numpy as np
 
 from girih.ops.scratch import ScratchSource, at_most
 from girih.program.life.lifetimes import Lifetimes, lifetimes
+from girih.program.life.links import Links, reversed_links
+from girih.program.life.touches import Integers
 from girih.program.liveness import lasting
 from girih.program.orders import arranged
 from girih.program.program import Program
+from girih.program.steps import FreeStep
 from girih.rewrite.proposer import Proposer
 from girih.search.memory.orders.depth_first import executed, partitions
 from girih.search.memory.orders.order_kernels import descended, hoisted
 from girih.search.memory.orders.small_orders import optimal
-from girih.search.memory.orders.step_graph import Integers, StepGraph, reversed_links, step_graph
 
 SMALL = 60
 """Steps up to which the order of the lowest peak is looked for among all."""
@@ -38,8 +40,8 @@ class StepOrder(Proposer):
     changes: ClassVar[tuple[str, ...]] = ("sequence",)
 
     @abstractmethod
-    def order(self, graph: StepGraph) -> Integers:
-        """A topological order of the graph's steps: [steps]."""
+    def order(self, links: Links) -> Integers:
+        """A topological order of the steps: [steps]."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,8 @@ class Captured(StepOrder):
 
     name: ClassVar[str] = "captured"
 
-    def order(self, graph: StepGraph) -> Integers:
-        return graph.captured
+    def order(self, links: Links) -> Integers:
+        return links.captured
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,9 @@ class Early(StepOrder):
 
     name: ClassVar[str] = "early"
 
-    def order(self, graph: StepGraph) -> Integers:
-        captured = graph.captured
-        early: Integers = hoisted(graph.links, captured, graph.peak(captured))
+    def order(self, links: Links) -> Integers:
+        captured = links.captured
+        early: Integers = hoisted(links, captured, links.peak(captured))
         return early
 
 
@@ -79,20 +81,20 @@ class Least(StepOrder):
 
     name: ClassVar[str] = "least"
 
-    def order(self, graph: StepGraph) -> Integers:
-        best = graph.captured
-        peak = graph.peak(best)
-        if len(best) <= SMALL and (solved := optimal(graph, self.sets)) is not None:
+    def order(self, links: Links) -> Integers:
+        best = links.captured
+        peak = links.peak(best)
+        if len(best) <= SMALL and (solved := optimal(links, self.sets)) is not None:
             return solved
         order = best
         for _ in range(self.rounds):
-            order = hoisted(graph.links, order, graph.peak(order))
-            backwards = hoisted(reversed_links(graph.links), order[::-1].copy(), graph.peak(order))
+            order = hoisted(links, order, links.peak(order))
+            backwards = hoisted(reversed_links(links), order[::-1].copy(), links.peak(order))
             order = backwards[::-1].copy()
-            if graph.peak(order) >= peak:
+            if links.peak(order) >= peak:
                 break
-            best, peak = order, graph.peak(order)
-        least: Integers = descended(graph.links, best, graph.ends, self.attempts)
+            best, peak = order, links.peak(order)
+        least: Integers = descended(links, best, links.ends, self.attempts)
         return least
 
 
@@ -109,15 +111,15 @@ class DepthFirst(StepOrder):
 
     name: ClassVar[str] = "depth-first"
 
-    def order(self, graph: StepGraph) -> Integers:
-        return executed(graph.links, partitions(graph.links, self.size, self.name), self.running)
+    def order(self, links: Links) -> Integers:
+        return executed(links, partitions(links, self.size, self.name), self.running)
 
     def partitioned(self, program: Program) -> tuple[Program, Integers]:
         """The program in this order, and the partition of each step but for frees, for `swapped` to move tensors by."""
-        graph = step_graph(lifetimes(program))
-        numbers = self.order(graph)
-        partition: Integers = partitions(graph.links, self.size, self.name)[numbers]
-        return _written(program, graph, numbers), partition
+        links = lifetimes(program).links
+        numbers = self.order(links)
+        partition: Integers = partitions(links, self.size, self.name)[numbers]
+        return _written(program, numbers), partition
 
 
 @dataclass(frozen=True)
@@ -149,16 +151,17 @@ def reordered(
     computation, which looks at what lies between (`girih.program.overlap`).
 
     Raises:
-        ValueError: there is no such order, or the program moves tensors already.
+        ValueError: the program moves tensors already.
     """
     if program.host:
         raise ValueError("expected a program without moves: order its steps before tensors are moved out of devices")
     if isinstance(order, Captured):
         return program
-    graph = step_graph(lives or lifetimes(program, device, threads, scratch))
-    numbers = order.order(graph)
-    return program if np.array_equal(numbers, graph.captured) else _written(program, graph, numbers)
+    links = (lives or lifetimes(program, device, threads, scratch)).links
+    numbers = order.order(links)
+    return program if np.array_equal(numbers, links.captured) else _written(program, numbers)
 
 
-def _written(program: Program, graph: StepGraph, numbers: Integers) -> Program:
-    return arranged(program, [graph.steps[number] for number in numbers.tolist()], lasting(program.graph))
+def _written(program: Program, numbers: Integers) -> Program:
+    steps = [step for step in program.steps if not isinstance(step, FreeStep)]
+    return arranged(program, [steps[number] for number in numbers.tolist()], lasting(program.graph))

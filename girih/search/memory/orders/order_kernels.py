@@ -1,6 +1,6 @@
 """Loops of the searches for orders of steps: runs that free memory are hoisted, what lies at the peak is moved away.
 
-All work on the arrays of `girih.search.memory.orders.step_graph` and change nothing that they are given. Hoisting is
+All work on the arrays of `girih.program.life.links` and change nothing that they are given. Hoisting is
 near linear: each step begins a few trial runs of at most `LONGEST` steps. Each attempt at the peak costs one scan of
 the order.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from girih.layout.compiled import compiled, inside
-from girih.search.memory.orders.step_graph import begun_bytes, done, scanned, undone
+from girih.program.life.links import begun_bytes, done, scanned, undone
 
 LONGEST = 96
 """Steps of a trial run: enough for an optimizer's update of one tensor, and for the backward pass of a layer."""

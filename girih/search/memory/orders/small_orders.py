@@ -12,12 +12,13 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from girih.search.memory.orders.step_graph import Integers, StepGraph
+from girih.program.life.links import Links
+from girih.program.life.touches import Integers
 
 
-def optimal(graph: StepGraph, most_sets: int) -> Integers | None:
+def optimal(links: Links, most_sets: int) -> Integers | None:
     """The order of the lowest peak: [steps]; None if more sets would have to be taken."""
-    links, count = graph.links, len(graph.steps)
+    count = len(links.extra)
     needs = [_mask(links.before_starts, links.before, step) for step in range(count)]
     touched = [links.touched[links.touched_starts[n] : links.touched_starts[n + 1]].tolist() for n in range(count)]
     touchers = [_mask(links.toucher_starts, links.touchers, storage) for storage in range(len(links.bytes))]
@@ -25,7 +26,7 @@ def optimal(graph: StepGraph, most_sets: int) -> Integers | None:
     sizes, given, lasts = links.bytes.tolist(), links.given.tolist(), links.lasts.tolist()
     begun = int(links.bytes[links.given].sum())
     came: dict[int, tuple[int, int]] = {}  # by set, the set before and the step between
-    heap = [(graph.ends, 0, 0, begun, -1, 0)]  # peak, less steps, set, bytes behind it, last step, set before
+    heap = [(links.ends, 0, 0, begun, -1, 0)]  # peak, less steps, set, bytes behind it, last step, set before
     while heap:
         peak, fewer, done, now, last, before = heappop(heap)
         if done in came:

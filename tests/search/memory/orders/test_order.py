@@ -22,6 +22,7 @@ from girih.partition.space.problem import Objective
 from girih.program import Blocks, Overlap, Program, StartStep, TransferStep, blocked, check, lower, overlapped
 from girih.program.life.accounts import memory_use
 from girih.program.life.lifetimes import lifetimes
+from girih.program.life.links import Links, is_topological, reversed_links, scanned
 from girih.program.moves.moves import moved
 from girih.program.moves.residency import floor
 from girih.program.steps import BlockStep
@@ -30,14 +31,13 @@ from girih.search.memory.belady import belady
 from girih.search.memory.orders.depth_first import VISITS, depths, executed, partitions, swapped
 from girih.search.memory.orders.order import DepthFirst, Least, reordered
 from girih.search.memory.orders.order_kernels import descended, hoisted
-from girih.search.memory.orders.step_graph import StepGraph, is_topological, reversed_links, scanned, step_graph
 from girih.search.table import ORDERS, order_of
 
 SEEDS = st.integers(0, 2**32)
 
 
-def graph_of(program: Program) -> StepGraph:
-    return step_graph(lifetimes(program))
+def links_of(program: Program) -> Links:
+    return lifetimes(program).links
 
 
 def random_program(seed: int, nodes: int) -> Program:
@@ -49,19 +49,19 @@ def random_program(seed: int, nodes: int) -> Program:
 def test_every_order_is_topological_and_has_the_peak_that_it_promises(seed: int, nodes: int) -> None:
     program = random_program(seed, nodes)
     lives = lifetimes(program)
-    graph = step_graph(lives)
-    captured = graph.captured
-    assert graph.used(captured).tolist() == lives.used[:-1].tolist()
-    assert graph.peak(captured) == memory_use(program).peak
+    links = lives.links
+    captured = links.captured
+    assert links.used(captured).tolist() == lives.used[:-1].tolist()
+    assert links.peak(captured) == memory_use(program).peak
     for name in ORDERS:
-        numbers = order_of(name).order(graph)
-        assert is_topological(graph.links, numbers)
-        assert np.array_equal(scanned(reversed_links(graph.links), numbers[::-1]), graph.used(numbers)[::-1])
+        numbers = order_of(name).order(links)
+        assert is_topological(links, numbers)
+        assert np.array_equal(scanned(reversed_links(links), numbers[::-1]), links.used(numbers)[::-1])
         ordered = reordered(program, order_of(name))
         check(ordered)
-        assert memory_use(ordered).peak == graph.peak(numbers)
+        assert memory_use(ordered).peak == links.peak(numbers)
         if name in ("early", "least"):
-            assert graph.peak(numbers) <= graph.peak(captured)
+            assert links.peak(numbers) <= links.peak(captured)
 
 
 @given(strategies(), st.sampled_from(sorted(ORDERS)), st.integers(0, 3))
@@ -74,8 +74,8 @@ def test_exchanges_between_devices_keep_their_order(case: tuple, name: str, wind
     check(ordered)
     exchanges = [[step for step in item if isinstance(step, StartStep | TransferStep)] for item in (program, ordered)]
     assert exchanges[0] == exchanges[1]
-    graph = step_graph(lifetimes(program))
-    assert is_topological(graph.links, order_of(name).order(graph))
+    links = lifetimes(program).links
+    assert is_topological(links, order_of(name).order(links))
     if name in ("early", "least"):
         assert memory_use(ordered).peak <= memory_use(program).peak
 
@@ -163,9 +163,9 @@ def test_an_update_comes_right_behind_its_gradient() -> None:
     assert nodes == [0, 1, 4, 5, 2, 6, 7, 3, 8, 9]
 
 
-def least_peak(graph: StepGraph) -> int:
+def least_peak(links: Links) -> int:
     """The optimum, by all sets of steps that may have been done."""
-    links, count = graph.links, len(graph.steps)
+    count = len(links.extra)
     needs = [links.before[links.before_starts[step] : links.before_starts[step + 1]].tolist() for step in range(count)]
     taken = [links.takes[links.takes_starts[step] : links.takes_starts[step + 1]].tolist() for step in range(count)]
     touchers = [
@@ -176,7 +176,7 @@ def least_peak(graph: StepGraph) -> int:
     @cache
     def rest(done: int) -> int:
         if done + 1 == 1 << count:
-            return graph.ends
+            return links.ends
         return min(
             max(during(done, step), rest(done | 1 << step))
             for step in range(count)
@@ -193,19 +193,19 @@ def least_peak(graph: StepGraph) -> int:
         ending = (item for item in taken[step] if not links.lasts[item] and not touchers[item] & ~after)
         return int(sum(alive)) + int(links.extra[step]) - next((int(links.bytes[item]) for item in ending), 0)
 
-    return max(graph.ends, rest(0))
+    return max(links.ends, rest(0))
 
 
 def test_small_graphs_are_solved_and_the_descent_comes_near() -> None:
     ratios = []
     for seed in range(60):
-        graph = graph_of(random_program(seed, 10))
-        best = least_peak(graph)
-        solved = Least().order(graph)
-        assert is_topological(graph.links, solved)
-        assert graph.peak(solved) == best
-        descended = graph.peak(Least(sets=0).order(graph))
-        assert best <= descended <= graph.peak(graph.captured)
+        links = links_of(random_program(seed, 10))
+        best = least_peak(links)
+        solved = Least().order(links)
+        assert is_topological(links, solved)
+        assert links.peak(solved) == best
+        descended = links.peak(Least(sets=0).order(links))
+        assert best <= descended <= links.peak(links.captured)
         ratios.append(descended / best)
     assert sum(ratio < 1.01 for ratio in ratios) >= 55
     assert max(ratios) < 1.06
@@ -214,12 +214,12 @@ def test_small_graphs_are_solved_and_the_descent_comes_near() -> None:
 @given(SEEDS, st.integers(1, 20), st.integers(1, 6), st.integers(1, 3))
 @settings(max_examples=random_cases(60))
 def test_no_more_partitions_run_than_may(seed: int, nodes: int, size: int, running: int) -> None:
-    graph = graph_of(random_program(seed, nodes))
+    links = links_of(random_program(seed, nodes))
     for visit in VISITS:
-        partition = partitions(graph.links, size, visit)
+        partition = partitions(links, size, visit)
         assert set(np.bincount(partition)[:-1].tolist()) <= {size}
-        order = executed(graph.links, partition, running)
-        assert is_topological(graph.links, order)
+        order = executed(links, partition, running)
+        assert is_topological(links, order)
         taken = partition[order]
         left = np.bincount(partition)
         for number in taken.tolist():
@@ -241,16 +241,16 @@ def experts() -> Graph:
 
 def test_published_visits_of_a_layer_of_experts() -> None:
     """TensorFlowMem Fig. 6.3: experts one by one, instead of layer by layer; by depth it is layer by layer again."""
-    graph = graph_of(alone(experts()))
-    assert depths(graph.links).tolist() == [5, 4, 4, 3, 3, 3, 2, 2, 1]
+    links = links_of(alone(experts()))
+    assert depths(links).tolist() == [5, 4, 4, 3, 3, 3, 2, 2, 1]
 
     def visits(name: str) -> list[int]:
-        return np.argsort(partitions(graph.links, 1, name)).tolist()
+        return np.argsort(partitions(links, 1, name)).tolist()
 
     assert visits("depth-first") == [0, 1, 4, 2, 5, 7, 3, 6, 8]
     assert visits("depth-guided") == [0, 1, 2, 3, 4, 5, 6, 7, 8]
-    assert DepthFirst(size=1, running=1).order(graph).tolist() == visits("depth-first")
-    assert DepthFirst(size=100).order(graph).tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8]  # breadth first, as TensorFlow
+    assert DepthFirst(size=1, running=1).order(links).tolist() == visits("depth-first")
+    assert DepthFirst(size=100).order(links).tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8]  # breadth first, as TensorFlow
 
 
 @pytest.mark.parametrize("placement", [False, True])
@@ -261,12 +261,12 @@ def test_published_swapping_keeps_the_law_and_the_numbers(placement: bool, size:
     ordered, partition = DepthFirst(size).partitioned(program)
     lives = lifetimes(ordered)
     residency = swapped(lives, partition, placement)
-    planned = int(residency.used(lives).max())
+    planned = int(residency.used(lives.touches).max())
     held = moved(lives, residency, planned)
     check(held)
     assert memory_use(held).peak <= planned
     assert bool(residency.home) == placement
-    assert residency.copied_bytes(lives)[1] > 0 or size == 20
+    assert residency.copied_bytes(lives.touches)[1] > 0 or size == 20
     plain, state = weights_after(program, 3)
     results, weights = weights_after(held, 3)
     assert all(one[key].equal(two[key]) for one, two in zip(plain, results, strict=True) for key in one)
@@ -279,7 +279,7 @@ def test_published_swapping_of_random_programs(seed: int, nodes: int, size: int,
     ordered, partition = DepthFirst(size).partitioned(random_program(seed, nodes))
     lives = lifetimes(ordered)
     residency = swapped(lives, partition, placement, ahead=1)
-    planned = int(residency.used(lives).max())
+    planned = int(residency.used(lives.touches).max())
     held = moved(lives, residency, planned)
     check(held)
     assert memory_use(held).peak <= planned
@@ -287,13 +287,13 @@ def test_published_swapping_of_random_programs(seed: int, nodes: int, size: int,
 
 def test_compiled_loops_and_plain_ones_agree() -> None:
     captured, _, _ = training((16, 24, 32, 8))
-    graph = graph_of(alone(captured.graph))
-    order, peak = graph.captured, graph.peak(graph.captured)
-    plain, machine = (loop(graph.links, order, peak) for loop in (hoisted.plain, hoisted.machine))
+    links = links_of(alone(captured.graph))
+    order, peak = links.captured, links.peak(links.captured)
+    plain, machine = (loop(links, order, peak) for loop in (hoisted.plain, hoisted.machine))
     assert np.array_equal(plain, machine)
-    plain, machine = (loop(graph.links, order, graph.ends, 50) for loop in (descended.plain, descended.machine))
+    plain, machine = (loop(links, order, links.ends, 50) for loop in (descended.plain, descended.machine))
     assert np.array_equal(plain, machine)
-    assert graph.peak(plain) < peak
+    assert links.peak(plain) < peak
 
 
 def test_texts_of_orders() -> None:

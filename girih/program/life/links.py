@@ -1,37 +1,32 @@
-"""The steps of a program as a graph on flat arrays, with the storages that each touches: what searches of orders walk.
+"""Which step needs which, and what one device holds in any order of the steps: what searches of orders walk.
 
-Which step needs which follows from the buffers alone, since each is made once. A storage is alive from its maker to the
-last step that touches it, whatever the order; so one scan of an order tells the bytes in use in each step, and the
-peak, exactly as the accounts of memory do (`girih.program.life.accounts`).
+A storage is alive from its maker to the last step that touches it, whatever the order; so one scan of an order tells
+the bytes in use in each step, and the peak, exactly as the accounts of memory do (`girih.program.life.accounts`).
 
 Exchanges between devices keep their order, because peers match messages by it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout.compiled import compiled, inside
-from girih.program.life.lifetimes import Lifetimes
-from girih.program.liveness import reads_of, writes_of
-from girih.program.steps import FreeStep, StartStep, Step, TransferStep
-
-Integers = NDArray[np.int64]
+from girih.program.life.touches import Integers
 
 
 class Links(NamedTuple):
-    """Arrays of the steps (numbered as captured, without frees) and of the storages of one device.
+    """Columns of the steps (numbered as captured, without frees) and of the storages of one device
+    (`Lifetimes.links`).
 
     Lists are in compressed rows: those of x are `items[starts[x] : starts[x + 1]]`. after, before: steps that need a
     step, and that it needs. touched, touchers: storages of a step, and steps of a storage. bytes, uses: of a storage;
     uses is the number of its touchers. given: is it there before the first step? lasts: behind the last one? extra:
     bytes that a step holds beside its storages. takes: the storages of which a step's result takes over the first that
-    ends with this step. backwards: is time reversed, so that ends are beginnings?
+    ends with this step. ends: the most bytes before the first step and behind the last one, which no order changes.
+    backwards: is time reversed, so that ends are beginnings?
     """
 
     after_starts: Integers
@@ -49,28 +44,17 @@ class Links(NamedTuple):
     extra: Integers
     takes_starts: Integers
     takes: Integers
-    backwards: bool
-
-
-@dataclass(frozen=True, eq=False)
-class StepGraph:
-    """A program's steps but for frees, and what one device holds in them.
-
-    ends: the most bytes before the first step and behind the last one, which no order changes.
-    """
-
-    steps: tuple[Step, ...]
-    links: Links
     ends: int
+    backwards: bool = False
 
     @property
     def captured(self) -> Integers:
         """The order that the program has."""
-        return np.arange(len(self.steps))
+        return np.arange(len(self.extra))
 
     def used(self, order: Integers) -> Integers:
         """Bytes in use in each step of an order: [steps]."""
-        used: Integers = scanned(self.links, order)
+        used: Integers = scanned(self, order)
         return used
 
     def peak(self, order: Integers) -> int:
@@ -78,63 +62,7 @@ class StepGraph:
         return max(self.ends, int(self.used(order).max(initial=0)))
 
 
-def step_graph(lives: Lifetimes) -> StepGraph:
-    """The graph of all steps of a program, with the bytes of the device of these lifetimes. Cost: linear."""
-    program = lives.program
-    steps = tuple(step for step in program.steps if not isinstance(step, FreeStep))
-    ordered = set(program.order_of(lives.device)) if program.orders else None
-    kept = [at for at, step in enumerate(program.steps) if not isinstance(step, FreeStep)]
-    number_of = np.asarray([rank for rank, at in enumerate(kept) if ordered is None or at in ordered], np.int64)
-    edges = _dependencies(steps)
-    pairs = []
-    for number, storage in enumerate(lives.storages):
-        names = set(storage.buffers)
-        mine = [at for at in storage.touched if 0 <= at < len(lives.steps)]
-        first, last = (mine[0], mine[-1]) if mine else (-1, -1)
-        for at in mine:  # while an exchange is under way, it touches its storages in steps that others do
-            step = lives.steps[at]
-            own = names.intersection((*reads_of(step), *writes_of(step))) if names else at in (first, last)
-            if own or (at == first and storage.born >= 0):
-                pairs.append((int(number_of[at]), number))
-    touch = np.asarray(sorted(pairs), np.int64).reshape(-1, 2)
-    extra = np.zeros(len(steps), np.int64)
-    extra[number_of] = lives.extra[: len(lives.steps)]
-    for at, ending in lives.taken.items():
-        extra[number_of[at]] += lives.storages[ending].bytes
-    takes = sorted(
-        (int(number_of[at]), rank, item) for at, row in lives.takers.items() for rank, item in enumerate(row)
-    )
-    sizes = np.asarray([item.bytes for item in lives.storages], np.int64)
-    given = np.asarray([item.born < 0 for item in lives.storages], np.bool_)
-    lasts = np.asarray([item.lasts for item in lives.storages], np.bool_)
-    links = Links(
-        *_rows(edges[:, 0], edges[:, 1], len(steps)),
-        *_rows(edges[:, 1], edges[:, 0], len(steps)),
-        *_rows(touch[:, 0], touch[:, 1], len(steps)),
-        *_rows(touch[:, 1], touch[:, 0], len(sizes)),
-        sizes,
-        np.bincount(touch[:, 1], minlength=len(sizes)).astype(np.int64),
-        given,
-        lasts,
-        extra,
-        np.searchsorted([at for at, _, _ in takes], np.arange(len(steps) + 1)),
-        np.asarray([item for _, _, item in takes], np.int64),
-        False,
-    )
-    ends = max(int(sizes[given].sum()), int(sizes[lasts].sum() + lives.extra[-1]))
-    return StepGraph(steps, links, ends)
-
-
-def _dependencies(steps: tuple[Step, ...]) -> Integers:
-    """(needed, needing) pairs of steps, each once."""
-    makers = {buffer: number for number, step in enumerate(steps) for buffer in writes_of(step)}
-    edges = {(makers[name], number) for number, step in enumerate(steps) for name in reads_of(step) if name in makers}
-    exchanges = [number for number, step in enumerate(steps) if isinstance(step, TransferStep | StartStep)]
-    edges.update(pairwise(exchanges))
-    return np.asarray(sorted(edges), np.int64).reshape(-1, 2)
-
-
-def _rows(of: Integers, items: Integers, count: int) -> tuple[Integers, Integers]:
+def rows(of: Integers, items: Integers, count: int) -> tuple[Integers, Integers]:
     """Compressed rows: (starts, items), in the order of the items within each row."""
     order = np.lexsort((items, of))
     starts = np.concatenate([[0], np.cumsum(np.bincount(of, minlength=count))]).astype(np.int64)
