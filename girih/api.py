@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from girih.run.training.fit import Fit
     from girih.run.training.training import TrainingRun
     from girih.search.memory.holds import Baseline
+    from girih.search.memory.orders.order import StepOrder
 
 UNLIMITED = "unlimited"
 """What `memory` says where a plan may need more than its devices have."""
@@ -143,7 +144,7 @@ def plan(
     store: str | Path | None = None,
     observe: Observe | None = None,
     hold: str | Baseline = "auto",
-    order: str = "auto",
+    order: str | StepOrder = "auto",
     rewrite: bool | Rewriting = False,
 ) -> Plan:
     """Lay a training step (or an Inference) out over a machine.
@@ -430,7 +431,7 @@ def plan_graph(
     store: str | Path | None = None,
     observe: Observe | None = None,
     hold: str | Baseline = "auto",
-    order: str = "auto",
+    order: str | StepOrder = "auto",
 ) -> Plan:
     """Lay a graph out over a machine; see `plan`."""
     from girih.search.choose import choose, hold_of
@@ -482,7 +483,7 @@ def check_choices(
     objective: str = "time",
     compare: Sequence[str | Search] | None = (),
     hold: str | Baseline = "auto",
-    order: str = "auto",
+    order: str | StepOrder = "auto",
     store: str | Path | None = None,
 ) -> tuple[Machine, int | None, Search, tuple[Search, ...] | None]:
     """The machine with the memory limit, the limit in bytes, the search, and those to compare with: of these, what is

@@ -24,6 +24,7 @@ from girih.search.compare import beside, compared, simulated_step
 from girih.search.judge import Judge, ProvingSearch, beginning, judged
 from girih.search.memory.holds import Baseline
 from girih.search.memory.limit import NothingFitsError, fit, refused_whole, widest_overlap
+from girih.search.memory.orders.order import StepOrder
 from girih.search.memory.step_seconds import simulated_seconds
 from girih.search.memory.together import divided, seconds_per_byte, together
 from girih.search.moves import improved, searched
@@ -62,7 +63,7 @@ def choose(
     store: str | Path | None,
     note: Observe,
     hold: str | Baseline = "auto",
-    order: str = "auto",
+    order: str | StepOrder = "auto",
 ) -> Plan:
     """The plan that a search finds, with its costs beside those of others.
 
@@ -109,7 +110,7 @@ class _Planning:
     goal: Objective
     search: Search
     hold: str | Baseline
-    order: str
+    order: str | StepOrder
     store: str | Path | None
     note: Observe
     budget: Budget

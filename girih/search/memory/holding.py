@@ -41,6 +41,7 @@ from girih.search.memory.held_steps import HeldSteps
 from girih.search.memory.holds import Baseline, Setting
 from girih.search.memory.limit import WINDOWS
 from girih.search.memory.orders.locality import staying, updates_early
+from girih.search.memory.orders.order import StepOrder
 from girih.search.memory.published import held_as_published
 from girih.search.memory.roc import least_residency
 from girih.search.memory.step_seconds import StepSeconds, copy_rates, step_seconds
@@ -107,7 +108,7 @@ def held(
     plan: Plan,
     hold: str | Baseline,
     *,
-    order: str = "auto",
+    order: str | StepOrder = "auto",
     store: str | Path | None,
     note: Observe,
     seconds: float = SECONDS,
@@ -197,7 +198,7 @@ class _Ways:
     plan: Plan
     store: str | Path | None
     moving: bool
-    named: str = "auto"
+    named: str | StepOrder = "auto"
     best: tuple[float, Plan] | None = None
     smallest: float = np.inf
     refused: tuple[Plan, TooSmallError] | None = None
@@ -356,7 +357,7 @@ class _Ways:
         if sequence is not None:
             self.judge(whole(sequence))
 
-    def named_order(self, name: str) -> tuple[int, ...]:
+    def named_order(self, name: str | StepOrder) -> tuple[int, ...]:
         return tuple(order_of(name).order(self.plan.lifetimes.links).tolist())
 
     def ordered(self, again: bool) -> tuple[Sequence, float]:
