@@ -43,7 +43,7 @@ from girih.inference.trial import Candidate, Progress, Way, clock_of, fastest
 from girih.plans.indices import check_numbers, look_ups
 from girih.plans.inputs import leaves_of
 from girih.rewrite.backtracking import Applied, Rewritten, RuleSearch, fingerprint
-from girih.rewrite.certificate import Certificate
+from girih.rewrite.certificate import Certificate, explained
 from girih.rewrite.constants import folded
 from girih.rewrite.passes.binary_joins import FlatJoins
 from girih.rewrite.passes.computed_once import ComputeOnce
@@ -141,7 +141,7 @@ class Explanation:
             lines.append(f"  {extracted} of {len(self.searched)} parts as equality saturation found them")
         layouts = Counter(self.found.choice.layouts.values())
         lines += [f"  {count} tensors in {layout}" for layout, count in layouts.most_common()]
-        lines.append(str(self.certificate))
+        lines += explained(self.certificate)
         unfinished = sum(not part.complete for part in self.searched)
         if unfinished:
             lines.append(f"the time ran out in {unfinished} of {len(self.searched)} parts: more may be found")

@@ -195,8 +195,8 @@ class _Planning:
 
 def one_device(plan: Plan) -> tuple[str, ...]:
     """A note where no division was found with which several devices are faster than one; else nothing."""
-    alone = plan.certificate.statistics.get("seconds, single")
-    if plan.machine.devices == 1 or not isinstance(alone, float) or alone > plan.certificate.cost * (1 + 1e-9):
+    alone = plan.certificate.tried.get("single")
+    if plan.machine.devices == 1 or alone is None or alone > plan.certificate.cost * (1 + 1e-9):
         return ()
     return (
         f"one device is as fast: no division of this step over {plan.machine.devices} devices takes less than the "

@@ -78,8 +78,8 @@ def compared(
             continue
         alternative = begun.divided_by(other, name)
         if plan.objective == "time":
-            took = plan.certificate.statistics.get(f"seconds, {name}")  # judged by the search, and as it is priced here
-            if plan.memory is not None or not isinstance(took, float):
+            took = plan.certificate.tried.get(name)  # judged by the search, and as it is priced here
+            if plan.memory is not None or took is None:
                 took = predict(alternative, store=store, memory=False).seconds
             alternative = alternative.but(certificate=replace(alternative.certificate, cost=took))
         others.append(alternative.but(simulated=simulated_step(alternative, store)).costs)
