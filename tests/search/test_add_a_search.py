@@ -27,7 +27,7 @@ from girih.search.judge import Judge
 from girih.search.memory.holds import Baseline, Holding, Setting
 from girih.search.memory.orders.locality import updates_early
 from girih.search.moves import Move, improved, proposals
-from girih.search.table import PROPOSERS, baseline_of, class_of, order_of, search_of
+from girih.search.table import PROPOSERS, SEARCHES, baseline_of, class_of, order_of, search_of
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,15 @@ def test_it_refuses_and_falls_back_as_the_page_says() -> None:
 def test_it_stands_beside_another() -> None:
     plan = plan_graph(perceptron(2), machine="2x2", compare=(SplitAlong(20.0),), objective="bytes")
     assert [item.name for item in plan.baselines] == ["split-along"]
+
+
+def test_a_name_in_the_table_is_all_that_the_planner_knows_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SEARCHES, "split-along", f"{__name__}.SplitAlong")
+    options = {"machine": "2x2", "objective": "bytes"}
+    plan = plan_graph(perceptron(2), search="split-along:dimension=1", compare=("split-along",), **options)
+    assert plan.certificate.space == "inputs split along dimension 1"
+    with pytest.raises(PlanError, match="search split-along has no option 'dim': expected one of seconds, dimension"):
+        plan_graph(perceptron(2), search="split-along:dim=1", **options)
 
 
 @dataclass(frozen=True)
