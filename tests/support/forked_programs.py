@@ -34,6 +34,7 @@ LOADED = (
     "girih.loop.code.kernel", "girih.run.engines.processes", "girih.run.worker.service", "girih.run.transport.shared",
 )  # fmt: skip
 KIND = ProcessKind(__name__, "main", LOADED)
+WITHOUT_GIRIH = ProcessKind(__name__, "main", ("torch", "torch._dynamo", "numba"))
 NETWORK = 0x40000000
 """CLONE_NEWNET, of the system's setns."""
 
@@ -56,7 +57,8 @@ class Program:
         known = dict(os.environ if environment is None else environment)
         order = json.dumps([self.args[1:], known, os.fspath(folder or os.getcwd()), network, new])
         threads = int(known.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
-        self._process = launch([order], [file.fileno() for file in self._files], threads, KIND)
+        kind = WITHOUT_GIRIH if new else KIND
+        self._process = launch([order], [file.fileno() for file in self._files], threads, kind)
         self.pid = self._process.pid
 
     def wait(self, timeout: float | None = None) -> int:
