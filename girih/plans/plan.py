@@ -69,7 +69,8 @@ class Origin:
     batch. keys: by key of the model's `state_dict` its tensor's path, or None: paths are keys. constants: what was
     planned with for each item of a batch that is no tensor, as Python writes it. undivided: of a step in micro-batches
     the graph of the whole batch, with which runs are compared; or None: that is the plan's own. state: asks for the
-    user's tensors by path, as they are then; never saved.
+    user's tensors by path, as they are then; watch: raises ValueError where data that is a part of the program has
+    changed since, and is called before each step; neither is saved.
     """
 
     model: str = ""
@@ -80,6 +81,7 @@ class Origin:
     constants: Mapping[str, str] = field(default_factory=dict)
     undivided: Graph | None = None
     state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
+    watch: Callable[[], None] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
