@@ -234,11 +234,12 @@ def fit(
         PlanError: for a search that does not exist, or a memory limit that cannot be met.
     """
     from girih.capture.torch.training import TrainingStep
+    from girih.plans.inputs import with_data
     from girih.run.engines.engine import engine_here, engine_of
     from girih.run.engines.launcher import launched_rank
     from girih.run.training.fit import Fit
 
-    step = TrainingStep(model, loss=loss, optimizer=optimizer)
+    step, batch = with_data(TrainingStep(model, loss=loss, optimizer=optimizer), batch)
     try:  # whether it can train here is told before anything is captured
         devices = machine_by_name(machine).devices
         own = backend or ("threads" if devices == 1 and launched_rank() is None else "processes")

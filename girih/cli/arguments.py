@@ -83,6 +83,7 @@ alpha = number(lambda found: 1 <= found <= MOST_ALPHA, f"a number of at least 1 
 """How many times as dear as the cheapest something may be."""
 rate = number(lambda found: 0 <= found <= MOST_RATE, f"a number of at least 0 and at most {MOST_RATE:g}")
 """A learning rate."""
+share = number(lambda found: 0 <= found < 1, "a share from 0, below 1")
 
 
 def memory(text: str) -> str:

@@ -118,6 +118,12 @@ def rewrite(options: argparse.Namespace) -> int:
     return int(getattr(actions, options.action)(options))
 
 
+def gnn(options: argparse.Namespace) -> int:
+    from girih.cli import graphs
+
+    return graphs.gnn(options)
+
+
 def plan(options: argparse.Namespace) -> int:
     check_output(options.output)
     with clear_errors(), TerminalProgress() as progress:

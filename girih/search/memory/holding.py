@@ -31,7 +31,6 @@ from girih.program.life.accounts import host_bytes
 from girih.program.life.lifetimes import Lifetimes
 from girih.program.life.sequences import Sequenced, able, lifetimes_in, sequenced
 from girih.program.moves.residency import Residency, TooSmallError, floor
-from girih.program.steps import node_of
 from girih.search.memory.apart import held_apart
 from girih.search.memory.belady import belady, timed
 from girih.search.memory.belady import held as held_on
@@ -534,7 +533,7 @@ class _Ways:
             assert limit is not None
             if sequence is not None:
                 item = sequenced(self.steps.lives, sequence)
-                plan.__dict__["lifetimes"] = lifetimes_in(self.steps.lives, item, plan.unmoved)
+                plan = plan.knowing(lifetimes=lifetimes_in(self.steps.lives, item, plan.unmoved))
             plan = plan if residency is None else plan.but(residency=(residency,), room=limit)
             if plan.peak <= limit:
                 self.best = simulated, plan
@@ -602,7 +601,7 @@ def _refusal(plan: Plan, error: TooSmallError) -> str:
     node, during = "the batch" if error.step < 0 else "the end of the step", ""
     if 0 <= error.step < len(lives.steps):
         step = lives.steps[error.step]
-        item = plan.graph.nodes[node_of(step)]
+        item = plan.graph.nodes[step.node]
         node, during = f"node {item.name!r} ({item.operator})", f", {item.source}" if item.source else ""
         if isinstance(step, BlockStep):
             node = f"the loop over pieces of {len(step.members)} steps, the last of them {node},"
