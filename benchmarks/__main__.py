@@ -71,6 +71,9 @@ NAMES = (
     "loops_lda",
     "loops_ordering",
     "loops_prefetch",
+    "gnn_accuracy",
+    "gnn_large",
+    "gnn_faults",
 )
 
 
