@@ -23,7 +23,7 @@ from girih.program.life.links import Links, rows
 from girih.program.life.sequence_kernels import Facts, compressed
 from girih.program.life.strides import Shape
 from girih.program.life.touches import NOBODY, Touches
-from girih.program.liveness import lasting, reads_of, writes_of
+from girih.program.liveness import lasting
 from girih.program.program import Program
 from girih.program.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, TransferStep
 
@@ -107,12 +107,12 @@ class Lifetimes:
     @cached_property
     def reads(self) -> tuple[tuple[str, ...], ...]:
         """The buffers that each step reads, each once."""
-        return tuple(tuple(dict.fromkeys(reads_of(step))) for step in self.steps)
+        return tuple(tuple(dict.fromkeys(step.sources)) for step in self.steps)
 
     @cached_property
     def writes(self) -> tuple[tuple[str, ...], ...]:
         """The buffers that each step makes."""
-        return tuple(writes_of(step) for step in self.steps)
+        return tuple(step.targets for step in self.steps)
 
     @cached_property
     def maker(self) -> Mapping[str, int]:
@@ -177,7 +177,7 @@ class Lifetimes:
         for step, operand in self.taken.items():
             scratch[step] += storages[operand].bytes
         return Facts(
-            *compressed([numbers[name] for name in reads_of(step) if name in numbers] for step in steps),
+            *compressed([numbers[name] for name in step.sources if name in numbers] for step in steps),
             *compressed([numbers[name] for name in made if name in numbers] for made in self.writes),
             *compressed(makes),
             *compressed(self.takers.get(step, ()) for step in range(len(steps))),
@@ -239,8 +239,8 @@ class Lifetimes:
 
 def _dependencies(steps: Sequence[Step]) -> NDArray[np.int64]:
     """(needed, needing) pairs of steps, each once."""
-    makers = {buffer: number for number, step in enumerate(steps) for buffer in writes_of(step)}
-    edges = {(makers[name], number) for number, step in enumerate(steps) for name in reads_of(step) if name in makers}
+    makers = {buffer: number for number, step in enumerate(steps) for buffer in step.targets}
+    edges = {(makers[name], number) for number, step in enumerate(steps) for name in step.sources if name in makers}
     edges.update(pairwise(number for number, step in enumerate(steps) if isinstance(step, TransferStep | StartStep)))
     return np.asarray(sorted(edges), np.int64).reshape(-1, 2)
 
@@ -296,7 +296,7 @@ class _Recorder(Tracker):
         self.handed.append((target, storage, taken))
 
     def touch(self, step: Step) -> None:
-        for buffer in (*reads_of(step), *writes_of(step)):
+        for buffer in (*step.sources, *step.targets):
             if buffer in self.buffers:
                 touched = self.known[self.buffers[buffer].storage].touched
                 if touched[-1] != self.at_step:
@@ -328,7 +328,7 @@ def lifetimes(program: Program, device: int = 0, threads: int = 0, scratch: Scra
             continue
         recorder.at_step = len(steps)
         recorder.most = 0
-        reading = [recorder.buffers[name].storage if name in recorder.buffers else 0 for name in reads_of(step)]
+        reading = [recorder.buffers[name].storage if name in recorder.buffers else 0 for name in step.sources]
         messages = recorder.underway.get(step.target, 0) if isinstance(step, TransferStep) else 0
         staged = recorder.sizes.get(messages, 0)
         recorder.step(step)
@@ -353,7 +353,7 @@ def lifetimes(program: Program, device: int = 0, threads: int = 0, scratch: Scra
     handed = [
         (numbers[target], number_of[id(recorder.known[storage])], amount) for target, storage, amount in recorder.handed
     ]
-    makers = {buffer: step for step in steps for buffer in writes_of(step)}
+    makers = {buffer: step for step in steps for buffer in step.targets}
     inputs = {item.name for item in program.graph.inputs}
     for number, item in recorder.known.items():
         item.lasts = number in staying

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from girih.ops.scratch import ScratchSource, at_most
 from girih.program.life.lifetimes import Lifetimes, lifetimes, unlike, widest
-from girih.program.liveness import lasting, reads_of, writes_of
+from girih.program.liveness import lasting
 from girih.program.moves.moves import written
 from girih.program.moves.residency import Residency
 from girih.program.orders import Shares, arranged
@@ -51,8 +51,8 @@ def _shared(program: Program) -> set[str]:
         if isinstance(step, FreeStep | TransferStep | StartStep):
             continue
         if sum(bool(shares.of_step(step)[at]) for at in firsts) > 1:
-            shared.update(reads_of(step))
-            shared.update(writes_of(step))
+            shared.update(step.sources)
+            shared.update(step.targets)
     return shared
 
 

@@ -23,7 +23,6 @@ from girih.program.life import sequences as columns
 from girih.program.life.accounts import host_bytes
 from girih.program.life.lifetimes import lifetimes
 from girih.program.moves.residency import TooSmallError, floor
-from girih.program.steps import node_of
 from girih.search.memory.belady import held, timed
 from girih.search.memory.cut import cheapest, pivot_of
 from girih.search.memory.held_steps import HeldSteps
@@ -134,7 +133,7 @@ def test_steps_come_together_no_further_than_they_may(plan: Plan) -> None:
     lives, count = plan.lifetimes, len(plan.lifetimes.steps)
     own = np.arange(count)
     nodes = lives.program.graph.nodes
-    update = [nodes[node_of(step)].phase == "update" for step in lives.steps]  # these come where they were
+    update = [nodes[step.node].phase == "update" for step in lives.steps]  # these come where they were
     still = [step for step in staying(lives, plan.peak // 2, own) if not update[step]]
     assert still == sorted(still)  # none may come while an earlier one waits
     far = staying(lives, plan.peak // 2)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.program.life.lifetimes import Lifetimes
-from girih.program.steps import StartStep, TransferStep, node_of
+from girih.program.steps import StartStep, TransferStep
 from girih.search.memory.orders.locality_kernels import closest
 
 LOOKED_AT = 1024  # steps that could come next
@@ -33,7 +33,7 @@ def staying(lives: Lifetimes, cap: int, latest: NDArray[np.int64] | None = None)
         needs[after].append(before)
     needs = [sorted(set(before)) for before in needs]
     touches = lives.touches
-    update = np.asarray([lives.program.graph.nodes[node_of(step)].phase == "update" for step in steps], np.bool_)
+    update = np.asarray([lives.program.graph.nodes[step.node].phase == "update" for step in steps], np.bool_)
     readers = np.asarray([reader for reader, makers in enumerate(needs) for _ in makers], np.int64)
     makers = np.asarray([maker for makers in needs for maker in makers], np.int64)
     starts = np.concatenate([[0], np.cumsum(np.bincount(makers, minlength=count))]).astype(np.int64)
@@ -51,7 +51,7 @@ def updates_early(lives: Lifetimes, order: Sequence[int] | None = None) -> tuple
     alone, comes right before it. Cost: linear.
     """
     steps = lives.steps
-    update = [lives.program.graph.nodes[node_of(step)].phase == "update" for step in steps]
+    update = [lives.program.graph.nodes[step.node].phase == "update" for step in steps]
     needs = lives.needs
     early = [False] * len(steps)  # an update that waits for a gradient
     order = range(len(steps)) if order is None else order
