@@ -39,7 +39,7 @@ TIMED = {
 
 # Those whose quick forms take as long as a hundred tests are run by `make test-long`. `make test` looks at what they
 # measure in tests of their own: the first use in test_first_use.py, slow links in run/engines/test_run_ranks.py and
-# loop/test_hosts.py, memory in search/memory, memory/test_bound.py, published/memory and run/worker/test_run_memory.py,
+# loop/test_hosts.py, memory in search/memory, published/memory and run/worker/test_run_memory.py,
 # rules in workshop/generate, rewrite/prove and rewrite/rules, optimised models in inference, predictions in cost and
 # simulate, plans by simulated time in search, the optimum in published/test_optimum.py, plans under a limit in
 # partition/test_memory_constrained.py, transports in run/transport, programs of arrays in array and
