@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from girih.graph import Graph
-from girih.rewrite.backtracking import Backtracking, Progress, Rewritten
+from girih.rewrite.backtracking import Backtracking, Progress, Rewritten, RuleSearch
 from girih.rewrite.certificate import Certificate
 from girih.rewrite.passes.binary_joins import BinaryJoins, FlatJoins
 from girih.rewrite.rules.rule import Rule
@@ -24,8 +25,10 @@ from girih.rewrite.ways import Cost, Costing, cheapest, costing_of
 
 
 @dataclass(frozen=True)
-class Saturation:
-    """nodes: of the e-graph at most. rounds: of rules at most. seconds: of counted work at most, of both halves
+class Saturation(RuleSearch):
+    """Equality saturation: all rules everywhere at once, and the cheapest graph of all that they reach.
+
+    nodes: of the e-graph at most. rounds: of rules at most. seconds: of counted work at most, of both halves
     together, of which extraction keeps a third at least. whole: in `bounded`, explore from the graph as it was too, and
     not from what was found alone: where kernels are measured, those that were found to be slower need not be. ends:
     layouts besides rows in which inputs may come and outputs leave."""
@@ -36,10 +39,11 @@ class Saturation:
     whole: bool = True
     ends: tuple[str, ...] = ()
 
+    name: ClassVar[str] = "saturation"
+
     def search(
         self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing, progress: Progress | None = None
     ) -> Rewritten:
-        """The cheapest graph that is found; the graph itself where nothing is cheaper."""
         costing = costing_of(cost)
         greedy = Backtracking(alpha=1.0, seconds=self.seconds / 6, patience=1, ends=self.ends)
         first = greedy.search(graph, rules, costing)
