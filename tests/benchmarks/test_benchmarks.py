@@ -44,13 +44,14 @@ TIMED = {
 # simulate, plans by simulated time in search, the optimum in published/test_optimum.py, plans under a limit in
 # partition/test_memory_constrained.py, transports in run/transport, programs of arrays in array and
 # examples/test_array_examples.py, tables in loop/shared_tables, topics and trees in loop/apps, kills in
-# loop/test_loop_faults.py, loop/shared_tables/test_run_tables_faults.py and store/test_store_kills.py, graph networks in gnn.
+# loop/test_loop_faults.py, loop/shared_tables/test_run_tables_faults.py and store/test_store_kills.py, graph
+# networks in gnn.
 LONG_ONES = {
     "array_api", "arrays_dask", "arrays_numpy", "capped_planning", "capped_quality", "first_use", "gnn_accuracy",
-    "gnn_large", "gnn_partition", "loops_faults",
-    "loops_gbt", "loops_lda", "memory_caps", "memory_tables", "optimize_cpu", "predict_time", "rule_soundness", "rules",
-    "slow_links", "small_optimum", "soap_search", "swap_inference", "swap_search", "swap_throughput",
-    "tables_bandwidth", "tables_throughput", "taso_table", "transports",
+    "gnn_large", "gnn_partition", "loops_faults", "loops_gbt", "loops_lda", "memory_caps", "memory_tables",
+    "optimize_cpu", "predict_time", "rule_soundness", "rules", "slow_links", "small_optimum", "soap_search",
+    "swap_inference", "swap_search", "swap_throughput", "tables_bandwidth", "tables_throughput", "taso_table",
+    "transports",
 }  # fmt: skip
 
 
