@@ -74,6 +74,8 @@ NAMES = (
     "gnn_accuracy",
     "gnn_large",
     "gnn_faults",
+    "gnn_partition",
+    "gnn_memory",
 )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.gnn.adjacency import Adjacency
+from girih.gnn.data.data import Data
 from girih.gnn.partitioner.contiguous import best_cut, lower_bound, recursive_cut
 from girih.gnn.partitioner.cost import CostModel
 from girih.gnn.partitioner.exchange import best_exchanging_cut, rows_read
@@ -88,7 +89,7 @@ class Partition:
 
 
 def partition(
-    graph: Adjacency,
+    graph: Adjacency | Data,
     pieces: int,
     cost: CostModel | str = "edges",
     order: str | Sequence[str] = "given",
@@ -109,6 +110,8 @@ def partition(
             count rows that are read; pieces are fewer than 1.
         ImportError: the order needs a library that is not installed.
     """
+    if isinstance(graph, Data):
+        graph = graph.graph
     if pieces < 1:
         raise ValueError(f"{pieces} pieces: expected at least 1")
     if cut not in CUTS:

@@ -191,7 +191,7 @@ def test_vertices_that_change_their_piece_are_counted() -> None:
 def test_pieces_of_all_cuts_are_measured_by_turns() -> None:
     clock = iter(np.cumsum([0.0, *[1.0] * 100]))
     asked = []
-    times = measured(lambda *piece: asked.append(piece), 2, [(0, 3, 3, 5), (0, 5)], lambda: next(clock), 3)
+    times = measured([lambda *piece: asked.append(piece)] * 2, 2, [(0, 3, 3, 5), (0, 5)], lambda: next(clock), 3)
     assert [one.tolist() for one in times] == [[[1.0, 0.0, 1.0]] * 2, [[1.0]] * 2]
     assert asked[:6] == [(0, 0, 3), (0, 3, 5), (1, 0, 3), (1, 3, 5), (0, 0, 5), (1, 0, 5)]
     assert len(asked) == 18
