@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from girih.graph import Graph
 from girih.inference.layouts import ENDS
-from girih.rewrite.backtracking import Backtracking, Progress, Rewritten, RuleSearch
+from girih.rewrite.backtracking import Backtracking, Rewritten, RuleSearch
 from girih.rewrite.certificate import Certificate, together
 from girih.rewrite.constants import folded
 from girih.rewrite.rules.rule import Rule
@@ -36,10 +36,8 @@ class Bounded(RuleSearch):
 
     name: ClassVar[str] = "backtracking"
 
-    def search(
-        self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing, progress: Progress | None = None
-    ) -> Rewritten:
-        first = self.first.within(self.seconds * (1 - BOUND_SHARE)).search(graph, rules, cost, progress)
+    def search(self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing) -> Rewritten:
+        first = self.first.within(self.seconds * (1 - BOUND_SHARE)).search(graph, rules, cost)
         bound = Saturation(nodes=NODES, seconds=self.seconds * BOUND_SHARE, whole=False, ends=self.first.ends)
         return bound.bounded(first, graph, rules, cost)
 

@@ -30,7 +30,6 @@ from girih.rewrite.rules.rule import Rule
 from girih.rewrite.segments import joined, segments
 from girih.rewrite.ways import Cost, Costing, Remembered, cheapest, costing_of
 
-Progress = Callable[["Rewritten"], None]
 MATCHED, CHILD = 1_000.0, 25_000.0
 """Nanoseconds for each node of a graph: of looking for one rule, and of making and pricing a replacement."""
 
@@ -71,9 +70,7 @@ class RuleSearch(Proposer):
     seconds: float
 
     @abstractmethod
-    def search(
-        self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing, progress: Progress | None = None
-    ) -> Rewritten:
+    def search(self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing) -> Rewritten:
         """The cheapest graph that is found. cost: of a node, in seconds; a graph's is the sum, and with a `Costing` the
         cheapest choice of kernels and layouts."""
 
@@ -115,9 +112,7 @@ class Backtracking(RuleSearch):
 
     name: ClassVar[str] = "backtracking"
 
-    def search(
-        self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing, progress: Progress | None = None
-    ) -> Rewritten:
+    def search(self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing) -> Rewritten:
         budget, costing = Budget(self.seconds), Remembered(costing_of(cost))
         measured = costing.measuring
 
@@ -159,8 +154,6 @@ class Backtracking(RuleSearch):
                     if amount < best.cost * (1 - 1e-12):
                         last = taken
                         best = Rewritten(child, before, amount, longer, taken, tried, False)
-                        if progress is not None:
-                            progress(best)
                         heappush(queue, current)  # its other children wait until the better graph's are seen
                         break
                 if budget.late:

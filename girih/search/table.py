@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SEARCHES: dict[str, str] = {
     "portfolio": "girih.search.portfolio.Portfolio",
     "exact": "girih.partition.searches.exact.Exact",
-    "optimum": "girih.published.optimum.Optimum",
+    "optimum": "girih.published.optimum.search.Optimum",
     "sampled": "girih.partition.searches.sampled.Sampled",
     "recursive": "girih.published.recursive.Recursive",
     "greedy": "girih.published.divisions.classic.Greedy",
