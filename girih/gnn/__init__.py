@@ -19,6 +19,7 @@ _HOMES = {
     "aggregate": "girih.gnn.neighbours",
     "attend": "girih.gnn.neighbours",
     "to_edges": "girih.gnn.neighbours",
+    "OnGraph": "girih.gnn.geometric",
     "CommNet": "girih.gnn.models",
     "GAT": "girih.gnn.models",
     "GCN": "girih.gnn.models",
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from girih.gnn.data.generators import barabasi_albert, community, grid, karate, rmat
     from girih.gnn.data.reading import load
     from girih.gnn.data.stored import save
+    from girih.gnn.geometric import OnGraph
     from girih.gnn.models import GAT, GCN, GIN, CommNet, GraphSAGE, ResidualGCN
     from girih.gnn.neighbours import GraphBuffers, aggregate, attend, to_edges
     from girih.gnn.training import accuracy, loss, predict
@@ -60,6 +62,7 @@ __all__ = [
     "DataError",
     "GraphBuffers",
     "GraphSAGE",
+    "OnGraph",
     "ResidualGCN",
     "accuracy",
     "aggregate",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,7 +145,8 @@ class Adjacency:
             else:
                 roots = np.where(totals > 0, 1 / np.sqrt(totals), 0)
                 factors = roots[self.readers] * roots[self.neighbours]
-        return replace(self, weights=np.asarray(weights * factors, weights.dtype))
+        kept: Any = (weights * factors).astype(weights.dtype)
+        return replace(self, weights=kept)
 
 
 def _index_type(*counts: int) -> type[np.signedinteger]:
