@@ -72,6 +72,8 @@ NAMES = (
     "loops_ordering",
     "loops_prefetch",
     "gnn_epoch",
+    "gnn_partition",
+    "gnn_memory",
 )
 
 

@@ -87,25 +87,28 @@ def embedding_bag(rng: Generator) -> Arguments:
     return {**tables, "offsets": np.array([0, 2, 3]), "mode": some(rng, 0, 1)}
 
 
+def classes(rng: Generator, size: tuple[int, ...], count: int, options: Arguments) -> np.ndarray:
+    """Others than 0 ... count - 1 only where they are ignored, or may belong to another part."""
+    least, most = {"first": (-1, count), "ignored": (-1, count - 1)}.get(next(iter(options), ""), (0, count - 1))
+    return whole(rng, size, least, most)
+
+
 @sample("girih.pick")
 def pick(rng: Generator) -> Arguments:
     size = shape(rng, 1, 3)
     dim = dim_of(rng, len(size))
     rest = tuple(np.delete(size, dim))
-    return {
-        "input": real(rng, size),
-        "index": whole(rng, rest, -1, size[dim]),
-        "dim": dim,
-        **some(rng, {}, {"first": 1}, {"ignored": -1}),
-    }
+    options = some(rng, {}, {"first": 1}, {"ignored": -1})
+    return {"input": real(rng, size), "index": classes(rng, rest, size[dim], options), "dim": dim, **options}
 
 
 @sample("girih.place")
 def place(rng: Generator) -> Arguments:
     size = shape(rng, 0, 2)
     extent = integer(rng, 1, 4)
-    given = {"value": real(rng, size), "index": whole(rng, size, -1, extent), "dim": dim_of(rng, len(size) + 1)}
-    return {**given, "size": extent, **some(rng, {}, {"first": 1}, {"ignored": -1})}
+    options = some(rng, {}, {"first": 1}, {"ignored": -1})
+    index = classes(rng, size, extent, options)
+    return {"value": real(rng, size), "index": index, "dim": dim_of(rng, len(size) + 1), "size": extent, **options}
 
 
 @sample("girih.wrap_index")
