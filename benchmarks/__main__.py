@@ -71,6 +71,7 @@ NAMES = (
     "loops_lda",
     "loops_ordering",
     "loops_prefetch",
+    "gnn_epoch",
     "gnn_accuracy",
     "gnn_large",
     "gnn_faults",

@@ -31,7 +31,8 @@ def benchmark(name: str) -> Benchmark:
 
 # Their floors are times, which decide no test: a loaded machine, or kernels compiled for the first time, would fail it.
 TIMED = {
-    "arrays_dask", "arrays_faults", "arrays_numpy", "arrays_straggler", "blocked_layouts", "first_use", "gnn_partition",
+    "arrays_dask", "arrays_faults", "arrays_numpy", "arrays_straggler", "blocked_layouts", "first_use", "gnn_epoch",
+    "gnn_partition",
     "loops_lda", "loops_prefetch", "many_devices", "partition_search", "planning_time", "predict_time",
     "rewrite_search", "rules", "simulate_speed", "slow_links", "small_optimum", "tables_bandwidth",
     "tables_throughput", "taso_table", "tiling_als", "tiling_random", "transports", "worker_overhead",
@@ -43,9 +44,9 @@ TIMED = {
 # workshop/generate, predictions in cost and simulate, transports in run/transport, programs of arrays in array,
 # tables in loop/shared_tables, topics in loop/apps, graph networks and cuts of graphs in gnn.
 LONG_ONES = {
-    "arrays_dask", "capped_planning", "first_use", "gnn_accuracy", "gnn_large", "gnn_partition", "loops_lda",
-    "memory_caps", "predict_time", "rules", "slow_links", "swap_inference", "swap_throughput", "tables_bandwidth",
-    "tables_throughput", "transports",
+    "arrays_dask", "capped_planning", "first_use", "gnn_accuracy", "gnn_epoch", "gnn_large", "gnn_partition",
+    "loops_lda", "memory_caps", "predict_time", "rules", "slow_links", "swap_inference", "swap_throughput",
+    "tables_bandwidth", "tables_throughput", "transports",
 }  # fmt: skip
 
 
