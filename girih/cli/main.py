@@ -17,19 +17,17 @@ from girih.cli.arguments import (
     count,
     device_number,
     did_you_mean,
-    hold,
     memory,
     name,
-    order,
+    proposer,
     rate,
-    search,
     seconds,
     seed,
     share,
     steps_done,
 )
 from girih.run.engines.engine import CALIBRATED, TRAINING
-from girih.search.table import BASELINES, SEARCHES
+from girih.search.table import BASELINES, HOLDS, SEARCHES
 
 OPTIMIZERS = (
     "sgd",
@@ -110,15 +108,15 @@ def parser() -> argparse.ArgumentParser:
         type=memory,
         help="hard limit for each device, as 600MB or 1.5GiB, or unlimited (default: what the machine's devices have)",
     )
-    plan.add_argument("--hold", type=hold, default="auto", metavar="NAME[:OPTION=VALUE,...]",
+    plan.add_argument("--hold", type=proposer("baseline", HOLDS), default="auto", metavar="NAME[:OPTION=VALUE,...]",
                       help="where the limit is too small for every division: move tensors to the large memory behind "
                       "the device and back (swap), drop them and compute them again (recompute), whatever of both is "
                       "fastest (auto), refuse (none; default auto), or as published: "
                       + ", ".join(BASELINES))  # fmt: skip
-    plan.add_argument("--order", type=order, default="auto", metavar="NAME[:OPTION=VALUE,...]",
+    plan.add_argument("--order", type=proposer("order", ("auto",)), default="auto", metavar="NAME[:OPTION=VALUE,...]",
                       help="the order of the steps in that case: captured, early, least, depth-first, depth-guided or "
                       "depth-first-guided (default auto: the best of several)")  # fmt: skip
-    plan.add_argument("--search", type=search, metavar="NAME[:OPTION=VALUE,...]",
+    plan.add_argument("--search", type=proposer("search"), metavar="NAME[:OPTION=VALUE,...]",
                       help="how to search, with the search's options, as exact:seconds=10 (default: portfolio; exact "
                       "by other objectives than time, and with --seconds): "
                       + ", ".join(SEARCHES))  # fmt: skip

@@ -14,7 +14,7 @@ from girih.cost.scratch import Scratch
 from girih.graph import Graph
 from girih.machine import Machine
 from girih.machine.units import format_bytes
-from girih.partition import Strategy
+from girih.partition import SearchResult, Strategy
 from girih.partition.search import is_seconds
 from girih.plans.arenas import arenas
 from girih.plans.choice import Choice, lowering, moves, moving_lifetimes, ordering, unlowered, widest_lifetimes
@@ -176,6 +176,22 @@ class Plan:
         plan = self.but()
         plan.__dict__.update(known)
         return plan
+
+    @property
+    def whole(self) -> Self:
+        """The plan with everything on the devices, each step once, in the order of its program."""
+        return self.but(sequence=None, residency=(), room=None, pieces=())
+
+    def divided_by(self, found: SearchResult, search: str) -> Self:
+        """The plan as a search of this name divides it, without what was chosen to keep its memory limit."""
+        return self.whole.but(
+            graph=found.graph or self.graph,
+            strategy=found.strategy,
+            schedule=found.schedule,
+            certificate=found.certificate,
+            search=search,
+            baselines=(),
+        )
 
     def _part(self, name: str) -> Any:
         return getattr(getattr(self, NOUN_OF[name]) if name in NOUN_OF else self, name)

@@ -40,11 +40,11 @@ from girih.search.memory.held_steps import HeldSteps
 from girih.search.memory.holds import Baseline, Setting
 from girih.search.memory.limit import WINDOWS
 from girih.search.memory.orders.locality import staying, updates_early
-from girih.search.memory.orders.order import order_of
+from girih.search.memory.orders.order import StepOrder
 from girih.search.memory.published import held_as_published
 from girih.search.memory.roc import least_residency
 from girih.search.memory.step_seconds import StepSeconds, copy_rates, step_seconds
-from girih.search.table import baseline_of
+from girih.search.table import baseline_of, order_of
 from girih.simulate.ticks import seconds_of, ticks
 
 SHARES = (0.01, 0.1)
@@ -107,7 +107,7 @@ def held(
     plan: Plan,
     hold: str | Baseline,
     *,
-    order: str = "auto",
+    order: str | StepOrder = "auto",
     store: str | Path | None,
     note: Observe,
     seconds: float = SECONDS,
@@ -115,7 +115,7 @@ def held(
     """The plan in the best way to keep it within its memory limit.
 
     hold: `auto`, `swap`, `recompute`, or a published way to do it. order: of the steps, one of
-    `girih.search.memory.orders.order.ORDERS`, or `auto`: the best of several. seconds: of computing, after which no
+    `girih.search.table.ORDERS`, or `auto`: the best of several. seconds: of computing, after which no
     other way is tried, if one keeps the limit.
 
     Raises:
@@ -197,7 +197,7 @@ class _Ways:
     plan: Plan
     store: str | Path | None
     moving: bool
-    named: str = "auto"
+    named: str | StepOrder = "auto"
     best: tuple[float, Plan] | None = None
     smallest: float = np.inf
     refused: tuple[Plan, TooSmallError] | None = None
@@ -356,7 +356,7 @@ class _Ways:
         if sequence is not None:
             self.judge(whole(sequence))
 
-    def named_order(self, name: str) -> tuple[int, ...]:
+    def named_order(self, name: str | StepOrder) -> tuple[int, ...]:
         return tuple(order_of(name).order(self.plan.lifetimes.links).tolist())
 
     def ordered(self, again: bool) -> tuple[Sequence, float]:
