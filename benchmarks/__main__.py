@@ -71,6 +71,8 @@ NAMES = (
     "loops_lda",
     "loops_ordering",
     "loops_prefetch",
+    "gnn_partition",
+    "gnn_memory",
 )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import forked_programs
 import pytest
 from counts import LONG
 
@@ -31,7 +31,7 @@ def outcomes(*names: str) -> Any:
         paths = [str(SUPPORT.parent.parent), str(SUPPORT)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, str(SUPPORT / "killed_saves.py"), folder, str(EVERY), *names]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = forked_programs.run(command, environment, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

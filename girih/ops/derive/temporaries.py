@@ -21,6 +21,8 @@ SLICE_BYTES = 1 << 20
 """What girih's kernels hold of an intermediate tensor at a time: it stays in a core's cache."""
 NEIGHBOURS = 16
 """Elements of a channel side by side from which PyTorch's gradient of a batch norm is fast."""
+SHARES = 1024
+"""Edges of a vertex whose shares of its attention are computed before their rows are added up."""
 TURNED = 60
 """Rows and columns of a matrix that PyTorch turns at a time, in a buffer, where it copies a transposed one."""
 STRETCH = 8192
@@ -108,6 +110,25 @@ class KernelCall:
 def copied(work: KernelCall) -> int:
     """Kernels that want their operands contiguous."""
     return work.copied
+
+
+def read_by_edges(work: KernelCall) -> int:
+    """girih.kernels.neighbours: operands in the dtype of sums, contiguous, and sums in it if the result has another."""
+    floats = {"float16", "bfloat16", "float32", "float64"}
+    exact = "float64" if work.output.dtype == "float64" else "float32"
+    width = 8 if exact == "float64" else 4
+    other = [item for item in work.inputs.values() if item.dtype in floats and item.dtype != exact]
+    same = [item for item in work.inputs.values() if item not in other]
+    result = 0 if work.output.dtype == exact else work.output.elements * width
+    return (
+        result + sum(item.elements * width for item in other) + sum(item.bytes for item in same if not item.contiguous)
+    )
+
+
+def read_with_shares(work: KernelCall) -> int:
+    """The same, and each thread's shares of the edges that it is at (a bound: few edges take few threads)."""
+    shares = SHARES * work.inputs["source"].shape[1] * (8 if work.output.dtype == "float64" else 4)
+    return read_by_edges(work) + shares * work.threads
 
 
 def added_wide(work: KernelCall) -> int:

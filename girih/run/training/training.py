@@ -269,6 +269,8 @@ class TrainingRun:
     def _inputs(
         self, batch: tuple[Any, ...], lr: float | Sequence[float] | None
     ) -> tuple[dict[str, Any], dict[str, float]]:
+        if self.plan.origin.watch is not None:
+            self.plan.origin.watch()
         inputs = [item for item in self.plan.graph.inputs if item.role == "scalar"]
         try:
             rates = rates_of(self.plan.origin.scalars or {item.path: 0.0 for item in inputs}, lr)

@@ -1,4 +1,4 @@
-"""The measured peak of memory, to hold against `girih.memory.accounts.memory_use`.
+"""The measured peak of memory, to hold against `girih.program.life.accounts.memory_use`.
 
 PyTorch's profiler reports every allocation and release of its CPU allocator, with sizes. Every tensor of the step
 (state and inputs) is made anew after profiling has begun, so that the sum of all events is the memory in use: exact for
@@ -74,15 +74,12 @@ def _run(worker: Worker, state: dict[str, _Outside], inputs: dict[str, _Outside]
 
 
 def _cpu(worker: Worker, state: dict[str, _Outside], inputs: dict[str, _Outside]) -> int:
-    from torch.profiler import ProfilerActivity, profile
+    from torch.autograd.profiler import profile  # that of `torch.profiler` loads PyTorch's compiler, which takes a second
 
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with profile(use_kineto=True, profile_memory=True) as profiler:
         _run(worker, state, inputs)
-    changes = [
-        (event.start_ns(), event.nbytes())
-        for event in profiler.profiler.kineto_results.events()
-        if event.name() == "[memory]"
-    ]
+    events = profiler.kineto_results.events()
+    changes = [(event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"]
     return highest(change for _, change in sorted(changes, key=lambda item: item[0]))
 
 

@@ -10,27 +10,33 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from girih.machine.units import format_bytes
-from girih.memory.accounts import host_bytes
-from girih.memory.bound import memory_bound
-from girih.memory.holds import Baseline, Setting
-from girih.memory.lifetimes import Lifetimes
-from girih.memory.orders.locality import updates_early
-from girih.memory.orders.order import order_of
-from girih.memory.orders.step_graph import step_graph
-from girih.memory.residency import TooSmallError
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
+from girih.program.life.accounts import host_bytes
+from girih.program.life.lifetimes import Lifetimes
+from girih.program.moves.residency import TooSmallError
+from girih.search.memory.bound import memory_bound
+from girih.search.memory.holds import Baseline, Setting
+from girih.search.memory.orders.locality import updates_early
+from girih.search.memory.orders.order import StepOrder
 from girih.search.memory.step_seconds import StepSeconds, copy_rates, step_seconds
+from girih.search.table import order_of
 from girih.simulate.ticks import seconds_of, ticks
 
 Steps = tuple[int, ...] | None
 
 
 def held_as_published(
-    plan: Plan, baseline: Baseline, windows: Sequence[Plan], *, order: str, store: str | Path | None, note: Observe
+    plan: Plan,
+    baseline: Baseline,
+    windows: Sequence[Plan],
+    *,
+    order: str | StepOrder,
+    store: str | Path | None,
+    note: Observe,
 ) -> Plan:
     """The plan as a baseline holds it. windows: the plan with each overlap that is tried. order: `auto`, or one of
-    `girih.memory.orders.order.ORDERS` for the steps, where the baseline does not order them itself.
+    `girih.search.table.ORDERS` for the steps, where the baseline does not order them itself.
 
     Raises:
         PlanError: the limit is not kept so; the message says what would be.
@@ -73,13 +79,13 @@ def held_as_published(
     return chosen.but(memory_bound=bound)
 
 
-def _orders(plan: Plan, baseline: Baseline, order: str) -> Iterator[Steps]:
+def _orders(plan: Plan, baseline: Baseline, order: str | StepOrder) -> Iterator[Steps]:
     if order in ("auto", "captured") or baseline.orders:
         yield None
     if order == "auto" and not baseline.orders:
         yield updates_early(plan.lifetimes)
     elif order != "captured" and not baseline.orders:
-        yield tuple(order_of(order).order(step_graph(plan.lifetimes)).tolist())
+        yield tuple(order_of(order).order(plan.lifetimes.links).tolist())
 
 
 def _held(plan: Plan, baseline: Baseline, sequence: Steps, seconds: StepSeconds) -> Plan:
