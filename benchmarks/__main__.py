@@ -73,6 +73,9 @@ NAMES = (
     "loops_prefetch",
     "gnn_partition",
     "gnn_memory",
+    "gnn_accuracy",
+    "gnn_large",
+    "gnn_faults",
 )
 
 

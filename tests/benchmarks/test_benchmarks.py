@@ -41,10 +41,11 @@ TIMED = {
 # measure in tests of their own: the first use in test_first_use.py, slow links in run/engines/test_run_ranks.py and
 # loop/test_hosts.py, memory in search/memory, memory/test_bound.py and run/worker/test_run_memory.py, rules in
 # workshop/generate, predictions in cost and simulate, transports in run/transport, programs of arrays in array,
-# tables in loop/shared_tables, topics in loop/apps, cuts of graphs in gnn/partitioner.
+# tables in loop/shared_tables, topics in loop/apps, graph networks in gnn.
 LONG_ONES = {
-    "arrays_dask", "capped_planning", "first_use", "gnn_partition", "loops_lda", "memory_caps", "predict_time",
-    "rules", "slow_links", "swap_inference", "swap_throughput", "tables_bandwidth", "tables_throughput", "transports",
+    "arrays_dask", "capped_planning", "first_use", "gnn_accuracy", "gnn_large", "gnn_partition", "loops_lda",
+    "memory_caps", "predict_time", "rules", "slow_links", "swap_inference", "swap_throughput", "tables_bandwidth",
+    "tables_throughput", "transports",
 }  # fmt: skip
 
 
