@@ -74,7 +74,9 @@ def _run(worker: Worker, state: dict[str, _Outside], inputs: dict[str, _Outside]
 
 
 def _cpu(worker: Worker, state: dict[str, _Outside], inputs: dict[str, _Outside]) -> int:
-    from torch.autograd.profiler import profile  # that of `torch.profiler` loads PyTorch's compiler, which takes a second
+    from torch.autograd.profiler import (
+        profile,
+    )  # that of `torch.profiler` loads PyTorch's compiler, which takes a second
 
     with profile(use_kineto=True, profile_memory=True) as profiler:
         _run(worker, state, inputs)
