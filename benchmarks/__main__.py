@@ -72,6 +72,9 @@ NAMES = (
     "loops_ordering",
     "loops_prefetch",
     "gnn_epoch",
+    "gnn_accuracy",
+    "gnn_large",
+    "gnn_faults",
     "gnn_partition",
     "gnn_memory",
 )

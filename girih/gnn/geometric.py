@@ -34,7 +34,8 @@ class Reading:
 
 
 class OnGraph(torch.nn.Module):
-    """A network of torch_geometric on one graph: called as `network(x)`, it is `network(x, edge_index)`.
+    """A network of torch_geometric on one graph: called as `network(x)`, it is `network(x, edge_index)`, and what is
+    given beside x is not looked at.
 
     Layers of the kinds GCNConv, SAGEConv, GINConv and GATConv are read; a GCNConv takes the weights of the graph, the
     others have none. The state is the network's alone.
@@ -55,7 +56,7 @@ class OnGraph(torch.nn.Module):
                 exact = np.float64 if dtype == torch.float64 else np.float32
                 self.graphs[name] = GraphBuffers(_prepared(graph, exact, *reading.form), dtype)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *_: Any) -> Tensor:
         with self._on_graph():
             return self.network(x, torch.empty((2, 0), dtype=torch.int64, device=x.device))
 
