@@ -15,16 +15,15 @@ if TYPE_CHECKING:
     from girih.capture.torch.settings import Source
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
-_PLAIN = (bool, int, float, complex, str)
 
 
 @dataclass(frozen=True)
 class Program:
     """A captured program: its graph, what a plan keeps of it beside, and by which rules it was rewritten.
 
-    micro_batches: how many there are in a step. results: the nesting of an Inference's results, as torch's pytrees have
-    it. source: the step and batch that it was captured of, which can be asked whether they have changed since. No plan
-    keeps these three.
+    micro_batches: how many there are in a step. results: the nesting of what it gives beside a loss, as torch's pytrees
+    have it; constants: by their number among the results, those that are no tensors. source: the step and batch that it
+    was captured of, which can be asked whether they have changed since. No plan keeps these four.
     """
 
     graph: Graph
@@ -33,6 +32,7 @@ class Program:
     micro_batches: int = 1
     notes: tuple[str, ...] = ()
     results: Any = field(default=None, compare=False, repr=False)
+    constants: Mapping[int, Any] = field(default_factory=dict, compare=False, repr=False)
     source: Source | None = field(default=None, compare=False, repr=False)
 
     def in_plan(self, plan: AnyPlan) -> AnyPlan:
@@ -86,7 +86,7 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
         constants_of(batch),
         state=partial(_state_now, source),
     )
-    program = Program(graph, origin, results=captured.result_spec, source=source)
+    program = Program(graph, origin, results=captured.result_spec, constants=captured.constants, source=source)
     return program.in_parts(getattr(step, "micro_batches", 1))
 
 
@@ -104,6 +104,8 @@ def _state_now(source: Source) -> Mapping[str, Any]:
 
 def flatten_batch(batch: Any) -> dict[str, Any]:
     """The tensors of a nested batch by path: `0`, `1/input_ids`."""
+    from girih.capture.batches import leaves_of
+
     return {path: leaf for path, leaf in leaves_of(batch) if hasattr(leaf, "shape")}
 
 
@@ -145,20 +147,11 @@ def state_keys(model: Any) -> dict[str, str]:
     return {key: paths[id(tensor)] for key, tensor in kept.items() if id(tensor) in paths}
 
 
-def leaves_of(batch: Any) -> list[tuple[str, Any]]:
-    """(path, item) of all in a nested batch: `0`, `1/input_ids`."""
-    from torch.utils._pytree import tree_flatten_with_path
-
-    leaves, _ = tree_flatten_with_path(batch)
-    return [
-        ("/".join(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path), leaf)
-        for path, leaf in leaves
-    ]
-
-
 def constants_of(batch: Any) -> dict[str, str]:
     """By path, how Python writes the numbers, words and None in a batch: a plan has them as constants."""
-    return {path: repr(leaf) for path, leaf in leaves_of(batch) if leaf is None or type(leaf) in _PLAIN}
+    from girih.capture.batches import PLAIN, leaves_of
+
+    return {path: repr(leaf) for path, leaf in leaves_of(batch) if type(leaf) in PLAIN}
 
 
 def ranges_of(batch: Mapping[str, Any]) -> dict[str, int]:

@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_flatten, tree_flatten_with_path, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from girih.capture.batches import leaves_of, with_leaves
 from girih.capture.canonicalize.canonical import EnteringTensor, Exit, canonicalise
 from girih.capture.errors import CaptureError
 from girih.capture.torch.attributes import attributes_of, check_next_step
@@ -29,7 +30,7 @@ from girih.capture.torch.record import Recorder, functionalise, is_functional, m
 from girih.capture.torch.refusals import refusal
 from girih.capture.torch.rewritten import decomposition_of
 from girih.capture.torch.state import shared_path
-from girih.capture.torch.training import Inference, TrainingStep, check_batch, check_step
+from girih.capture.torch.training import LOSS, Inference, TrainingStep, check_batch, check_step, loss_of
 from girih.graph import Graph, Input, format_graph
 
 Tensor = Any
@@ -41,15 +42,15 @@ class Captured:
     """A captured program.
 
     initial: by path (`Input.path`), how to make each parameter, buffer and optimizer state.
-    batch_names: by path, the input's name of each tensor of the batch; batch_spec its nesting.
-    result_spec: the nesting of an inference's results; they leave the graph in this order.
-    constants: by their number among all results, those that are no tensors (None, a number).
+    batch_names: by path, the input's name of each tensor of the batch; batch_paths: of all that is in it.
+    result_spec: the nesting of the results, which leave the graph in this order; None for a step that gives its loss.
+    constants: by their number among all results, those that are no tensors (None, a number, and `LOSS`).
     """
 
     graph: Graph
     initial: dict[str, Initial]
     batch_names: dict[str, str]
-    batch_spec: Any = field(compare=False)
+    batch_paths: tuple[str, ...] = field(compare=False)
     result_spec: Any = field(default=None, compare=False)
     constants: Mapping[int, Any] = field(default_factory=dict, compare=False)
 
@@ -59,10 +60,9 @@ class Captured:
         Raises:
             ValueError: its nesting is not that of the captured batch.
         """
-        leaves, spec = tree_flatten_with_path(batch)
-        if spec != self.batch_spec:
-            raise ValueError(f"the batch is nested as {spec}, but was captured as {self.batch_spec}")
-        named = {_path(path): leaf for path, leaf in leaves}
+        named = dict(leaves_of(batch))
+        if tuple(named) != self.batch_paths:
+            raise ValueError(f"the batch has {[*named]}, but was captured with {[*self.batch_paths]}")
         return {name: named[path] for path, name in self.batch_names.items()}
 
     def nest(self, tensors: Sequence[Tensor]) -> Any:
@@ -98,10 +98,6 @@ def capture(step: Step, batch: Any) -> Captured:
     return captured
 
 
-def _path(path: Any) -> str:
-    return "/".join(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path)
-
-
 def _valid(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.]", "_", name)
 
@@ -132,7 +128,7 @@ class _Capture:
         for name, buffer in model.named_buffers():
             buffers[name] = self._state("buffer", "b", name, buffer)
         entering = len(self.entries)
-        batch, batch_names, batch_spec = self._batch()
+        batch, batch_names, batch_paths = self._batch()
         batch_entries = self.entries[entering:]
         del self.entries[entering:]
         with self._recording():
@@ -153,7 +149,7 @@ class _Capture:
                     self._replace("parameter", name, model.get_submodule(owner)._parameters[key])
         self.entries += batch_entries
         self.entries.sort(key=lambda entry: entry.input.role == "scalar")  # parameters … state, batch, lr
-        return Captured(self._graph(), self.initial, batch_names, batch_spec, result_spec, self.constants)
+        return Captured(self._graph(), self.initial, batch_names, batch_paths, result_spec, self.constants)
 
     def _trained(self) -> set[str]:
         """Parameters that get gradients here; others a program may write into, as into buffers (a moving average)."""
@@ -202,19 +198,18 @@ class _Capture:
         self.entries.append(EnteringTensor(self.recorder.slot(fake), Input(name, role, path)))
         return fake
 
-    def _batch(self) -> tuple[Any, dict[str, str], Any]:
-        leaves, spec = tree_flatten_with_path(self.batch)
-        tensors, names = [], {}
-        check_batch([(_path(path), leaf) for path, leaf in leaves])
+    def _batch(self) -> tuple[Any, dict[str, str], tuple[str, ...]]:
+        leaves = leaves_of(self.batch)
+        entered, names = [], {}
+        check_batch(leaves)
         for path, leaf in leaves:
             if isinstance(leaf, torch.Tensor):
-                place = _path(path)
                 fake = self._fake(leaf).requires_grad_(leaf.requires_grad)
-                tensors.append(self._enter(fake, "batch", f"x.{_valid(place.replace('/', '.'))}".rstrip("."), place))
-                names[place] = self.entries[-1].input.name
-            else:
-                tensors.append(leaf)
-        return tree_unflatten(tensors, spec), names, spec
+                leaf = self._enter(fake, "batch", f"x.{_valid(path.replace('/', '.'))}".rstrip("."), path)
+                names[path] = self.entries[-1].input.name
+            entered.append(leaf)
+        rest = iter(entered)
+        return with_leaves(self.batch, lambda _: next(rest)), names, tuple(path for path, _ in leaves)
 
     # What leaves
 
@@ -262,17 +257,13 @@ class _Capture:
     def _program(self, model: Any, batch: Any) -> Any:
         if isinstance(self.step, Inference):
             with torch.no_grad():
-                results, spec = tree_flatten(self._forward(model, batch))
-            for number, result in enumerate(results):
-                if isinstance(result, torch.Tensor):
-                    self._leave(result, "result")
-                else:
-                    self.constants[number] = result
-            return spec
+                return self._results(self._forward(model, batch))
         with torch.enable_grad():
-            loss = self._forward(model, batch)
+            results = self._forward(model, batch)
+        loss = loss_of(results)
         self._check_loss(loss)
         self._leave(loss.detach(), "loss")
+        spec = None if loss is results else self._results(results, loss)
         trained = [name for _, names in self.groups for name in names]
         if self.step.optimizer is None:
             trained = [name for name, fake in self.fakes.items() if fake.requires_grad]
@@ -282,12 +273,26 @@ class _Capture:
         with torch.no_grad():
             if self.step.clip_grad_norm is not None and grads:
                 grads = _clipped(grads, self.step.clip_grad_norm)
+            if (greatest := self.step.clip_grad_value) is not None:
+                grads = {name: torch.clamp(grad, -greatest, greatest) for name, grad in grads.items()}
             for number, (options, names) in enumerate(self.groups):
                 self._update(number, options, [name for name in names if name in grads], grads)
         if self.step.optimizer is None:
             for grad in grads.values():
                 self._leave(grad, "result")
-        return None
+        return spec
+
+    def _results(self, results: Any, loss: Tensor | None = None) -> Any:
+        """Have all tensors leave but the loss, which has left; their nesting."""
+        leaves, spec = tree_flatten(results)
+        for number, leaf in enumerate(leaves):
+            if leaf is loss:
+                self.constants[number] = LOSS
+            elif isinstance(leaf, torch.Tensor):
+                self._leave(leaf.detach(), "result")
+            else:
+                self.constants[number] = leaf
+        return spec
 
     def _gradients(self, loss: Tensor, names: list[str]) -> dict[str, Tensor]:
         """By name, of the parameters that the loss depends on.
