@@ -2,9 +2,9 @@
 
 What: 40 models in small random configurations, made of their config classes (nothing is downloaded): decoders,
 encoders, encoder-decoders, vision, speech, mixtures of experts, state spaces, text with pictures.
-How: examples of several lengths go through a tokenizer or feature extractor and a data collator into a DataLoader, whose
-last batch is short; each loop makes six steps, in two epochs, with the model's own loss and AdamW, once by PyTorch and
-once by `girih.fit`, in float32. Dropout is off, since the two draw other numbers.
+How: examples of several lengths go through a tokenizer or feature extractor and a data collator into a DataLoader,
+whose last batch is short; each loop makes six steps, in two epochs, with the model's own loss and AdamW, once by
+PyTorch and once by `girih.fit`, in float32. Dropout is off, since the two draw other numbers.
 Floor: how many models must have PyTorch's losses to 1e-5, relative; each of the others has to be refused with its line.
 """
 
@@ -256,8 +256,8 @@ def _captions() -> tuple[Any, Any]:
     tokenizer, texts = _tokenizer(), _texts()
 
     def collate(examples: list[tuple[int, Any]]) -> Any:
-        batch = tokenizer([texts[number] + " w2" for number, _ in examples], padding="max_length", max_length=14,
-                          return_tensors="pt", return_token_type_ids=False)  # fmt: skip
+        words = [texts[number] + " w2" for number, _ in examples]
+        batch = tokenizer(words, padding="max_length", truncation=True, max_length=14, return_tensors="pt")
         batch["pixel_values"] = torch.stack([picture for _, picture in examples])
         batch["return_loss"] = True
         return batch

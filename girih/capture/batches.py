@@ -44,7 +44,7 @@ def named(key: Any) -> str:
     for kind in ("key", "idx", "name"):
         if hasattr(key, kind):
             return str(getattr(key, kind))
-    return keystr((key,))
+    return str(keystr((key,)))
 
 
 def _leaves(before: tuple[str, ...], batch: Any) -> Iterator[tuple[str, Any]]:

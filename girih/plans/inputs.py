@@ -12,6 +12,7 @@ from girih.plans.plan import Origin, Plan, PlanError
 from girih.plans.rewritten import Rewrite
 
 if TYPE_CHECKING:
+    from girih.capture.torch.own_update import OwnUpdate
     from girih.capture.torch.settings import Source
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
@@ -23,7 +24,8 @@ class Program:
 
     micro_batches: how many there are in a step. results: the nesting of what it gives beside a loss, as torch's pytrees
     have it; constants: by their number among the results, those that are no tensors. source: the step and batch that it
-    was captured of, which can be asked whether they have changed since. No plan keeps these four.
+    was captured of, which can be asked whether they have changed since. own: the optimizer's own code,
+    where its update is traced. No plan keeps these five.
     """
 
     graph: Graph
@@ -34,6 +36,7 @@ class Program:
     results: Any = field(default=None, compare=False, repr=False)
     constants: Mapping[int, Any] = field(default_factory=dict, compare=False, repr=False)
     source: Source | None = field(default=None, compare=False, repr=False)
+    own: OwnUpdate | None = field(default=None, compare=False, repr=False)
 
     def in_plan(self, plan: AnyPlan) -> AnyPlan:
         """The plan, which was made of the graph alone, with all the rest."""
@@ -75,18 +78,25 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
     captured = capture(step, batch)
     graph = captured.graph
     check(graph)
-    source = Source(step, batch, graph)
+    source = Source(step, batch, graph, captured.own)
     source.state()  # what is wrong with it is told now
     origin = Origin(
         model,
         {path: (item.kind, item.a, item.b) for path, item in captured.initial.items()},
-        learning_rates(step),
+        learning_rates(step) if captured.own is None else {},
         ranges_of(flatten_batch(batch)),
         state_keys(step.model),
         constants_of(batch),
         state=partial(_state_now, source),
     )
-    program = Program(graph, origin, results=captured.result_spec, constants=captured.constants, source=source)
+    program = Program(
+        graph,
+        origin,
+        results=captured.result_spec,
+        constants=captured.constants,
+        source=source,
+        own=captured.own,
+    )
     return program.in_parts(getattr(step, "micro_batches", 1))
 
 

@@ -26,11 +26,20 @@ from girih.capture.torch.environment import surroundings
 from girih.capture.torch.initial import Initial, initial_of, is_real
 from girih.capture.torch.memory import check_shared, check_writes
 from girih.capture.torch.optimizers import Group, rule_of
+from girih.capture.torch.own_update import OwnUpdate, traced_update
 from girih.capture.torch.record import Recorder, functionalise, is_functional, module_scopes
 from girih.capture.torch.refusals import refusal
 from girih.capture.torch.rewritten import decomposition_of
 from girih.capture.torch.state import shared_path
-from girih.capture.torch.training import LOSS, Inference, TrainingStep, check_batch, check_step, loss_of
+from girih.capture.torch.training import (
+    LOSS,
+    Inference,
+    TrainingStep,
+    check_batch,
+    check_step,
+    loss_of,
+    parameter_names,
+)
 from girih.graph import Graph, Input, format_graph
 
 Tensor = Any
@@ -45,6 +54,7 @@ class Captured:
     batch_names: by path, the input's name of each tensor of the batch; batch_paths: of all that is in it.
     result_spec: the nesting of the results, which leave the graph in this order; None for a step that gives its loss.
     constants: by their number among all results, those that are no tensors (None, a number, and `LOSS`).
+    own: the optimizer's own code, which gives some numbers at each step; None where its update is a rule of ours.
     """
 
     graph: Graph
@@ -53,6 +63,7 @@ class Captured:
     batch_paths: tuple[str, ...] = field(compare=False)
     result_spec: Any = field(default=None, compare=False)
     constants: Mapping[int, Any] = field(default_factory=dict, compare=False)
+    own: OwnUpdate | None = field(default=None, compare=False)
 
     def flatten(self, batch: Any) -> dict[str, Tensor]:
         """A batch as inputs by name.
@@ -119,6 +130,8 @@ class _Capture:
         self.taken: set[str] = set()
         self.fakes: dict[str, Tensor] = {}
         self.groups = step.groups() if isinstance(step, TrainingStep) else []
+        self.parameter_names = parameter_names(step.model)
+        self.own: OwnUpdate | None = None
 
     def run(self) -> Captured:
         model = self.step.model
@@ -149,7 +162,7 @@ class _Capture:
                     self._replace("parameter", name, model.get_submodule(owner)._parameters[key])
         self.entries += batch_entries
         self.entries.sort(key=lambda entry: entry.input.role == "scalar")  # parameters … state, batch, lr
-        return Captured(self._graph(), self.initial, batch_names, batch_paths, result_spec, self.constants)
+        return Captured(self._graph(), self.initial, batch_names, batch_paths, result_spec, self.constants, self.own)
 
     def _trained(self) -> set[str]:
         """Parameters that get gradients here; others a program may write into, as into buffers (a moving average)."""
@@ -275,8 +288,7 @@ class _Capture:
                 grads = _clipped(grads, self.step.clip_grad_norm)
             if (greatest := self.step.clip_grad_value) is not None:
                 grads = {name: torch.clamp(grad, -greatest, greatest) for name, grad in grads.items()}
-            for number, (options, names) in enumerate(self.groups):
-                self._update(number, options, [name for name in names if name in grads], grads)
+            self._updates(grads)
         if self.step.optimizer is None:
             for grad in grads.values():
                 self._leave(grad, "result")
@@ -286,7 +298,7 @@ class _Capture:
         """Have all tensors leave but the loss, which has left; their nesting."""
         leaves, spec = tree_flatten(results)
         for number, leaf in enumerate(leaves):
-            if leaf is loss:
+            if leaf is loss and loss is not None:
                 self.constants[number] = LOSS
             elif isinstance(leaf, torch.Tensor):
                 self._leave(leaf.detach(), "result")
@@ -313,11 +325,34 @@ class _Capture:
                 "or under no_grad, and leave backward and the optimizer's step to the plan"
             )
 
+    def _updates(self, grads: dict[str, Tensor]) -> None:
+        if self.groups and rule_of(self.step.optimizer) is None:  # type: ignore[union-attr]
+            self._own_update(
+                {name: grads[name].detach() for _, names in self.groups for name in names if name in grads}
+            )
+            return
+        for number, (options, names) in enumerate(self.groups):
+            self._update(number, options, [name for name in names if name in grads], grads)
+
+    def _own_update(self, grads: dict[str, Tensor]) -> None:
+        def enter(role: str, path: str, shape: tuple[int, ...], dtype: Any) -> Tensor:
+            name = path.replace("/", ".") if role == "scalar" else f"s.{_valid(path.replace('/', '.'))}"
+            return self._enter(self._new(shape, dtype), role, name, path)
+
+        optimizer: Any = self.step.optimizer  # type: ignore[union-attr]
+        self.own, state = traced_update(optimizer, self.fakes, grads, self.parameter_names, enter)
+        for item in self.own.kept:
+            self.initial[item.path] = Initial("constant", item.fill)
+            self._replace("state", item.path, state[item.path])
+        for name in grads:
+            self._replace("parameter", name, self.fakes[name])
+
     def _update(self, number: int, options: dict[str, Any], names: list[str], grads: dict[str, Tensor]) -> None:
         if not names:
             return
         groups = len(self.groups)
         rule = rule_of(self.step.optimizer)  # type: ignore[union-attr]
+        assert rule is not None
         exact = any(self.fakes[name].dtype in (torch.float64, torch.complex128) for name in names)
         scalar = self._new((), torch.float64 if exact else torch.float32)
         path = "lr" if groups == 1 else f"lr/{number}"

@@ -24,8 +24,9 @@ class TrainingStep:
         give other tensors too, as `(loss, *others)`, or as a mapping or object with a `loss`.
     Without `loss` and `step` the model gives its own loss, as those of `transformers` do: the batch is a mapping for
         `model(**batch)`, or inputs for `model(*batch)`, and the loss what `step` may give.
-    optimizer: one of `girih.capture.torch.optimizers.OPTIMIZERS` over (some of) the model's
-        parameters. Without one the graph gives the gradients.
+    optimizer: any one over (some of) the model's parameters: of `girih.capture.torch.optimizers.OPTIMIZERS`, or one
+        whose own code is traced (`girih.capture.torch.own_update`), which runs under `girih.fit`. Without one the graph
+        gives the gradients.
     clip_grad_norm: the greatest 2-norm of all gradients together, as torch.nn.utils.clip_grad_norm_ has it.
     clip_grad_value: the greatest absolute value of each of their numbers, as torch.nn.utils.clip_grad_value_ has it.
     autocast: run forward under torch.autocast with this dtype.

@@ -14,9 +14,10 @@ from torch.utils._pytree import tree_unflatten
 
 from girih.capture.batches import leaves_of, with_leaves
 from girih.capture.errors import CaptureError
+from girih.capture.torch.own_update import Host, OwnUpdate
 from girih.capture.torch.settings import Settings, listed
 from girih.capture.torch.state import give_state, state_of
-from girih.capture.torch.training import LOSS, TrainingStep
+from girih.capture.torch.training import LOSS, TrainingStep, parameter_names
 from girih.plans.inputs import Program, flatten_batch, program_of
 from girih.plans.plan import Plan, PlanError
 from girih.run.engines.engine import Engine
@@ -100,8 +101,11 @@ class Fit:
         self._most = sizes
         self._at = sizes_of(batch)
         self._family: dict[Sizes, Member] = {}
+        self._others: dict[Sizes, list[Member]] = {}
+        """Plans for updates by other operators, which the optimizer's own code has called before."""
         self._family[self._at] = self._member(batch)
         self._groups = step.groups()
+        self._host: Host = {}
         self._given = 0  # steps after which weights and state were last given back
         self._marks: Marks = {}  # of the user's tensors, then
         self._told: Marks = {}  # marks with which a write was refused
@@ -131,10 +135,50 @@ class Fit:
         if self._padding is not None:
             nested = self._padding(nested)
         run = self._up_to_date(nested)
-        rates = [float(group["lr"]) for group in self.step.optimizer.param_groups]
-        tensors, numbers = run.inputs((nested,), rates if len(rates) > 1 else rates[0])
-        self.step.optimizer._opt_called = True  # what PyTorch's schedulers ask for before their own step
-        return self._results(run.outputs(tensors, numbers))
+        own = self._family[self._at].program.own
+        if own is None:
+            rates = [float(group["lr"]) for group in self.step.optimizer.param_groups]
+            tensors, numbers = run.inputs((nested,), rates if len(rates) > 1 else rates[0])
+            self.step.optimizer._opt_called = True  # what PyTorch's schedulers ask for before their own step
+        else:
+            tensors, found = run.tensors((nested,)), self._numbers(own, nested)
+            numbers = {item.name: found[item.path] for item in self.plan.graph.inputs if item.role == "scalar"}
+        assert self.run is not None
+        return self._results(self.run.outputs(tensors, numbers))
+
+    def _numbers(self, own: OwnUpdate, batch: Any) -> dict[str, float]:
+        """What the optimizer's own code computes for this step, by their paths. Where it calls other operators than in
+        the plan, another plan is made, or one from before is taken, and the workers go on with it."""
+        optimizer, names = self.step.optimizer, parameter_names(self.step.model)
+        try:
+            return own.numbers(optimizer, names, self._host)
+        except CaptureError as error:
+            others = self._others.setdefault(self._at, [])
+            for place, other in enumerate(others):
+                with suppress(CaptureError):
+                    assert other.program.own is not None
+                    found = other.program.own.numbers(optimizer, names, self._host)
+                    others[place] = self._family[self._at]
+                    self._family[self._at] = other
+                    self._hand_over(self._at)
+                    return found
+            if len(others) + 1 >= self._most:
+                raise PlanError(
+                    f"{error}, and so it was {len(others)} times before: expected an update that calls the same "
+                    f"operators at each step, or at most {self._most} ways (sizes= of girih.fit)"
+                ) from error
+        if not self._fresh:
+            self._give()
+        with self._undisturbed():
+            try:
+                member = self._member(batch)
+            except (CaptureError, ValueError) as error:
+                raise PlanError(f"the optimizer's code is another than before: {error}") from error
+        others.append(self._family[self._at])
+        self._family[self._at] = member
+        self._hand_over(self._at)
+        assert member.program.own is not None
+        return member.program.own.numbers(optimizer, names, self._host)
 
     def _results(self, outputs: dict[str, Any]) -> Any:
         """What a step makes, nested as it gives it."""
@@ -215,9 +259,10 @@ class Fit:
             return self._start(0)
         if self._fresh:
             try:
-                state = state_of(self.step, self.plan.graph)
+                state = state_of(self.step, self.plan.graph, self._family[self._at].program.own)
             except ValueError as error:
                 raise PlanError(str(error)) from error
+            self._take_host()
             wanted = {item.path for item in self.plan.graph.state_inputs}
             self.run.run.set_state({path: tensor for path, tensor in state.items() if path in wanted})
             self._marks = marks(self.step)
@@ -242,7 +287,8 @@ class Fit:
     def _give(self) -> None:
         """Write weights and state into the user's own tensors."""
         assert self.run is not None
-        give_state(self.step, self.run.run.state(), self.run.steps - self._given, self._groups)
+        state, own = self.run.run.state(), self._family[self._at].program.own
+        give_state(self.step, state, self.run.steps - self._given, self._groups, own, self._host)
         self._given = self.run.steps
         self._marks, self._told = marks(self.step), {}
 
@@ -274,7 +320,8 @@ class Fit:
 
     def _hand_over(self, sizes: Sizes) -> None:
         """The workers go on with the plan for these sizes; or others, that have it, with what these have."""
-        if self.run is not None and self.run.turn(_shown(sizes), self._family[sizes].plan):
+        count = len(self._others.get(sizes, ()))
+        if self.run is not None and self.run.turn(f"{_shown(sizes)} {count}", self._family[sizes].plan):
             self._at = sizes
             return
         if self.run is not None and not self._fresh:
@@ -335,9 +382,15 @@ class Fit:
             self.plan, backend=self.backend, model=self.step.model, resume=None, seed=0, timeout=120.0
         )
         self.run.run.steps = self._given = steps
+        self._take_host()
         self._marks, self._told = marks(self.step), {}
         self._install()
         return self.run
+
+    def _take_host(self) -> None:
+        """What the optimizer keeps in Python, such as a count of steps, as it is now."""
+        own = self._family[self._at].program.own
+        self._host = {} if own is None else own.host(self.step.optimizer, parameter_names(self.step.model))
 
     def _install(self) -> None:
         if self.run is not None and not self._handles:

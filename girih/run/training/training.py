@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from girih.capture.torch.own_update import NUMBERS
 from girih.capture.torch.training import ambient_autocast
 from girih.cost.setting import threads_of
 from girih.plans.check import check
@@ -289,15 +290,23 @@ class TrainingRun:
     ) -> tuple[dict[str, Any], dict[str, float]]:
         """A batch and learning rates, checked, by the names of the graph's inputs; see `step`."""
         inputs = [item for item in self.plan.graph.inputs if item.role == "scalar"]
+        if any(item.path.startswith(NUMBERS) for item in inputs):
+            raise PlanError(
+                "the optimizer's own code computes numbers at each step, which a plan does not have: train by girih.fit"
+            )
         try:
             rates = rates_of(self.plan.origin.scalars or {item.path: 0.0 for item in inputs}, lr)
         except ValueError as error:
             raise PlanError(str(error)) from error
         scalars = {item.name: rates[item.path] for item in inputs}
+        return self.tensors(batch), scalars
+
+    def tensors(self, batch: tuple[Any, ...]) -> dict[str, Any]:
+        """A batch, checked, by the names of the graph's inputs; see `step`."""
         named = planned_batch(self.plan, batch)
         for look_up in self._look_ups:
             check_numbers(look_up, named[look_up.input.name])
-        return named, scalars
+        return named
 
     def verified_step(self, *batch: Any, lr: float | Sequence[float] | None = None) -> Comparison:
         """A step, done on the workers and by the undivided program on this one device; see `step`.
