@@ -37,9 +37,9 @@ def counted() -> Iterator[Counter[str]]:
     """Counts what is made of these kinds, and how often these functions are called, while it lasts."""
     import girih.plans.choice
     import girih.plans.predict
-    from girih.lower.program import Program
-    from girih.memory.accounts import Tracker
-    from girih.memory.lifetimes import Lifetimes
+    from girih.program.life.accounts import Tracker
+    from girih.program.life.lifetimes import Lifetimes
+    from girih.program.program import Program
     from girih.simulate.tasks import TaskGraph
 
     counts: Counter[str] = Counter()

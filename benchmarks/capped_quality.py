@@ -40,10 +40,10 @@ SHARES = (0.9, 0.5, 0.2, 0.0)
 
 def front(graph: Any, aim: Any, first: Any, seconds: float) -> tuple[Any, Any]:
     """How strategies are measured (as of a plan for another host), and what is known of cost against peak memory."""
-    from girih.lower import lower
-    from girih.memory.accounts import memory_use
-    from girih.memory.staging import exchange_bytes
     from girih.partition.solver.memory_constrained import Measured, front_of
+    from girih.program import lower
+    from girih.program.life.accounts import memory_use
+    from girih.program.life.staging import exchange_bytes
 
     def measure(strategy: Any) -> Any:
         program = lower(graph, strategy, aim.transfers)

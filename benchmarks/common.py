@@ -161,8 +161,8 @@ def forget() -> None:
 
 def warm_up(devices: str = "p2.8xlarge") -> None:
     """Load PyTorch, the catalogue, and Numba's machine code (compiled once on each machine) before the clock starts."""
-    from girih.lower import lower
-    from girih.memory.accounts import memory_use
+    from girih.program import lower
+    from girih.program.life.accounts import memory_use
 
     graph = captured("mlp-tiny")
     for name in ("bytes", "seconds"):

@@ -2,7 +2,7 @@
 
 What: training steps with momentum, and inference, of every family of the catalogue at its smallest, and of some models
 at real sizes; in what memory they need, and under a cap of 60 % of it (or the smallest that can be met), where tensors
-are moved out and back. How: `girih.memory.places` gives every storage, the scratch of every step and all state an
+are moved out and back. How: `girih.program.places` gives every storage, the scratch of every step and all state an
 address; the ratio is the arena's bytes over the bound, the most bytes alive at one time with sizes rounded up to 64.
 Against: best fit as requests come, which is what an allocator at run time does, and the largest first (as TensorFlow
 Lite plans), on the same items. Floors: at most 1.003 × the bound without a cap; under a cap no more than the baselines.
@@ -65,10 +65,11 @@ def graphs(names: list[str]) -> Iterator[tuple[str, Any]]:
 
 def programs(graph: Any) -> Iterator[tuple[str, Any]]:
     """The lifetimes of a graph's step on one device, plain and under a cap."""
-    from girih.lower import lower
-    from girih.memory.lifetimes import lifetimes
-    from girih.memory.moves import moved
-    from girih.memory.residency import belady, floor
+    from girih.program import lower
+    from girih.program.life.lifetimes import lifetimes
+    from girih.program.moves.moves import moved
+    from girih.program.moves.residency import floor
+    from girih.search.memory.belady import belady
 
     aim = objective("bytes", "local:1")
     program = lower(graph, searched("single", graph, aim, 100.0).strategy, aim.transfers)
@@ -82,9 +83,9 @@ def programs(graph: Any) -> Iterator[tuple[str, Any]]:
 
 
 def measure(options: argparse.Namespace) -> Report:
-    from girih.memory.places.items import items_of
-    from girih.memory.places.places import addressed, by_size, by_time, top
     from girih.models import tiny_names
+    from girih.program.places.items import items_of
+    from girih.program.places.places import addressed, by_size, by_time, top
 
     rows: list[Row] = []
     misses = []

@@ -1,14 +1,14 @@
 """Random programs under random caps: no cap is exceeded, what is planned is measured, and the numbers stay the same.
 
 What: random graphs of matrix products, element-wise operators and views over weights that a step updates, each under
-three caps from the smallest that can be met on. How: for each the peak that is planned (`girih.memory.accounts`) beside
-the one that PyTorch's profiler measures in a run of the same Program, and all results and new weights beside those of
-the program that moves nothing. Against: the cap; the lower bound of the step's seconds, where every step takes as long
-as a copy of 64 bytes; and, for graphs of up to 12 nodes, the least bytes that any choice of movements copies, by brute
-force (`girih.memory.roc`), which girih's own choice for small graphs has to reach, and the bound without order in time,
-which is to be below them. Floors: none exceeded; planned = measured to the byte; equal bits; one byte less than the
-smallest cap is refused; nothing below its bound; no small graph above its optimum. How often Belady's rule alone copies
-the least, and how much more at worst, is printed.
+three caps from the smallest that can be met on. How: for each the peak that is planned (`girih.program.life.accounts`)
+beside the one that PyTorch's profiler measures in a run of the same Program, and all results and new weights beside
+those of the program that moves nothing. Against: the cap; the lower bound of the step's seconds, where every step takes
+as long as a copy of 64 bytes; and, for graphs of up to 12 nodes, the least bytes that any choice of movements copies,
+by brute force (`girih.search.memory.roc`), which girih's own choice for small graphs has to reach, and the bound
+without order in time, which is to be below them. Floors: none exceeded; planned = measured to the byte; equal bits; one
+byte less than the smallest cap is refused; nothing below its bound; no small graph above its optimum. How often
+Belady's rule alone copies the least, and how much more at worst, is printed.
 """
 
 from __future__ import annotations
@@ -92,11 +92,11 @@ def against_bounds(lives: Any, cap: int, by_rule: Any, chosen: Any, held: Any) -
     from dataclasses import replace
 
     from girih.cost.prices import Prices
-    from girih.lower import ComputeStep
     from girih.machine import machine
     from girih.machine.machine import Tier
-    from girih.memory.bound import memory_bound
-    from girih.memory.roc import optimum
+    from girih.program import ComputeStep
+    from girih.search.memory.bound import memory_bound
+    from girih.search.memory.roc import optimum
     from girih.simulate.simulate import makespan
 
     host = Tier("host", 1 << 60, 64 / STEP, 64 / STEP)
@@ -112,7 +112,7 @@ def against_bounds(lives: Any, cap: int, by_rule: Any, chosen: Any, held: Any) -
     row: Row = {"seconds": seconds / bound}
     if chosen is not None:
         front = optimum(lives, cap)
-        copied, exactly = sum(by_rule.copied_bytes(lives)), sum(chosen.copied_bytes(lives))
+        copied, exactly = sum(by_rule.copied_bytes(lives.touches)), sum(chosen.copied_bytes(lives.touches))
         least = min(out + back for out, back in front)
         fastest = min(max(computing.sum(), max(pair) * STEP / 64) for pair in front)
         if memory_bound(lives, cap, computing, host, splits=0).seconds > fastest * (1 + 1e-9):
@@ -161,14 +161,15 @@ def _measured(count: int) -> Report:
     import torch
 
     from girih.layout import Links, Mesh, Sharding, Transfers
-    from girih.lower import check, lower
-    from girih.memory.accounts import memory_use
-    from girih.memory.lifetimes import lifetimes
-    from girih.memory.moves import moved
-    from girih.memory.residency import TooSmallError, belady, floor
-    from girih.memory.roc import least_residency
     from girih.partition import Strategy
+    from girih.program import check, lower
+    from girih.program.life.accounts import memory_use
+    from girih.program.life.lifetimes import lifetimes
+    from girih.program.moves.moves import moved
+    from girih.program.moves.residency import TooSmallError, floor
     from girih.run.worker.measure import peak_bytes
+    from girih.search.memory.belady import belady
+    from girih.search.memory.roc import least_residency
 
     totals = {"caps": 0, "moved": 0, "bytes out": 0, "bytes in": 0}
     misses: list[str] = []
@@ -199,7 +200,7 @@ def _measured(count: int) -> Report:
             results, worker = run(held, given)
             batch = {name: given[name] for name in given if name not in worker.state}
             measured = peak_bytes(worker, dict(batch))
-            out, back = residency.copied_bytes(lives)
+            out, back = residency.copied_bytes(lives.touches)
             totals["caps"] += 1
             totals["moved"] += bool(held.host)
             totals["bytes out"] += out

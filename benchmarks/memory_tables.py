@@ -1,13 +1,13 @@
 """TensorFlowMem's Tables 6.4 to 6.14 by simulation: what a 12 GB device can train with a large memory behind it.
 
 What: the paper's models at its sizes (`benchmarks.memory_models`, the catalogue's ResNets) on its machine, one TITAN X
-of 12 GB with 64 GB of host memory. How: each step is captured, its program is ordered (`girih.memory.orders`), tensors
-are moved by Belady with three thresholds (`girih.memory.residency`), and the simulator says which is fastest; where
-that is slower than the paper's, the whole search of `girih.plan` looks, which computes again and in pieces besides. A
-second line is the published scheme, partitions that run two at a time, on the same simulator. Against: the paper's
-figures, and the same step with unlimited memory, of which the slowdown is told. Floors: every row of the paper fits in
-12 GB and 64 GB, and its slowdown is not above the paper's. Whether memory suffices is told by exact accounts (6.12): a
-step whose peak is above 12 GB cannot run as it is.
+of 12 GB with 64 GB of host memory. How: each step is captured, its program is ordered (`girih.search.memory.orders`),
+tensors are moved by Belady with three thresholds (`girih.program.moves.residency`), and the simulator says which is
+fastest; where that is slower than the paper's, the whole search of `girih.plan` looks, which computes again and in
+pieces besides. A second line is the published scheme, partitions that run two at a time, on the same simulator.
+Against: the paper's figures, and the same step with unlimited memory, of which the slowdown is told. Floors: every row
+of the paper fits in 12 GB and 64 GB, and its slowdown is not above the paper's. Whether memory suffices is told by
+exact accounts (6.12): a step whose peak is above 12 GB cannot run as it is.
 
 Slowdowns are ratios of simulated steps, so that what they depend on is the ratio of arithmetic to copies alone.
 """
@@ -52,8 +52,8 @@ class Step:
 
     def __init__(self, graph: Any, machine: str = MACHINE) -> None:
         """On several devices the work is divided so that they communicate least, and exchanges overlap."""
-        from girih.lower import lower, overlapped
-        from girih.memory.lifetimes import lifetimes
+        from girih.program import lower, overlapped
+        from girih.program.life.lifetimes import lifetimes
         from girih.search.memory.limit import WINDOWS
 
         aim = objective("bytes", machine)
@@ -75,8 +75,8 @@ class Step:
 
     def in_order(self, name: str) -> Any:
         """(program, lifetimes) in an order."""
-        from girih.memory.lifetimes import lifetimes
-        from girih.memory.orders.order import reordered
+        from girih.program.life.lifetimes import lifetimes
+        from girih.search.memory.orders.order import reordered
 
         if name not in self.ordered:
             program = reordered(self.program, name, lives=self.lives)
@@ -88,10 +88,11 @@ class Step:
         import numpy as np
 
         from girih.cost.pricing import price
-        from girih.lower import FreeStep
-        from girih.memory.accounts import host_bytes, memory_use
-        from girih.memory.moves import moved
-        from girih.memory.residency import TooSmallError, belady
+        from girih.program import FreeStep
+        from girih.program.life.accounts import host_bytes, memory_use
+        from girih.program.moves.moves import moved
+        from girih.program.moves.residency import TooSmallError
+        from girih.search.memory.belady import belady
 
         best: Held | None = None
         captured: list[float] = []
@@ -117,8 +118,8 @@ class Step:
     def planned(self, cap: int) -> Held | None:
         """What `girih.plan` finds, which also computes steps again and in pieces; None where it refuses."""
         from girih.api import plan_graph
-        from girih.memory.accounts import host_bytes
         from girih.plans.plan import PlanError
+        from girih.program.life.accounts import host_bytes
 
         try:
             plan = plan_graph(self.graph, machine=self.machine, memory=cap, search=self.search, objective="bytes")
@@ -129,16 +130,16 @@ class Step:
 
     def published(self, placement: bool, size: int = PARTITION, visit: str = "depth-first") -> Held:
         """TensorFlowMem's partitions and swapping on the same simulator."""
-        from girih.memory.accounts import host_bytes, memory_use
-        from girih.memory.lifetimes import lifetimes
-        from girih.memory.moves import moved
-        from girih.memory.orders.depth_first import swapped
-        from girih.memory.orders.order import DepthFirst
+        from girih.program.life.accounts import host_bytes, memory_use
+        from girih.program.life.lifetimes import lifetimes
+        from girih.program.moves.moves import moved
+        from girih.search.memory.orders.depth_first import swapped
+        from girih.search.memory.orders.order import DepthFirst
 
         program, partition = DepthFirst(size, visit=visit).partitioned(self.program)
         lives = lifetimes(program, 0, THREADS)
         residency = swapped(lives, partition, placement)
-        held = moved(lives, residency, int(residency.used(lives).max()))
+        held = moved(lives, residency, int(residency.used(lives.touches).max()))
         return Held(memory_use(held, 0, THREADS).peak, self.simulated(held), host_bytes(held), visit)
 
 
@@ -240,7 +241,7 @@ def fitting(
 def ablation(what: str, graph: Any, share: float, slower: float) -> Iterator[Row]:
     """Table 6.4: the published scheme in two parts, and ours at a share of the peak, or where a step alone needs more,
     at that. slower: the paper's slowdown."""
-    from girih.memory.residency import floor
+    from girih.program.moves.residency import floor
 
     step = Step(graph)
     ideal = step.unlimited()

@@ -1,11 +1,11 @@
 """Pipelines in the order of GPipe and one forward, one backward: peak memory, and seconds of a simulated step.
 
 What: a GPT of eight layers cut into stages on 4 devices, its batch into 8 and 16 micro-batches; the same stages in both
-orders (`--search pipeline`, `pipeline-1f1b`). How: peaks are the liveness of storages, exact (`girih.memory.accounts`);
-seconds are simulated by the machine's data sheet. Against: GPipe (Huang et al. 2019), PipeDream-flush (Narayanan et
-al. 2021, §2.2: of m micro-batches the first of p stages holds p, and the bubble is the same). Floors: with m
-micro-batches the largest activations of a device, state aside, are at most `--floor` of GPipe's for m = 4 p, half as
-far from 1 for m = 2 p; the step takes at most 2 % longer.
+orders (`--search pipeline`, `pipeline-1f1b`). How: peaks are the liveness of storages, exact
+(`girih.program.life.accounts`); seconds are simulated by the machine's data sheet. Against: GPipe (Huang et al. 2019),
+PipeDream-flush (Narayanan et al. 2021, §2.2: of m micro-batches the first of p stages holds p, and the bubble is the
+same). Floors: with m micro-batches the largest activations of a device, state aside, are at most `--floor` of GPipe's
+for m = 4 p, half as far from 1 for m = 2 p; the step takes at most 2 % longer.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ QUICK: tuple[Case, ...] = (("gpt-2-128", 8, {"sequence": 64, "vocabulary": 512},
 
 
 def measure(options: argparse.Namespace) -> Report:
-    from girih.lower import lower
+    from girih.program import lower
 
     warm_up("2x4")
     rows: list[Row] = []

@@ -4,8 +4,8 @@ What: for tiny models of nine families under several kinds of plan (least bytes,
 with placed layers) on 2 and 4 worker processes: the bytes that each worker receives from each other one in a step, and
 the peak of its memory.
 How: bytes are those of the lowered program's messages by pair of workers, beside the payload that the workers'
-transports count over three steps; peaks are the liveness of storages (`girih.lower.memory_use`), beside the sum of all
-allocations and releases that PyTorch's profiler sees in a worker process (`girih.run.worker.measure`).
+transports count over three steps; peaks are the liveness of storages (`girih.program.life.accounts.memory_use`), beside
+the sum of all allocations and releases that PyTorch's profiler sees in a worker process (`girih.run.worker.measure`).
 Against: nothing in the papers. Floors: bytes equal to the last one; peaks within `--floor`.
 """
 

@@ -85,8 +85,8 @@ class Changing:
     def lowered(self, numbers: Sequence[int]) -> dict[int, list[Any]]:
         """The steps of some nodes, by node, without frees: those of lowering a graph of these nodes alone."""
         from girih.graph import Graph, Input
-        from girih.lower import FreeStep, lower
         from girih.partition.strategy import Strategy
+        from girih.program import FreeStep, lower
 
         nodes = tuple(self.graph.nodes[number] for number in numbers)
         values = {name: self.graph.values[name] for node in nodes for name in (*node.inputs, *node.outputs)}
@@ -106,7 +106,7 @@ class Changing:
     def block(self, number: int, steps: Sequence[Any]) -> Any:
         """The steps of a node with their prices: the roofline, and copies of what transfers read and make."""
         from girih.cost.prices import Prices
-        from girih.lower import ComputeStep
+        from girih.program import ComputeStep
         from girih.simulate.incremental import Segment
 
         rate = self.machine.device.memory_bytes_per_second

@@ -66,8 +66,8 @@ class Measured:
 
 def proposals(graph: Any, machine: Any, start: str, count: int, every: int, seed: int) -> Measured:
     """Propose and accept; each `every`-th proposal is simulated in full too."""
-    from girih.lower import lower
     from girih.partition.strategy import Strategy
+    from girih.program import lower
     from girih.simulate.incremental import Simulator
 
     work = Changing(graph, machine, np.random.default_rng(seed))

@@ -70,8 +70,8 @@ def free_plan(graph: Any, machine: Any) -> Any:
 def within(plan: Any, limit: int) -> Any:
     """The plan within a limit in bytes; None where there is none."""
     from girih.machine.machine import with_memory
-    from girih.memory.residency import floor
     from girih.plans.plan import PlanError
+    from girih.program.moves.residency import floor
     from girih.search.memory.holding import held
 
     if plan.peak <= limit:
@@ -94,6 +94,7 @@ def table(
 ) -> tuple[list[Row], list[str], dict[int, float]]:
     """Rows and misses of the table, and by batch the factor by which operators are slower than by data sheets."""
     from girih.machine import machine
+    from girih.report.tables import copied_bytes
 
     rows: list[Row] = []
     misses: list[str] = []
@@ -120,7 +121,7 @@ def table(
                 "girih / thesis": None if own is None or wanted is None else round(own / wanted, 3),
                 "of the ideal": None if own is None else round(ideal / own, 3),
                 "bound s": round(bound, 4) if bound else None,
-                "in MB": round(plan.choice.residency[0].copied_bytes(plan.lifetimes)[1] / MB, 1) if moved else 0.0,
+                "in MB": round(copied_bytes(plan)[1] / MB, 1) if moved else 0.0,
                 "peak MB": None if plan is None else round(plan.peak / MB, 1),
                 "by data sheets s": None if by_sheets is None else round(seconds_of(by_sheets), 4),
                 "search s": round(took, 1),

@@ -71,6 +71,7 @@ def published(plan: Any, name: str) -> float | str:
 def measure(options: argparse.Namespace) -> Report:
     from girih.api import plan_graph
     from girih.machine import machine
+    from girih.report.tables import copied_bytes
 
     rows: list[Row] = []
     beside: list[Row] = []
@@ -95,7 +96,7 @@ def measure(options: argparse.Namespace) -> Report:
             assert told.memory_bound is not None
             assert plan.peak <= cap
             share, gap = told.unlimited / told.simulated, told.simulated / told.memory_bound - 1
-            out, back = plan.choice.residency[0].copied_bytes(plan.lifetimes) if plan.choice.residency else (0, 0)
+            out, back = copied_bytes(plan)
             row: Row = {
                 "model": f"{name}@{batch}",
                 "times": factor,

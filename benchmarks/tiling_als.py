@@ -29,12 +29,12 @@ NEXT_MS = 1.0
 
 def tilings(graph: Any, aim: Any, budget: int, repeats: int) -> tuple[Row, list[str]]:
     """What the searches find on one machine and how long they take; and what is wrong."""
-    from girih.lower import lower
     from girih.partition.searches.plan_cache import PlanCache
     from girih.partition.searches.spartan import Spartan
     from girih.partition.searches.tiled import Wanted, tiled
     from girih.partition.space.copies import widened
     from girih.partition.space.options import TOFU
+    from girih.program import lower
 
     wanted = Wanted(copies=budget)
     _, alone = tiled(graph, aim)

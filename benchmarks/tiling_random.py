@@ -30,11 +30,11 @@ FEWEST, MOST = 2, 15
 
 def compared(graph: Any, aim: Any, most: int) -> tuple[Row, str]:
     """One program: what both searches cost and took, and what is wrong."""
-    from girih.lower import lower
     from girih.partition.searches.exact import exact
     from girih.partition.searches.spartan import Spartan
     from girih.partition.space.options import TOFU
     from girih.partition.space.problem import build
+    from girih.program import lower
 
     forget()
     found, first = timed(exact, graph, aim)

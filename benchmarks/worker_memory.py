@@ -3,12 +3,12 @@
 What: the peak of a training step on k workers, weights, gradients, momentum, activations, and transfer buffers
 included, beside 1/k of the peak of the same step on one device: measured for a small RNN of 4 layers and a small
 WResNet-50 on 2, 4 and 8 worker processes, and predicted for RNN-4-8K and WResNet-50-4 on 8 K80.
-How: predicted is the liveness of storages in the program that runs (`girih.lower.memory_use`), of the worker that
-needs most. Measured is the sum of all allocations and releases that PyTorch's profiler sees in a worker process, all
-tensors of the step made anew within (`girih.run.worker.measure`); one device is one worker of the undivided program.
-Plans of least communication (objective bytes); where such a plan needs more than the floor, the next row is planned
-under that limit of memory (`memory=`), and its added communication is shown; it does not make up for the miss.
-Against: Tofu divides every tensor, so that a worker needs about 1/k (§1, §5); it prints no figures of memory. The
+How: predicted is the liveness of storages in the program that runs (`girih.program.life.accounts.memory_use`), of the
+worker that needs most. Measured is the sum of all allocations and releases that PyTorch's profiler sees in a worker
+process, all tensors of the step made anew within (`girih.run.worker.measure`); one device is one worker of the
+undivided program. Plans of least communication (objective bytes); where such a plan needs more than the floor, the next
+row is planned under that limit of memory (`memory=`), and its added communication is shown; it does not make up for the
+miss. Against: Tofu divides every tensor, so that a worker needs about 1/k (§1, §5); it prints no figures of memory. The
 floor is the ratio to 1/k, predicted and measured. Measured over predicted is shown: temporaries inside of PyTorch's
 kernels (convolutions' reordered copies) are predicted by the rules beside the operators' descriptions.
 """

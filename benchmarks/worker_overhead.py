@@ -28,8 +28,8 @@ def totals(running: Any) -> list[tuple[float, float, float]]:
 
 def measure(options: argparse.Namespace) -> Report:
     import girih
-    from girih.lower import ComputeStep
     from girih.models import random_batch
+    from girih.program import ComputeStep
 
     model, size = (QUICK_MODEL, QUICK_BATCH) if options.quick else (MODEL, BATCH)
     rows: list[Row] = []

@@ -24,7 +24,6 @@ from girih.search.table import search_of
 if TYPE_CHECKING:
     from girih.capture.torch.training import Inference
     from girih.capture.torch.weights import Weights
-    from girih.memory.holds import Baseline
     from girih.partition.search import Search
     from girih.plans.inputs import Program
     from girih.plans.predict import Prediction
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from girih.run.engines.engine import Engine
     from girih.run.training.fit import Fit
     from girih.run.training.training import TrainingRun
+    from girih.search.memory.holds import Baseline
 
 UNLIMITED = "unlimited"
 """What `memory` says where a plan may need more than its devices have."""
@@ -161,9 +161,9 @@ def plan(
     small for every division: `swap` moves tensors to the large memory behind the device and back in time, `recompute`
     drops them and computes them again, `auto` does whatever of both is fastest, `none` refuses; a name of
     `girih.search.table`, such as `vdnn` or `chain:stages=32`, does as published (`girih holds`). order: of
-    the steps in that case, one of `girih.memory.orders.order.ORDERS`, such as `least`; `auto`: the best of several.
-    rewrite: by proved rules, before it is divided, where that is cheaper on one device of the machine by its data
-    sheet; the plan keeps the rules (`girih rewrite explain`).
+    the steps in that case, one of `girih.search.memory.orders.order.ORDERS`, such as `least`; `auto`: the best of
+    several. rewrite: by proved rules, before it is divided, where that is cheaper on one device of the machine by its
+    data sheet; the plan keeps the rules (`girih rewrite explain`).
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -516,10 +516,10 @@ def check_choices(
     Raises:
         PlanError: one of them, or of the other arguments of `plan`, is not there or no such value.
     """
-    from girih.memory.orders.order import order_of
     from girih.partition.space.problem import OBJECTIVES
     from girih.plans.predict import opened
     from girih.search.choose import hold_of
+    from girih.search.memory.orders.order import order_of
 
     hold_of(hold)
     with opened(store):

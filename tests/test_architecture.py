@@ -25,9 +25,8 @@ ORDER: tuple[frozenset[str], ...] = (
     frozenset({"report", "run", "search"}),
     frozenset({"plans"}),
     frozenset({"simulate"}),
-    frozenset({"memory"}),
     frozenset({"cost"}),
-    frozenset({"lower"}),
+    frozenset({"program"}),
     frozenset({"partition"}),
     frozenset({"rewrite"}),
     frozenset({"capture"}),
@@ -248,7 +247,7 @@ def test_folders_are_small() -> None:
 
 def test_rooms_without_torch_load_without_torch() -> None:
     """Graph, layouts, machines, searches and lowering are plain Python, NumPy and Numba."""
-    code = "import sys, girih.lower, girih.machine, girih.partition.searches; print('torch' in sys.modules)"
+    code = "import sys, girih.program, girih.machine, girih.partition.searches; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -146,7 +146,7 @@ def hold(text: str) -> str:
 
 def order(text: str) -> str:
     """An order of the steps and its options, as girih.plan reads them."""
-    from girih.memory.orders.order import ORDERS, order_of
+    from girih.search.memory.orders.order import ORDERS, order_of
 
     if text == "auto":
         return text

@@ -15,11 +15,11 @@ from girih.api import Plan, load
 from girih.cli.programs import random_batch
 from girih.cost.cache import cache_folder, usable_cache
 from girih.cost.store import Store
-from girih.lower import ComputeStep, TransferStep
 from girih.machine import MachineError
 from girih.machine.units import format_bytes, format_gap, format_seconds
 from girih.plans.plan import Observe, PlanError
 from girih.plans.predict import Prediction, predict
+from girih.program import ComputeStep, TransferStep
 from girih.report.overlap import overlap_words
 from girih.report.tables import render
 from girih.run.engines.launcher import refusal_alone

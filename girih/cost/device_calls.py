@@ -27,13 +27,13 @@ from girih.cost.work import Work, index_ranges, work_of
 from girih.graph import Argument, Node, Ref
 from girih.graph.graph import Same
 from girih.layout import bounds_of
-from girih.lower import BlockStep, ComputeStep, MoveStep, Program, TransferStep
-from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 from girih.ops import Description
 from girih.ops.derive.divisions import Box, clip_box, read_box
 from girih.ops.derive.kinds import OPAQUE
 from girih.ops.derive.pieces import PieceCall, make_piece, pads_of
 from girih.ops.known import descriptions
+from girih.program import BlockStep, ComputeStep, MoveStep, Program, TransferStep
+from girih.program.life.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 
 Numbers = NDArray[np.int32]
 NOTHING = -1

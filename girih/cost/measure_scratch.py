@@ -30,9 +30,9 @@ import torch
 from girih.cost.cache import usable_cache
 from girih.cost.scratch import BOUND, ESTIMATE, MEASURED, ScratchSetting, ScratchStore, Told
 from girih.kernels.evaluate import call as apply
-from girih.lower.strides import contiguous_strides
 from girih.ops.derive.temporaries import Operand
 from girih.ops.scratch import ScratchCall
+from girih.program.life.strides import contiguous_strides
 
 MOST_OPERATIONS = 30_000_000_000
 """A third of a second to a few seconds of a core. All calls of a plan take about a step of it, once."""

@@ -22,10 +22,10 @@ from girih.cost.roofline import Roofline
 from girih.cost.store import Setting, Store
 from girih.cost.work import Work
 from girih.layout import level_volumes
-from girih.lower import Program, StartStep, TransferStep
-from girih.lower.message_arrays import MessageArrays, message_arrays
 from girih.machine import Machine
 from girih.machine.sizes import SizeTable
+from girih.program import Program, StartStep, TransferStep
+from girih.program.message_arrays import MessageArrays, message_arrays
 
 MEASURED, CALIBRATED, PRESET = "measured", "calibrated", "preset"
 SOURCES = (MEASURED, CALIBRATED, PRESET)  # from the best to the worst

@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from girih.graph import Graph
 from girih.layout import bounds_of, level_volumes
-from girih.lower import Program
-from girih.lower.lower import node_placements
 from girih.machine import Machine
 from girih.ops import first_description
 from girih.ops.derive.arithmetic import operations_per_point
 from girih.partition import Strategy
+from girih.program import Program
+from girih.program.lower import node_placements
 
 Amounts = NDArray[np.float64]  # [devices]
 

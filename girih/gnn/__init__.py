@@ -1,1 +1,93 @@
-"""Graph networks: full-graph training and inference over many devices (ROC, Jia et al. 2020, chapter 4)."""
+"""Graph networks: full-graph training and inference over many devices (ROC, Jia et al. 2020, chapter 4).
+
+    data = gnn.load("cora.npz")
+    model = gnn.GCN(data.features, 256, data.classes)
+    step = girih.TrainingStep(model, loss=gnn.loss, optimizer=torch.optim.Adam(model.parameters(), lr=0.01))
+    plan = girih.plan(step, data, machine="local:4")
+
+`aggregate`, `attend` and `to_edges` are what networks are made of; `Adjacency` is the graph that they read, and
+`GraphBuffers` the same as a module's buffers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+_HOMES = {
+    "Adjacency": "girih.gnn.adjacency",
+    "GraphBuffers": "girih.gnn.neighbours",
+    "aggregate": "girih.gnn.neighbours",
+    "attend": "girih.gnn.neighbours",
+    "to_edges": "girih.gnn.neighbours",
+    "CommNet": "girih.gnn.models",
+    "GAT": "girih.gnn.models",
+    "GCN": "girih.gnn.models",
+    "GIN": "girih.gnn.models",
+    "GraphSAGE": "girih.gnn.models",
+    "ResidualGCN": "girih.gnn.models",
+    "accuracy": "girih.gnn.training",
+    "loss": "girih.gnn.training",
+    "predict": "girih.gnn.training",
+    "Data": "girih.gnn.data.data",
+    "DataError": "girih.gnn.data.errors",
+    "load": "girih.gnn.data.reading",
+    "save": "girih.gnn.data.stored",
+    "barabasi_albert": "girih.gnn.data.generators",
+    "community": "girih.gnn.data.generators",
+    "grid": "girih.gnn.data.generators",
+    "karate": "girih.gnn.data.generators",
+    "rmat": "girih.gnn.data.generators",
+}
+
+if TYPE_CHECKING:
+    from girih.gnn.adjacency import Adjacency
+    from girih.gnn.data.data import Data
+    from girih.gnn.data.errors import DataError
+    from girih.gnn.data.generators import barabasi_albert, community, grid, karate, rmat
+    from girih.gnn.data.reading import load
+    from girih.gnn.data.stored import save
+    from girih.gnn.models import GAT, GCN, GIN, CommNet, GraphSAGE, ResidualGCN
+    from girih.gnn.neighbours import GraphBuffers, aggregate, attend, to_edges
+    from girih.gnn.training import accuracy, loss, predict
+
+__all__ = [
+    "GAT",
+    "GCN",
+    "GIN",
+    "Adjacency",
+    "CommNet",
+    "Data",
+    "DataError",
+    "GraphBuffers",
+    "GraphSAGE",
+    "ResidualGCN",
+    "accuracy",
+    "aggregate",
+    "attend",
+    "barabasi_albert",
+    "community",
+    "grid",
+    "karate",
+    "load",
+    "loss",
+    "predict",
+    "rmat",
+    "save",
+    "to_edges",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs much is loaded when it is first used."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    result = getattr(import_module(home), name)
+    globals()[name] = result
+    return result
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

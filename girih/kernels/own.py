@@ -20,6 +20,7 @@ import torch
 from girih.kernels.exact import EXACT_KERNELS
 from girih.kernels.factors import FACTOR_KERNELS
 from girih.kernels.groups import GROUP_KERNELS
+from girih.kernels.neighbours import NEIGHBOUR_KERNELS
 from girih.kernels.paths import PATH_KERNELS
 from girih.kernels.philox import as_dtype, random_integers, random_mask, random_normal, random_uniform
 from girih.kernels.scripted import SCRIPTED_KERNELS
@@ -607,6 +608,7 @@ KERNELS: dict[str, Callable[..., Tensor]] = (
     | EXACT_KERNELS
     | FACTOR_KERNELS
     | GROUP_KERNELS
+    | NEIGHBOUR_KERNELS
     | PATH_KERNELS
     | SCRIPTED_KERNELS
     | TILE_KERNELS

@@ -72,7 +72,7 @@ class SearchResult:
     """What a search found.
 
     graph: what the strategy divides, where the search wrote the graph that it was given otherwise; else None.
-    schedule: the order of the work, where the search asks for another than the graph's (`girih.lower.schedule`).
+    schedule: the order of the work, where the search asks for another than the graph's (`girih.program.schedule`).
     search: the name of the search whose answer it is, where one that composes several says it; else "".
     """
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from girih.cost.scratch import Scratch
-from girih.lower import Program
 from girih.machine import Machine
-from girih.memory.lifetimes import Lifetimes, lifetimes
-from girih.memory.places.addresses import Addresses, addresses_of
-from girih.memory.places.items import StateError
-from girih.memory.places.places import placed
 from girih.plans.scratch import notes_of
+from girih.program import Program
+from girih.program.life.lifetimes import Lifetimes, lifetimes
+from girih.program.places.addresses import Addresses, addresses_of
+from girih.program.places.items import StateError
+from girih.program.places.places import placed
 
 TURNS = 10_000_000
 """Turns of loops after which the search for addresses ends: a fraction of a second for each device that is unlike the

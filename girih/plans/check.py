@@ -10,14 +10,14 @@ from girih.graph import check as check_graph
 from girih.graph.graph import ITEM_BYTES
 from girih.layout import Mesh, Partial, Replicated, Sharding, Split, bounds_of
 from girih.layout.mesh import MOST_DIMENSIONS
-from girih.lower import Overlap, ProgramError
-from girih.lower import check as check_program
-from girih.memory.residency import misfit
 from girih.ops import Description, descriptions_of
 from girih.ops.derive.divisions import divisible, executable, merged, passing_sets
 from girih.ops.gate import refusals
 from girih.plans.plan import Plan, PlanError
 from girih.plans.rewritten import ProofError, prove_all
+from girih.program import Overlap, ProgramError
+from girih.program import check as check_program
+from girih.program.moves.residency import misfit
 
 MOST_AXES = 64  # of a tensor
 MOST_BYTES = 1 << 52  # of a tensor

@@ -14,18 +14,18 @@ from textwrap import wrap
 from girih.cost.scratch import Scratch
 from girih.graph import Graph
 from girih.layout import Transfers
-from girih.lower import Blocks, Overlap, Program, blocked, lower, overlapped, scheduled
 from girih.machine import Machine
 from girih.machine.units import format_bytes
-from girih.memory.again import sequenced
-from girih.memory.apart import lifetimes_by_class, moved_apart
-from girih.memory.lifetimes import Lifetimes, lifetimes, unlike, widest
-from girih.memory.moves import moved
-from girih.memory.pieces import InPieces, in_pieces
-from girih.memory.residency import Residency
 from girih.partition import Strategy
 from girih.plans.rewritten import Rewrite
 from girih.plans.scratch import Notes, followed, notes_of
+from girih.program import Blocks, Overlap, Program, blocked, lower, overlapped, scheduled
+from girih.program.again import sequenced
+from girih.program.life.lifetimes import Lifetimes, lifetimes, unlike, widest
+from girih.program.moves.apart import lifetimes_by_class, moved_apart
+from girih.program.moves.moves import moved
+from girih.program.moves.residency import Residency
+from girih.program.pieces import InPieces, in_pieces
 
 SHOWN = 4
 """Entries of a list that the page shows; it counts the others."""
@@ -39,12 +39,12 @@ class Choice:
     strategy: how each node is divided, how each value lies, and where. rewrites: by which rules the graph was rewritten
     before it was divided (`girih.plans.rewritten`). routes: by what the way of a value from one layout to another is
     chosen, the fewest `seconds` or the fewest `bytes`. schedule: the order of a pipeline's work
-    (`girih.lower.schedule`). pieces: steps that are computed in pieces (`girih.memory.pieces`). overlap: how far
+    (`girih.program.schedule`). pieces: steps that are computed in pieces (`girih.program.pieces`). overlap: how far
     exchanges overlap with computation; not beside pieces, blocks or a schedule of its own. blocks: how the program is
     cut into blocks, or None. sequence: the steps, frees left out, in an order in which some come again
-    (`girih.memory.again`), or None. residency: when each storage is on the device; () where nothing moves, else one for
-    all devices, or one for each class where classes of devices do different things (`girih.memory.apart`). room: bytes
-    of a device within which the residency keeps; None where nothing moves.
+    (`girih.program.again`), or None. residency: when each storage is on the device; () where nothing moves, else one
+    for all devices, or one for each class where classes of devices do different things (`girih.program.moves.apart`).
+    room: bytes of a device within which the residency keeps; None where nothing moves.
     """
 
     strategy: Strategy

@@ -1,16 +1,16 @@
-"""Steps that alone need more than the memory limit, or a share of it, in pieces (`girih.memory.pieces`)."""
+"""Steps that alone need more than the memory limit, or a share of it, in pieces (`girih.program.pieces`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from girih.lower import Overlap, Program
 from girih.machine.units import format_bytes
-from girih.memory.lifetimes import Lifetimes, lifetimes
-from girih.memory.pieces import PieceFinder, Spend
-from girih.memory.residency import floor
 from girih.plans.plan import Plan
 from girih.plans.scratch import notes_of
+from girih.program import Overlap, Program
+from girih.program.life.lifetimes import Lifetimes, lifetimes
+from girih.program.moves.residency import floor
+from girih.program.pieces import PieceFinder, Spend
 
 
 def in_smaller_pieces(plan: Plan) -> Plan:

@@ -23,11 +23,8 @@ import msgspec
 from girih.cost.scratch import Scratch
 from girih.graph import Graph, GraphError, Node, format_graph, parse_graph
 from girih.layout import Sharding, parse_sharding, sharding_of
-from girih.lower import Overlap
 from girih.machine import Device, Level, Machine
 from girih.machine.machine import Tier
-from girih.memory.pieces import InPieces
-from girih.memory.residency import Residency, Stay
 from girih.ops.functions import FunctionError, import_name, imported
 from girih.ops.gate import FUNCTION, is_safe
 from girih.partition import Strategy
@@ -37,6 +34,9 @@ from girih.plans.choice import Choice
 from girih.plans.plan import Costs, Goal, Origin, Plan, PlanError, Predicted
 from girih.plans.rewritten import Rewrite
 from girih.plans.schema import PlanFile, ResidencyFile, SchemaError, read_schema
+from girih.program import Overlap
+from girih.program.moves.residency import Residency
+from girih.program.pieces import InPieces
 from girih.rewrite.certificate import Certificate
 from girih.store import places
 
@@ -142,13 +142,11 @@ def _sequence(ranges: Sequence[tuple[int, int]] | None) -> tuple[int, ...] | Non
 
 
 def _residency(residency: Residency) -> dict[str, Any]:
-    stays = [[stay.storage, stay.start, stay.first, stay.last, stay.fresh, stay.copied, stay.lasts]
-             for stay in residency.stays]  # fmt: skip
-    return {"stays": stays, "home": sorted(residency.home)}
+    return {"stays": [[*stay] for stay in residency.stays], "home": sorted(residency.home)}
 
 
 def _residency_of(data: ResidencyFile) -> Residency:
-    return Residency(tuple(Stay(*stay) for stay in data.stays), frozenset(data.home))
+    return Residency.of(data.stays, data.home)
 
 
 def _finite(item: Any) -> Any:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from girih.cost.measure_scratch import setting_here
 from girih.machine.units import format_bytes
-from girih.memory.accounts import memory_use
 from girih.plans.plan import Plan, PlanError
 from girih.plans.scratch import host_notes
+from girih.program.life.accounts import memory_use
 
 
 def on_this_host(plan: Plan, threads: int) -> Plan:

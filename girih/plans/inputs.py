@@ -67,7 +67,8 @@ class Program:
 
 
 def program_of(step: Any, batch: Any, model: str = "") -> Program:
-    """Capture a training step, or an Inference, on a batch.
+    """Capture a training step, or an Inference, on a batch, or on data that is a part of the program (`with_step`), and
+    that says when it is no longer what was planned (`check_unchanged`).
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -75,6 +76,10 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
     from girih.capture import capture
     from girih.capture.torch.settings import Source
 
+    watch = None
+    if hasattr(batch, "with_step"):
+        watch = batch.check_unchanged
+        step, batch = batch.with_step(step)
     captured = capture(step, batch)
     graph = captured.graph
     check(graph)
@@ -88,6 +93,7 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
         state_keys(step.model),
         constants_of(batch),
         state=partial(_state_now, source),
+        watch=watch,
     )
     program = Program(
         graph,

@@ -12,17 +12,17 @@ import numpy as np
 from girih.cost.roofline_costs import compute, transfer_seconds
 from girih.cost.scratch import Scratch
 from girih.graph import Graph
-from girih.lower import Program
 from girih.machine import Machine
 from girih.machine.units import format_bytes
-from girih.memory.accounts import MemoryUse
-from girih.memory.lifetimes import Lifetimes, lifetimes
-from girih.memory.places.addresses import Addresses
 from girih.partition import Strategy
 from girih.partition.search import is_seconds
 from girih.plans.arenas import arenas
 from girih.plans.choice import Choice, class_lifetimes, in_order, lowered, widest_lifetimes, with_movements
 from girih.plans.scratch import account, notes_of
+from girih.program import Program
+from girih.program.life.accounts import MemoryUse
+from girih.program.life.lifetimes import Lifetimes, lifetimes
+from girih.program.places.addresses import Addresses
 from girih.rewrite.certificate import Certificate
 
 Observe = Callable[[str, float], None]
@@ -69,7 +69,8 @@ class Origin:
     batch. keys: by key of the model's `state_dict` its tensor's path, or None: paths are keys. constants: what was
     planned with for each item of a batch that is no tensor, as Python writes it. undivided: of a step in micro-batches
     the graph of the whole batch, with which runs are compared; or None: that is the plan's own. state: asks for the
-    user's tensors by path, as they are then; never saved.
+    user's tensors by path, as they are then; watch: raises ValueError where data that is a part of the program has
+    changed since, and is called before each step; neither is saved.
     """
 
     model: str = ""
@@ -80,6 +81,7 @@ class Origin:
     constants: Mapping[str, str] = field(default_factory=dict)
     undivided: Graph | None = None
     state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
+    watch: Callable[[], None] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,8 @@ class Predicted:
 
     simulated: seconds of the step, simulated, or None. unlimited: where not all fits on the devices, seconds of the
     step if all did, simulated. memory_bound: seconds below which no way keeps the limit with this order of steps
-    (`girih.memory.bound`), by the prices of then. baselines: what other ways would cost. notes: what the reader should
-    know, such as that another search ran than was asked for.
+    (`girih.search.memory.bound`), by the prices of then. baselines: what other ways would cost. notes: what the reader
+    should know, such as that another search ran than was asked for.
     """
 
     simulated: float | None = None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from girih.cost.scratch import BOUND, Scratch, ScratchSetting, Told
-from girih.lower import Program
 from girih.machine import Machine
-from girih.memory.accounts import MemoryUse, memory_use, threads_here
 from girih.ops.scratch import ScratchCall
+from girih.program import Program
+from girih.program.life.accounts import MemoryUse, memory_use, threads_here
 
 FOLLOWED = 16
 """Devices of a machine whose memory is all accounted for; of a larger one the first and the last."""

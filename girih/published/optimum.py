@@ -38,11 +38,11 @@ from numpy.typing import NDArray
 
 from girih.graph import Graph
 from girih.layout.budget import Budget
-from girih.lower import Overlap
 from girih.partition import SearchResult, Strategy
 from girih.partition.space.configurations import JOINED, SPACE, Space, space_of
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
+from girih.program import Overlap
 from girih.rewrite.certificate import Certificate
 from girih.search.composed import Composer
 from girih.search.judge import ProvingSearch, judging_seconds

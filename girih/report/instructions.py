@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from girih.lower import BlockStep, ComputeStep, FreeStep, Message, MoveStep, Program, StartStep, TransferStep
 from girih.machine.units import format_bytes
+from girih.program import BlockStep, ComputeStep, FreeStep, Message, MoveStep, Program, StartStep, TransferStep
 
 
 def instructions(program: Program, device: int) -> Iterator[str]:

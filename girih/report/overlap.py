@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower import StartStep
 from girih.machine.units import format_seconds
+from girih.program import StartStep
 from girih.simulate.timeline import COMPUTE, Timeline
 
 if TYPE_CHECKING:

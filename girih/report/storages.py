@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower import BlockStep, ComputeStep, FreeStep, MoveStep, Program, StartStep
-from girih.lower.steps import Step, node_of
-from girih.lower.strides import Shape
-from girih.memory.accounts import Tracker, begun, host_bytes, live_bytes
 from girih.ops.scratch import ScratchSource
 from girih.plans.scratch import notes_of
+from girih.program import BlockStep, ComputeStep, FreeStep, MoveStep, Program, StartStep
+from girih.program.life.accounts import Tracker, begun, host_bytes, live_bytes
+from girih.program.life.strides import Shape
+from girih.program.steps import Step, node_of
 from girih.report.page.holdings import what_is
 
 if TYPE_CHECKING:

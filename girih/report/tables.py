@@ -13,8 +13,8 @@ from rich.text import Text
 from girih.graph import repeats
 from girih.layout import part_shape
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
-from girih.memory.accounts import host_bytes
 from girih.ops import first_description
+from girih.program.life.accounts import host_bytes
 from girih.report.tiles import axis_divisions, division_words
 
 if TYPE_CHECKING:
@@ -82,10 +82,10 @@ def copied_bytes(plan: Plan) -> tuple[int, int]:
     alike, else of all devices together."""
     residencies = plan.choice.residency
     if len(residencies) == 1:
-        return residencies[0].copied_bytes(plan.lifetimes)
+        return residencies[0].copied_bytes(plan.lifetimes.touches)
     out = back = 0
     for order, lives, residency in zip(plan.unmoved.classes, plan.lifetimes_by_class, residencies, strict=False):
-        one_out, one_back = residency.copied_bytes(lives)
+        one_out, one_back = residency.copied_bytes(lives.touches)
         out, back = out + len(order.devices) * one_out, back + len(order.devices) * one_back
     return out, back
 

@@ -12,8 +12,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from girih.lower import ComputeStep, MoveStep, StartStep, Step, TransferStep
 from girih.plans.file import check_folder
+from girih.program import ComputeStep, MoveStep, StartStep, Step, TransferStep
 from girih.report.kinds import kind_of
 from girih.report.overlap import overlap_words
 from girih.report.page.spans import followed

@@ -6,7 +6,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
-from girih.lower import BlockStep, ComputeStep, FreeStep, Program, StartStep
+from girih.program import BlockStep, ComputeStep, FreeStep, Program, StartStep
 from girih.run.engines import loop_blocks as progress
 from girih.run.engines.loop_blocks import LoopBlocks
 

@@ -11,8 +11,6 @@ from girih.graph import Graph
 from girih.layout.budget import Budget
 from girih.machine import Machine
 from girih.machine.units import format_bytes, format_seconds
-from girih.memory.accounts import memory_use
-from girih.memory.holds import Baseline
 from girih.partition import SearchResult
 from girih.partition.search import Search
 from girih.partition.searches.exact import Exact
@@ -21,8 +19,10 @@ from girih.plans.choice import Choice
 from girih.plans.plan import Goal, Observe, Plan, PlanError
 from girih.plans.predict import by_measurements, calibrated, predict
 from girih.plans.scratch import followed
+from girih.program.life.accounts import memory_use
 from girih.search.compare import beside, compared, searched, simulated_step
 from girih.search.judge import Judge, ProvingSearch, beginning, judged
+from girih.search.memory.holds import Baseline
 from girih.search.memory.limit import NothingFitsError, fit, refused_whole, widest_overlap
 from girih.search.memory.step_seconds import simulated_seconds
 from girih.search.memory.together import divided, seconds_per_byte, together
@@ -69,7 +69,7 @@ def choose(
     compare: these; None: `girih.search.compare.beside`.
     limit: bytes of each device; None: what the machine's devices have, unless the plan is to be `unlimited`. hold: what
     to do where that is too little, one of HOLDS, or a published way. order: of the steps in that case, `auto` or one of
-    `girih.memory.orders.order.ORDERS`. store: measured costs, for the objective `time` and for simulated steps.
+    `girih.search.memory.orders.order.ORDERS`. store: measured costs, for the objective `time` and for simulated steps.
 
     Raises:
         PlanError: the search can make nothing of the graph, or the limit cannot be met.

@@ -4,8 +4,8 @@ Simulating one strategy by itself lowers every node, compiles it to calls and pr
 strategies that share most choices, most of this is the same. Here a *piece* is the steps of a node under its division
 and the layouts of what it reads and makes; nodes of equal description share it. A *variant* of a piece is priced: for
 each order in which its inputs may lie in memory. What depends on the whole program is done anew for each strategy by
-compiled loops: windows of overlap (those of `girih.lower.overlap`), the rows of the task graph, and the simulation. So
-the seconds are those of `girih.simulate.simulate` to the last bit (a test holds it).
+compiled loops: windows of overlap (those of `girih.program.overlap`), the rows of the task graph, and the simulation.
+So the seconds are those of `girih.simulate.simulate` to the last bit (a test holds it).
 
 Cost: for each strategy about two microseconds for each node in Python, and the simulation; for each different piece
 what lowering and pricing take.
@@ -27,13 +27,13 @@ from girih.cost.pricing import Pricing, TransferWork
 from girih.cost.work import Work
 from girih.graph import Graph
 from girih.layout import Placements, Transfers
-from girih.lower import ComputeStep, Overlap, Program, TransferStep
-from girih.lower.exchange import is_local
-from girih.lower.lower import Lowering
-from girih.lower.overlap import works
 from girih.machine import Machine
 from girih.ops.known import descriptions
 from girih.partition import Strategy
+from girih.program import ComputeStep, Overlap, Program, TransferStep
+from girih.program.exchange import is_local
+from girih.program.lower import Lowering
+from girih.program.overlap import works
 from girih.simulate.columns import Column, Staged
 from girih.simulate.kernels.workspace import Workspace
 from girih.simulate.ports import ports_of

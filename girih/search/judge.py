@@ -13,7 +13,6 @@ from girih.cost.pricing import PRESET, Pricing
 from girih.cost.profile import load_profile
 from girih.graph import Graph
 from girih.layout.budget import Budget
-from girih.lower import Overlap
 from girih.machine import Machine
 from girih.partition import SearchResult, Strategy
 from girih.partition.search import ScoredSearch, Search
@@ -23,6 +22,7 @@ from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import opened, predict, priced_on
+from girih.program import Overlap
 from girih.search.composed import Composer
 from girih.search.fastest import Fastest
 from girih.search.memory.limit import WINDOWS

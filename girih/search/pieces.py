@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from girih.cost.pricing import price
 from girih.layout import Placement, Placements, route
-from girih.lower import ComputeStep, Program, ReadPart, TransferStep
-from girih.lower.lower import node_placements
 from girih.ops import description_of
 from girih.partition import Strategy
 from girih.partition.space.configurations import Space
 from girih.partition.space.problem import Objective
+from girih.program import ComputeStep, Program, ReadPart, TransferStep
+from girih.program.lower import node_placements
 from girih.search.memory.limit import WINDOWS
 from girih.simulate.kernels.lower_bounds import IMPOSSIBLE, NOTHING, BoundTables
 from girih.simulate.patterns import Pattern

@@ -13,11 +13,11 @@ from dataclasses import Field, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from girih.memory.options import named, read
+from girih.search.options import named, read
 
 if TYPE_CHECKING:
-    from girih.memory.holds import Baseline
     from girih.partition.search import Proposer, Search
+    from girih.search.memory.holds import Baseline
 
 SEARCHES: dict[str, str] = {
     "portfolio": "girih.search.portfolio.Portfolio",

@@ -29,7 +29,6 @@ from girih.cost.prices import Prices
 from girih.cost.roofline import Roofline
 from girih.graph import Graph, Node
 from girih.layout import Mesh
-from girih.lower import Program
 from girih.machine import Machine
 from girih.ops import Description
 from girih.ops.derive.arithmetic import operations_per_point
@@ -37,6 +36,7 @@ from girih.ops.derive.divisions import divisible
 from girih.ops.derive.kinds import LOOK_UP, VIEW, kind_of
 from girih.ops.expressions import Affine
 from girih.ops.known import descriptions
+from girih.program import Program
 from girih.simulate.incremental import Simulator
 from girih.simulate.spans import Schedule, busy_devices, busy_ports
 from girih.simulate.tasks import POSTS, WAITS

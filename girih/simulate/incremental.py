@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.cost.prices import Prices
-from girih.lower import Program, Step
 from girih.machine import Machine
+from girih.program import Program, Step
 from girih.simulate.kernels.workspace import Workspace
 from girih.simulate.patterns import Resolution
 from girih.simulate.spans import Schedule

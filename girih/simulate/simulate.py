@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from girih.cost.prices import Prices
-from girih.lower import Program
 from girih.machine import Machine
 from girih.ops.scratch import ScratchSource, at_most
+from girih.program import Program
 from girih.simulate.critical import CriticalPath, critical_path
 from girih.simulate.incremental import Simulator
 from girih.simulate.patterns import Resolution

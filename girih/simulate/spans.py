@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower import Program
-from girih.memory.accounts import live_bytes
 from girih.ops.scratch import ScratchSource, at_most
+from girih.program import Program
+from girih.program.life.accounts import live_bytes
 from girih.simulate.patterns import Pattern
 from girih.simulate.tasks import POSTS, TaskGraph
 from girih.simulate.ticks import TICKS_PER_SECOND, Ticks, seconds_of

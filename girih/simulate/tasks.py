@@ -45,8 +45,8 @@ from numpy.typing import NDArray
 from girih.cost.prices import Prices
 from girih.graph import Graph
 from girih.layout import Mesh, Placement
-from girih.lower import MoveStep, Program, StartStep, Step, Stream, TransferStep
 from girih.machine import Machine
+from girih.program import MoveStep, Program, StartStep, Step, Stream, TransferStep
 from girih.simulate.columns import Column, Places
 from girih.simulate.patterns import Pattern, Resolution, pattern_of, pattern_of_move
 from girih.simulate.ports import Ports, ports_of

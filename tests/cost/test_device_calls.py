@@ -10,8 +10,8 @@ from run_programs import ANYTHING, Example, program_of
 
 from girih.cost.device_calls import NOTHING, CallCollector, WorkCollector, local_calls
 from girih.layout import Mesh
-from girih.lower import ComputeStep, TransferStep
 from girih.partition.space.options import Rules
+from girih.program import ComputeStep, TransferStep
 from girih.run.calibrate.measure_operators import measure, prepare
 from girih.run.training.session import start
 from girih.run.worker.compute import Compute

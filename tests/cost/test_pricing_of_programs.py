@@ -18,7 +18,6 @@ from girih.cost.store import Measurement, Setting, Store
 from girih.cost.work import Work
 from girih.graph import Graph, Input, Node, Output, Ref, Value
 from girih.layout import Mesh
-from girih.lower import ComputeStep, FreeStep, Overlap, Program, StartStep, TransferStep, lower, overlapped
 from girih.machine import Device, machine
 from girih.machine.sizes import SizeTable
 from girih.ops.derive.kinds import VIEW
@@ -26,6 +25,7 @@ from girih.partition.solver.elimination import cost_of
 from girih.partition.space.options import Rules
 from girih.partition.space.problem import Objective, build
 from girih.partition.strategy import Strategy
+from girih.program import ComputeStep, FreeStep, Overlap, Program, StartStep, TransferStep, lower, overlapped
 
 CARD = Device("card", 1e9, 10**9, 1e9, 1e-6)
 HERE = Setting("processor", "torch", 1, 2)

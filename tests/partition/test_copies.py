@@ -17,7 +17,6 @@ from benchmarks.array_programs import Program, least_squares, random_program
 from girih.graph import Graph, Node, Ref, check
 from girih.kernels.evaluate import interpret
 from girih.layout import parse_sharding
-from girih.lower import lower
 from girih.partition.searches.exact import Exact, exact
 from girih.partition.searches.tiled import Wanted, tiled
 from girih.partition.space.choice import Tiling, TilingByNumber, applied, value_order, without_copies
@@ -25,6 +24,7 @@ from girih.partition.space.copies import is_view
 from girih.partition.space.options import SECONDS
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
+from girih.program import lower
 from girih.published.divisions.classic import Greedy
 from girih.search.table import search_of
 

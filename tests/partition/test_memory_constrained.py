@@ -18,10 +18,7 @@ from hypothesis import strategies as st
 
 from girih.capture import TrainingStep, capture
 from girih.graph import Graph
-from girih.lower import lower
 from girih.machine.names import machine
-from girih.memory.accounts import memory_use
-from girih.memory.staging import exchange_bytes
 from girih.partition.searches.exact import exact
 from girih.partition.solver.elimination import cost_of
 from girih.partition.solver.held import COMPUTE, Exchanged, HeldTables, Liveness, moments
@@ -38,6 +35,9 @@ from girih.partition.solver.memory_constrained import (
 from girih.partition.space.options import SECONDS, TOFU
 from girih.partition.space.problem import Objective, PartitionProblem, build
 from girih.partition.strategy import SearchResult, Strategy
+from girih.program import lower
+from girih.program.life.accounts import memory_use
+from girih.program.life.staging import exchange_bytes
 
 NO_ORDER = Effort(small=0, least=4, coarse=2, fine=2, rounds=2)
 """Prices alone: without the search of all strategies in the order of their costs."""

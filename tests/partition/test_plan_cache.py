@@ -10,12 +10,12 @@ from graphs import machine_of
 from benchmarks.array_programs import least_squares, random_program, renamed
 from girih.graph import Graph, Input, Node, Output, Ref, Value, check
 from girih.layout import parse_sharding
-from girih.lower import lower
 from girih.partition.searches.exact import Exact
 from girih.partition.searches.plan_cache import PlanCache, form
 from girih.partition.searches.spartan import Spartan
 from girih.partition.searches.tiled import Wanted, tiled
 from girih.partition.space.problem import Objective
+from girih.program import lower
 
 GOAL = Objective("bytes", machine_of((2, 2)))
 RATINGS = 96 * 64 * 4

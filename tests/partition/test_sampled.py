@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from girih.graph import Graph, Output, Ref
 from girih.layout import coordinates_of, parse_sharding
-from girih.lower import lower
 from girih.partition.searches.data_parallel import DataParallel
 from girih.partition.searches.exact import exact
 from girih.partition.searches.sampled import Sampled, flatten, guided_seconds, labels_of
@@ -22,6 +21,7 @@ from girih.partition.space.layers import layers_of
 from girih.partition.space.options import SOAP
 from girih.partition.space.problem import Objective, PartitionProblem, build
 from girih.partition.strategy import Strategy
+from girih.program import lower
 
 
 def problem_of(graph: Graph, sizes: tuple[int, ...]) -> PartitionProblem:

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from girih.graph import Graph, Output, Ref, parse_graph
 from girih.layout import PARTIAL, REPLICATE, Mesh
-from girih.lower import lower
-from girih.lower.lower import node_placements
 from girih.machine import machine
 from girih.partition.searches.exact import exact
 from girih.partition.solver.elimination import brute_force, cost_of
 from girih.partition.space.options import SECONDS, SOAP, Rules, layouts_of
 from girih.partition.space.problem import Objective, build, value_variables
 from girih.partition.strategy import SearchResult
+from girih.program import lower
+from girih.program.lower import node_placements
 from girih.rewrite.certificate import Certificate
 from girih.search.table import SEARCHES, search_of
 

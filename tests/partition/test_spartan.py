@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from benchmarks.array_programs import Clause, Program, least_squares, random_program, satisfiable, tiling_of_formula
 from girih.graph import check
-from girih.lower import lower
 from girih.partition.searches.exact import exact
 from girih.partition.searches.spartan import Spartan, TilingGraph
 from girih.partition.searches.tiled import Wanted, tiled
 from girih.partition.space.options import TOFU
 from girih.partition.space.problem import Objective, build
+from girih.program import lower
 from girih.search.table import search_of
 
 ROWS, COLUMNS = (0,), (1,)

@@ -13,12 +13,12 @@ from graphs import perceptron
 
 import girih
 from girih.layout import Mesh
-from girih.lower import Blocks, Overlap, lower
 from girih.machine import machine
 from girih.partition import Strategy
 from girih.partition.space.problem import Objective
 from girih.plans.choice import Choice, apply
 from girih.plans.plan import DEPENDS_ON, GIVEN, NOUN_OF, Goal, Plan
+from girih.program import Blocks, Overlap, lower
 from girih.rewrite.certificate import Certificate
 
 KINDS = ("moved", "computed again", "in pieces", "pipeline", "rewritten")

@@ -12,8 +12,8 @@ from graphs import Maker
 import girih
 from girih.api import plan_graph
 from girih.graph import Output, Ref
-from girih.memory.residency import floor
 from girih.plans.check import check
+from girih.program.moves.residency import floor
 
 
 @pytest.fixture(scope="module")

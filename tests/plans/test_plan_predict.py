@@ -13,11 +13,11 @@ import girih
 from girih.api import Plan, plan_graph
 from girih.machine import machine
 from girih.machine.units import format_seconds
-from girih.memory.accounts import memory_use
 from girih.partition.strategy import Strategy
 from girih.plans.check import check
 from girih.plans.plan import PlanError
 from girih.plans.predict import predict
+from girih.program.life.accounts import memory_use
 from girih.simulate.timeline import COMPUTE
 
 

@@ -15,8 +15,8 @@ import girih
 from girih.api import Plan, plan_graph
 from girih.layout import parse_sharding
 from girih.layout.compiled import Compiled, _Budget
-from girih.lower import Overlap, StartStep
 from girih.plans.check import check
+from girih.program import Overlap, StartStep
 from girih.search.memory.limit import WINDOWS
 
 

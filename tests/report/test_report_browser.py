@@ -17,7 +17,7 @@ from stand_in import as_if_measured, timeline_of
 from girih.api import Plan, plan_graph
 from girih.graph import parse_graph
 from girih.layout import parse_sharding
-from girih.lower import MoveStep, StartStep
+from girih.program import MoveStep, StartStep
 from girih.report.page import write_page
 
 playwright = pytest.importorskip("playwright.sync_api", reason="drives a browser: pip install playwright")

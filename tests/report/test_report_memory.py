@@ -52,7 +52,7 @@ def test_without_movements_every_storage_is_in_the_curve(free: Plan) -> None:
 def test_copies_are_those_of_the_plan(capped: Plan) -> None:
     memory = device_memory(capped)
     assert capped.choice.residency
-    out, back = capped.choice.residency[0].copied_bytes(capped.lifetimes)
+    out, back = capped.choice.residency[0].copied_bytes(capped.lifetimes.touches)
     assert (memory.moved(True)[0], memory.moved(False)[0]) == (out, back)
     assert memory.moved(True)[1] + memory.moved(False)[1] == len(capped.program.moves)
     state = sum(capped.lifetimes.storages[number].bytes for number in capped.choice.residency[0].home) // 2

@@ -10,7 +10,7 @@ from graphs import machine_of, perceptron
 from stand_in import timeline_of
 
 from girih.api import Plan, plan_graph
-from girih.lower import Overlap
+from girih.program import Overlap
 from girih.report.overlap import overlap_words, receiving_seconds
 from girih.report.trace import trace
 from girih.simulate.timeline import COMPUTE, Timeline

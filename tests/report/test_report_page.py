@@ -13,9 +13,9 @@ import pytest
 from stand_in import HOSTILE, as_if_measured, timeline_of
 
 from girih.api import Plan, plan_graph
-from girih.lower import ComputeStep
 from girih.machine.units import format_bytes
 from girih.plans.plan import Costs
+from girih.program import ComputeStep
 from girih.report.page import MissingLibraryError, page, write_page
 from girih.report.page.assemble import page_data
 from girih.report.page.spans import MOST_POINTS, chosen_devices, timeline_data

@@ -10,8 +10,6 @@ from graphs import perceptron
 
 from girih.api import plan_graph
 from girih.graph import Graph
-from girih.memory.holds import Baseline, Holding, Setting
-from girih.memory.orders.locality import updates_early
 from girih.partition.search import ScoredSearch, Search
 from girih.partition.searches.exact import exact
 from girih.partition.space.problem import Candidates, Objective
@@ -21,6 +19,8 @@ from girih.plans.choice import Choice
 from girih.plans.plan import PlanError
 from girih.published.divisions.classic import Single
 from girih.rewrite.certificate import Certificate
+from girih.search.memory.holds import Baseline, Holding, Setting
+from girih.search.memory.orders.locality import updates_early
 from girih.search.table import BASELINES, SEARCHES, baseline_class, search_class
 
 

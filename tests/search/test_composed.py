@@ -19,12 +19,12 @@ from girih.cost.store import Measurement, Store
 from girih.cost.work import Work
 from girih.graph import Graph
 from girih.layout import Partial, Sharding
-from girih.lower import Overlap
 from girih.machine import machine
 from girih.models import example
 from girih.partition.space.problem import Objective
 from girih.plans.choice import Choice
 from girih.plans.plan import Goal
+from girih.program import Overlap
 from girih.search.composed import Composer
 from girih.search.table import search_of
 

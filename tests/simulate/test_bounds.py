@@ -16,11 +16,11 @@ from girih.cost.roofline import Rates, Roofline
 from girih.cost.work import work_of
 from girih.graph import Graph, parse_graph
 from girih.layout import Mesh, bounds
-from girih.lower import ComputeStep, Program, lower
 from girih.machine import Machine
 from girih.ops import description_of
 from girih.ops.derive.kinds import VIEW
 from girih.partition.space.problem import Objective
+from girih.program import ComputeStep, Program, lower
 from girih.simulate.bounds import bound_of, program_bound
 from girih.simulate.incremental import Simulator
 from girih.simulate.ticks import TICKS_PER_SECOND

@@ -8,8 +8,8 @@ from hand_made import SIZE, compute, gather, machine, program, send, start, whol
 
 from girih.cost.prices import Prices
 from girih.layout import Mesh
-from girih.lower import FreeStep
 from girih.machine import Machine
+from girih.program import FreeStep
 from girih.simulate.critical import OWN, PORT, TRANSFER
 from girih.simulate.simulate import simulate
 from girih.simulate.timeline import Timeline

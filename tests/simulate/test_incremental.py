@@ -17,8 +17,8 @@ from simulate_programs import MESHES, machine_of, random_prices, random_program
 
 from girih.cost.prices import Prices
 from girih.layout import Mesh
-from girih.lower import Program, StartStep, Step, TransferStep
 from girih.machine import Machine
+from girih.program import Program, StartStep, Step, TransferStep
 from girih.simulate.incremental import Segment, Simulator
 from girih.simulate.patterns import Resolution
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from placements import changes
 
 from girih.layout import Mesh, Placement, level_volumes
-from girih.lower import exchange
 from girih.machine import Device, Level, Machine
+from girih.program import exchange
 from girih.simulate.patterns import NOBODY, Pattern, pattern_of
 from girih.simulate.ports import ports_of
 from girih.simulate.ticks import TICKS_PER_SECOND, ticks

@@ -14,7 +14,7 @@ from simulate_reference import simulate as reference
 
 from girih.cost.pricing import price
 from girih.layout.compiled import Compiled, _Budget
-from girih.memory.accounts import memory_use
+from girih.program.life.accounts import memory_use
 from girih.simulate.bounds import schedule_bound
 from girih.simulate.incremental import Simulator
 from girih.simulate.kernels import devices as device_kernels

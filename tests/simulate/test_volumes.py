@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from simulate_programs import Case, cases, machine_of, problem_of, random_prices
 
 from girih.layout import Mesh
-from girih.lower import Overlap, lower, overlapped
 from girih.partition.space.options import Rules
 from girih.partition.space.problem import Objective
+from girih.program import Overlap, lower, overlapped
 from girih.simulate.incremental import Simulator
 from girih.simulate.simulate import simulate
 from girih.simulate.tasks import EXACT_DEVICES

@@ -7,7 +7,7 @@ from loop_form_law import check as check_loop
 import girih.array as gnp
 from girih.array.session.clusters import current
 from girih.capture.lazy.expressions import needed
-from girih.lower import Blocks, BlockStep, Program, check
+from girih.program import Blocks, BlockStep, Program, check
 from girih.run.loops.build import build
 
 TINY = Blocks(cache=256, call=0.0, small=0)

@@ -9,9 +9,9 @@ import numpy as np
 from girih.cost.prices import Prices
 from girih.graph import Graph, Input, Value
 from girih.layout import Mesh, Placement
-from girih.lower import ComputeStep, Program, StartStep, Step, TransferStep
 from girih.machine import Device, Level, Machine
 from girih.partition import Strategy
+from girih.program import ComputeStep, Program, StartStep, Step, TransferStep
 
 DEVICE = Device("test", 1e9, 10**9, 1e9, 1e-6)
 SIZE = 8  # elements of every value, one byte each

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from girih.lower.fusion.slicing import at_block
+from girih.program.fusion.slicing import at_block
 from girih.run.loops.form import Accumulate, Copy, Free, KernelLine, LoopForm, Read, Slice, View
 from girih.run.worker.compute import kernel_of
 

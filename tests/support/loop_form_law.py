@@ -17,7 +17,7 @@ from dataclasses import replace
 from math import prod
 
 from girih.graph.graph import ITEM_BYTES
-from girih.lower.fusion.slicing import Number, at_block
+from girih.program.fusion.slicing import Number, at_block
 from girih.run.loops.form import Accumulate, Copy, Free, KernelLine, LoopForm, Read, Slice, Statement, View
 
 NEIGHBOURS = 3

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from girih.graph import Graph
-from girih.lower import FreeStep, Program, lower
-from girih.lower.liveness import reads_of, writes_of
 from girih.partition.space.options import Rules
 from girih.partition.space.problem import Objective, PartitionProblem, build
+from girih.program import FreeStep, Program, lower
+from girih.program.liveness import reads_of, writes_of
 
 RULES = [Rules(), Rules(small=0), Rules(repeat=True, partial=True), Rules(repeat=True, small=0), Rules(partial=True)]
 MESHES = [(2,), (3,), (2, 2), (2, 3), (3, 2)]

@@ -18,13 +18,13 @@ from girih.capture import TrainingStep, capture, state_of
 from girih.graph import Graph, Input, Node, Output, Ref, Value
 from girih.kernels.evaluate import interpret
 from girih.layout import PARTIAL, Layout, Links, Mesh, Transfers
-from girih.lower import Program, lower
 from girih.ops import Description, description_of
 from girih.ops.derive.divisions import passing_sets
 from girih.partition.searches.proportional import with_shares
 from girih.partition.space.options import Rules, division_codes, value_layouts
 from girih.partition.space.problem import value_variables
 from girih.partition.strategy import PASS, REPEAT, Strategy
+from girih.program import Program, lower
 from girih.run.engines.crew import standstill
 from girih.run.loops.loop import Loop
 from girih.run.training.verify import advance

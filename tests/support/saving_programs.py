@@ -10,8 +10,8 @@ from run_programs import transfers
 
 from girih.graph import Graph, Input, Node, Output, Ref, Value
 from girih.layout import Mesh
-from girih.lower import Program, lower
 from girih.partition.strategy import Strategy
+from girih.program import Program, lower
 from girih.run.errors import NOT_BEGUN
 from girih.run.training.session import Run
 from girih.run.transport.transport import NoTransport

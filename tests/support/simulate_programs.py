@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from girih.cost.prices import Prices
 from girih.graph import Graph
 from girih.layout import Transfers
-from girih.lower import Overlap, Program, lower, overlapped
 from girih.machine import Level, Machine
 from girih.partition.space.options import Rules
 from girih.partition.space.problem import Objective, PartitionProblem, build
+from girih.program import Overlap, Program, lower, overlapped
 
 RULES = [Rules(repeat=True, partial=True), Rules(repeat=True, small=0), Rules(partial=True)]
 PLACED = Rules(repeat=True, partial=True, places=True)

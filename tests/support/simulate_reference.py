@@ -13,8 +13,8 @@ import numpy as np
 
 from girih.cost.prices import Prices
 from girih.layout import Mesh
-from girih.lower import FreeStep, Program, StartStep, TransferStep
 from girih.machine import Level, Machine
+from girih.program import FreeStep, Program, StartStep, TransferStep
 from girih.simulate.ticks import TICKS_PER_SECOND
 
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from girih.api import Plan
 from girih.layout import bounds, level_volumes
-from girih.lower import ComputeStep, FreeStep, Program, TransferStep
 from girih.ops import description_of
 from girih.ops.derive.arithmetic import operations_per_point
+from girih.program import ComputeStep, FreeStep, Program, TransferStep
 from girih.simulate.timeline import Memory, Timeline
 
 HOSTILE = """</script><img src=x onerror="document.title='broken'">&amp;'"`${1}\u2028%"""

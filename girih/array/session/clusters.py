@@ -27,7 +27,6 @@ from girih.array.session.planning import Planned, Tiled, known_functions, machin
 from girih.array.session.profile import Observations
 from girih.capture.lazy.expressions import NUMBER, Expression, Needed, needed
 from girih.capture.lazy.sources import Source
-from girih.lower import CACHE_BYTES, Blocks, Program
 from girih.machine import Machine, MachineError, presets
 from girih.machine import machine as machine_by_name
 from girih.machine.names import MOST_PROCESSES
@@ -37,6 +36,7 @@ from girih.partition.searches.plan_cache import PlanCache
 from girih.partition.searches.tiled import TILING, Wanted
 from girih.partition.strategy import SearchError
 from girih.plans.plan import Plan
+from girih.program import CACHE_BYTES, Blocks, Program
 from girih.report.live import LiveView
 from girih.run.engines import in_use
 from girih.run.engines.crew import Crew

@@ -15,11 +15,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from girih.capture.lazy.sources import Source
-from girih.lower import BlockStep
 from girih.machine.names import memory_here
 from girih.machine.units import format_bytes
-from girih.memory.accounts import MemoryUse
 from girih.plans.plan import Plan
+from girih.program import BlockStep
+from girih.program.life.accounts import MemoryUse
 
 SHARE = 0.8
 """The part of a host's memory that all workers together may use where the user sets no limit."""

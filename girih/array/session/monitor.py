@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from girih.lower import Program
 from girih.machine.units import format_bytes
+from girih.program import Program
 from girih.report.live import WorkerLine, workers_table
 from girih.run.engines.crew import resident_bytes
 from girih.run.engines.loop_blocks import LoopBlocks

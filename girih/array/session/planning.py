@@ -15,7 +15,6 @@ from functools import cache
 
 from girih.array.session.profile import Look, Observations
 from girih.graph import Graph, Output
-from girih.lower import CACHE_BYTES, Blocks
 from girih.machine import Machine, machine
 from girih.partition.searches.plan_cache import PlanCache
 from girih.partition.searches.tiled import Wanted
@@ -24,6 +23,7 @@ from girih.partition.space.options import Rules
 from girih.partition.space.problem import Objective
 from girih.plans.choice import Choice
 from girih.plans.plan import Goal, Plan
+from girih.program import CACHE_BYTES, Blocks
 from girih.rewrite import Pass, apply
 from girih.rewrite.passes.by_rules import ByRules
 from girih.rewrite.passes.factorisations import DivideFactorisations

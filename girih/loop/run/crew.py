@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from girih.loop.run.messages import framed, opened
-from girih.lower import Program
+from girih.program import Program
 from girih.run.engines.crew import Status
 from girih.run.engines.loop_blocks import LoopBlocks
 from girih.run.errors import NOT_BEGUN, failure_of

@@ -61,7 +61,7 @@ class Pipeline(PlacingSearch):
 class OneForwardOneBackward(Pipeline):
     """PipeDream-flush: the stages of `pipeline`, each of which goes backward as early as it can, in less memory.
 
-    A stage holds the activations of no more micro-batches than there are stages (`girih.lower.schedule`).
+    A stage holds the activations of no more micro-batches than there are stages (`girih.program.schedule`).
     """
 
     name: ClassVar[str] = "pipeline-1f1b"

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout.compiled import compiled, inside
-from girih.memory.lifetimes import Lifetimes
-from girih.memory.orders.step_graph import Links, step_graph
+from girih.program.life.lifetimes import Lifetimes
+from girih.program.life.links import Links
 from girih.published.genetic.pool import Pool
 
 Integers = NDArray[np.int64]
@@ -75,14 +75,14 @@ def problem(lives: Lifetimes, seconds: NDArray[np.float64], rates: tuple[float, 
 
     seconds: of each step that is not a free. rates: bytes/s of copies out, and in.
     """
-    graph = step_graph(lives)
-    links = graph.links
+    links = lives.links
+    steps = len(links.extra)
     count = len(lives.storages)
     tensor = np.arange(count)
     for old, new in lives.state:
         tensor[new] = old
     kept, tensor = np.unique(tensor, return_inverse=True)
-    rows = np.repeat(np.arange(len(graph.steps)), np.diff(links.touched_starts))
+    rows = np.repeat(np.arange(steps), np.diff(links.touched_starts))
     first = np.asarray([item.born for item in lives.storages])
     written = first[links.touched] == rows
     uses: dict[tuple[int, int], bool] = {}
@@ -97,7 +97,7 @@ def problem(lives: Lifetimes, seconds: NDArray[np.float64], rates: tuple[float, 
     sizes = np.unique(amounts[amounts > 0])
     return SwapProblem(
         links,
-        np.searchsorted(table[:, 0], np.arange(len(graph.steps) + 1)),
+        np.searchsorted(table[:, 0], np.arange(steps + 1)),
         table[:, 1].copy(),
         writes,
         np.concatenate([[0], np.cumsum(np.bincount(table[:, 1], minlength=len(kept)))]),

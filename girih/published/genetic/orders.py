@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout.compiled import compiled
-from girih.memory.orders.step_graph import Links
+from girih.program.life.links import Links
 
 Integers = NDArray[np.int64]
 

@@ -24,11 +24,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from girih.lower.steps import BlockStep, ComputeStep, Step
-from girih.memory.holds import Baseline, Holding, Setting, within
-from girih.memory.lifetimes import Lifetimes, Storage
-from girih.memory.residency import in_visits
+from girih.program.life.lifetimes import Lifetimes, Storage
+from girih.program.moves.residency import in_visits
+from girih.program.steps import BlockStep, ComputeStep, Step
 from girih.published.memory.layers import end_of_forward, layers_of
+from girih.search.memory.holds import Baseline, Holding, Setting, within
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from girih.memory.holds import Baseline, Holding, Setting
-from girih.memory.residency import TooSmallError
+from girih.program.moves.residency import TooSmallError
 from girih.published.memory.chain import Operation, optimum
 from girih.published.memory.stages import chain_of, layers_forward, sequence_of, staged
+from girih.search.memory.holds import Baseline, Holding, Setting
 
 
 @dataclass(frozen=True)

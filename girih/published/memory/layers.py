@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower.steps import node_of
-from girih.memory.lifetimes import Lifetimes
+from girih.program.life.lifetimes import Lifetimes
+from girih.program.steps import node_of
 
 
 def layers_of(lives: Lifetimes) -> NDArray[np.int64]:

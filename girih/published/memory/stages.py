@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower.liveness import lasting
-from girih.memory.lifetimes import Lifetimes
+from girih.program.life.lifetimes import Lifetimes
+from girih.program.liveness import lasting
 from girih.published.memory.chain import Chain, Operation
 from girih.published.memory.layers import end_of_forward, layers_of
 

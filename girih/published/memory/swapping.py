@@ -5,7 +5,7 @@
 - Layer by layer, as GeePS does (Cui, Zhang, Ganger, Gibbons, Xing, EuroSys 2016, §3): the device has the data of the
   layer that is computed, parameters too; that of the next is copied in meanwhile, that of the last one out.
 - TensorFlowMem (thesis chapter 6): fixed partitions of a depth-first traversal, two at a time
-  (`girih.memory.orders.depth_first`).
+  (`girih.search.memory.orders.depth_first`).
 
 The last two do not depend on the limit, which they keep or not. Where we differ: what the next layer, or partition,
 needs is not copied out and in between.
@@ -16,11 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from girih.memory.holds import Baseline, Holding, Setting, within
-from girih.memory.orders.depth_first import VISITS, executed, partitions, swapped
-from girih.memory.orders.step_graph import step_graph
-from girih.memory.residency import belady
 from girih.published.memory.layers import layers_of
+from girih.search.memory.belady import belady
+from girih.search.memory.holds import Baseline, Holding, Setting, within
+from girih.search.memory.orders.depth_first import VISITS, executed, partitions, swapped
 
 
 @dataclass(frozen=True)
@@ -64,9 +63,9 @@ class Partitioned(Baseline):
     placement: str = "yes"
 
     def hold(self, setting: Setting) -> Holding:
-        graph = step_graph(setting.lives)
-        partition = partitions(graph.links, self.size, self.visit)
-        order = executed(graph.links, partition, self.running)
+        links = setting.lives.links
+        partition = partitions(links, self.size, self.visit)
+        order = executed(links, partition, self.running)
         sequence = tuple(order.tolist())
         lives = setting.look(sequence)
         residency = swapped(lives, partition[order], self.placement == "yes", self.ahead)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from girih.lower import Program
-from girih.memory.accounts import MemoryUse
+from girih.program import Program
+from girih.program.life.accounts import MemoryUse
 
 if TYPE_CHECKING:
     from girih.plans.plan import Plan

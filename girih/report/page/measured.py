@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower import ComputeStep, StartStep, Step, TransferStep
+from girih.program import ComputeStep, StartStep, Step, TransferStep
 from girih.report.kinds import kind_of
 from girih.simulate.timeline import COMPUTE, Timeline
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from girih.graph import Graph
 from girih.layout import Mesh, part_shape
-from girih.lower import ComputeStep, MoveStep, Program, StartStep, TransferStep
 from girih.ops import first_description
+from girih.program import ComputeStep, MoveStep, Program, StartStep, TransferStep
 from girih.report.kinds import KINDS, kind_of
 from girih.report.page.folds import Fold, folds
 from girih.report.page.transfers import Traffic

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout import level_volumes
-from girih.lower import Program
+from girih.program import Program
 
 MOST_DEVICES = 64  # up to which the messages of every exchange are listed to name its collective
 

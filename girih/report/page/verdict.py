@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from girih.lower import ComputeStep
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
+from girih.program import ComputeStep
 from girih.report.kinds import kind_of
 from girih.report.tables import copied_bytes, held_words
 from girih.simulate.timeline import COMPUTE, Timeline

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.memory.places.items import ALIGNMENT
+from girih.program.places.items import ALIGNMENT
 
 TRIES = 300
 """Orders."""

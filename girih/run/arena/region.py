@@ -17,9 +17,9 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from girih.lower import BlockStep, FreeStep, MoveStep, Program, StartStep, TransferStep
-from girih.lower.liveness import writes_of
-from girih.memory.places.addresses import Addresses, Runs
+from girih.program import BlockStep, FreeStep, MoveStep, Program, StartStep, TransferStep
+from girih.program.liveness import writes_of
+from girih.program.places.addresses import Addresses, Runs
 from girih.run.arena.arena import Arena, take_library_buffers
 from girih.run.arena.packing import owners, packed
 

@@ -26,10 +26,10 @@ from girih.cost.setting import setting_of, threads_of
 from girih.cost.store import Measurement, Setting, Store
 from girih.graph import Graph, Input, Node, Output, Ref, Value
 from girih.layout import Links, Mesh, Replicated, Sharding, Transfers
-from girih.lower import Program, lower
 from girih.machine import MachineError, machine
 from girih.machine.sizes import SizeTable
 from girih.partition.strategy import Strategy
+from girih.program import Program, lower
 from girih.run.calibrate.common_calls import common_calls
 from girih.run.calibrate.measure_links import (
     SIZES,

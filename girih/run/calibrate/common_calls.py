@@ -12,8 +12,8 @@ from girih.cost.calls import Call
 from girih.cost.device_calls import local_calls
 from girih.graph import Graph, Input, Node, Output, Ref, Value
 from girih.layout import Links, Mesh, Sharding, Transfers
-from girih.lower import Program, lower
 from girih.partition.strategy import Strategy
+from girih.program import Program, lower
 
 Shape = tuple[int, ...]
 

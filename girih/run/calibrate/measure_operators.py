@@ -28,7 +28,7 @@ import torch
 
 from girih.cost.calls import Call, Operand
 from girih.graph import Argument, Ref
-from girih.lower.strides import contiguous_strides
+from girih.program.life.strides import contiguous_strides
 from girih.run.transport.transport import Transport, exchange
 from girih.run.worker.compute import Compute, Hole, Slots, bind
 from girih.run.worker.parts import Cuts, Tensor

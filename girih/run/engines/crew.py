@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from girih.lower import Program, TransferStep
+from girih.program import Program, TransferStep
 from girih.run.engines.loop_blocks import LoopBlocks
 from girih.run.errors import IDLE, Failure
 

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from girih.lower import Program
+from girih.program import Program
 from girih.run.engines.launcher import counted, fits, launched_rank
 
 if TYPE_CHECKING:

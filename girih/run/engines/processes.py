@@ -28,7 +28,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any
 
-from girih.lower import Program
+from girih.program import Program
 from girih.run.engines.crew import Status, first_failure, hanging, resident_bytes, standstill
 from girih.run.engines.folders import Folder, new_folder
 from girih.run.engines.fork_server import LOOPBACK, Process, launch, say_how_it_ended

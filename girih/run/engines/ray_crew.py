@@ -19,7 +19,7 @@ from datetime import timedelta
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from girih.lower import Program
+from girih.program import Program
 from girih.run.engines.crew import Status, first_failure, hanging, resident_bytes
 from girih.run.engines.loop_blocks import LoopBlocks
 from girih.run.engines.ray_connect import RayUnavailableError, imported

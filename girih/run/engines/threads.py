@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from girih.lower import Program
+from girih.program import Program
 from girih.run.engines.crew import Status, culprit, first_failure
 from girih.run.engines.loop_blocks import LoopBlocks
 from girih.run.engines.stopping import WorkerThread, held_back, stop

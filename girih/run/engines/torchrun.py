@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from girih.lower import Program
+from girih.program import Program
 from girih.run.engines.crew import Status
 from girih.run.engines.launcher import fits, launched_rank
 from girih.run.engines.loop_blocks import LoopBlocks

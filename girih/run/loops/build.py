@@ -1,7 +1,7 @@
 """From a BlockStep on one device to the form of its loop.
 
 Each member becomes one call, on slices of what comes from outside and of what other members made. Element-wise results
-go into buffers that all blocks use again (`girih.lower.fusion.registers`), or where they belong if they leave the
+go into buffers that all blocks use again (`girih.program.fusion.registers`), or where they belong if they leave the
 group; what other kernels make is freed behind its last reader. Cost: linear in the members.
 """
 
@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from girih.kernels.evaluate import resolve
-from girih.lower import BlockStep, Program
-from girih.lower.fusion.block_memory import kept_as
-from girih.lower.fusion.registers import Member, members_of, ranges, registers
-from girih.lower.fusion.slicing import Moving, Number, difference
 from girih.ops.derive.kinds import is_product
+from girih.program import BlockStep, Program
+from girih.program.fusion.block_memory import kept_as
+from girih.program.fusion.registers import Member, members_of, ranges, registers
+from girih.program.fusion.slicing import Moving, Number, difference
 from girih.run.loops.form import (
     Accumulate,
     Argument,

@@ -32,7 +32,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from girih.lower.fusion.slicing import Moving, Number, difference
+from girih.program.fusion.slicing import Moving, Number, difference
 from girih.run.worker.parts import Cuts
 
 Shape = tuple[Number, ...]

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from girih.graph.graph import ITEM_BYTES
-from girih.lower import BlockStep, Program
-from girih.lower.fusion.block_memory import chunks
-from girih.lower.fusion.slicing import at_block
+from girih.program import BlockStep, Program
+from girih.program.fusion.block_memory import chunks
+from girih.program.fusion.slicing import at_block
 from girih.run.errors import MemberError
 from girih.run.loops import python, torchscript
 from girih.run.loops.build import build

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from girih.kernels.own import add_logsumexp_
-from girih.lower.fusion.slicing import Moving
+from girih.program.fusion.slicing import Moving
 from girih.run.loops.form import (
     Accumulate,
     Argument,

@@ -14,7 +14,7 @@ import torch
 from girih.kernels.exact import EXACT_KERNELS
 from girih.kernels.products import PRODUCTS, SCRIPT_NAME, is_long
 from girih.kernels.scripted import SCRIPT, SCRIPTED_KERNELS
-from girih.lower.fusion.slicing import at_block
+from girih.program.fusion.slicing import at_block
 from girih.run.loops.form import Argument, Free, KernelLine, LoopForm, Read
 from girih.run.loops.python import Run, function_text, lines
 

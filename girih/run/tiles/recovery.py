@@ -18,7 +18,7 @@ from dataclasses import replace as changed
 from typing import Any, TypeVar
 
 from girih.layout import Mesh
-from girih.lower import Program, StartStep, TransferStep
+from girih.program import Program, StartStep, TransferStep
 from girih.run.engines.crew import MendingCrew
 from girih.run.engines.engine import Engine
 from girih.run.errors import IDLE, SpoiltError, UnreadableError, Where, WorkerError

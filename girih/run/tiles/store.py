@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from girih.capture.lazy.sources import Part
-from girih.lower import Program
+from girih.program import Program
 from girih.run.errors import Spoilt, failure_of
 from girih.run.tiles import checkpoint as tile_checkpoint
 from girih.run.tiles.spill import Streamed, in_memory, on_file

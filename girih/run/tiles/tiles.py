@@ -1,7 +1,7 @@
 """Tiles: arrays that live in the workers between programs, by key. One crew runs many programs on them, one by one.
 
-This is the driver's side, `girih.run.tiles.store` a worker's. Programs are those of `girih.lower`; arrays enter them as
-state that nothing replaces, and what they make is kept under a new key.
+This is the driver's side, `girih.run.tiles.store` a worker's. Programs are those of `girih.program`; arrays enter them
+as state that nothing replaces, and what they make is kept under a new key.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 from girih.capture.lazy.sources import Part, Source
 from girih.graph import Graph
 from girih.layout import Links, Mesh, Transfers
-from girih.lower import Program, lower
 from girih.partition.strategy import Strategy
+from girih.program import Program, lower
 from girih.run.engines.crew import Crew, first_failure
 from girih.run.engines.engine import Engine
 from girih.run.errors import Spoilt, SpoiltError

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from girih.lower import Program
+from girih.program import Program
 from girih.run.worker.initial import key_of
 from girih.run.worker.parts import Box, Tensor, box_of, shape_of
 from girih.store import durable, stored

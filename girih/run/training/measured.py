@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from girih.layout import level_volumes
-from girih.lower import Program, Stream, TransferStep
+from girih.program import Program, Stream, TransferStep
 from girih.run.worker.worker import MeasuredInterval
 from girih.simulate.timeline import COMPUTE, Timeline
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
-from girih.lower import Program
+from girih.program import Program
 from girih.run.training.checkpoint import (
     DCP_METADATA,
     MANIFEST,

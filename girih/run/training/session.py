@@ -20,9 +20,9 @@ import torch
 
 from girih.capture.torch.initial import Initial
 from girih.graph import Input
-from girih.lower import Program
-from girih.lower.steps import node_of
-from girih.memory.places.addresses import Addresses
+from girih.program import Program
+from girih.program.places.addresses import Addresses
+from girih.program.steps import node_of
 from girih.run.engines.crew import AgreeingCrew, Crew
 from girih.run.engines.engine import TRAINING, Engine, engine_here, engine_of
 from girih.run.training import checkpoint

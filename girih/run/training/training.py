@@ -303,6 +303,8 @@ class TrainingRun:
 
     def tensors(self, batch: tuple[Any, ...]) -> dict[str, Any]:
         """A batch, checked, by the names of the graph's inputs; see `step`."""
+        if self.plan.origin.watch is not None:
+            self.plan.origin.watch()
         named = planned_batch(self.plan, batch)
         for look_up in self._look_ups:
             check_numbers(look_up, named[look_up.input.name])

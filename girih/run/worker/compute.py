@@ -19,10 +19,10 @@ from girih.kernels.numpy_fallback import WEAK, with_numpy
 from girih.kernels.own import OVER_FIRST
 from girih.kernels.products import PRODUCTS
 from girih.layout import bounds_of
-from girih.lower import ComputeStep, Program
 from girih.ops import descriptions_of
 from girih.ops.catalogue import catalogue
 from girih.ops.derive.pieces import PieceCall, make_piece
+from girih.program import ComputeStep, Program
 from girih.run.tiles.spill import Streamed
 from girih.run.worker.parts import Cuts, held_box, relative, shape_of
 

@@ -14,7 +14,7 @@ import torch
 
 from girih.graph import Graph, Input
 from girih.kernels.philox import random_integers, random_normal, random_uniform
-from girih.lower import Program
+from girih.program import Program
 from girih.run.worker.parts import Box, Tensor, box_of, cut, shape_of
 
 

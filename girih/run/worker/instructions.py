@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from girih.lower import BlockStep, ComputeStep, FreeStep, MoveStep, Program, StartStep, TransferStep
-from girih.lower.fusion.block_memory import is_offered
-from girih.memory.accounts import taken_over
+from girih.program import BlockStep, ComputeStep, FreeStep, MoveStep, Program, StartStep, TransferStep
+from girih.program.fusion.block_memory import is_offered
+from girih.program.life.accounts import taken_over
 from girih.run.loops import loop as loops
 from girih.run.loops.form import Result, Total
 from girih.run.loops.loop import Loop

@@ -1,4 +1,4 @@
-"""The measured peak of memory, to hold against `girih.memory.accounts.memory_use`.
+"""The measured peak of memory, to hold against `girih.program.life.accounts.memory_use`.
 
 PyTorch's profiler reports every allocation and release of its CPU allocator, with sizes. Every tensor of the step
 (state and inputs) is made anew after profiling has begun, so that the sum of all events is the memory in use: exact for

@@ -25,9 +25,9 @@ from typing import Any, Protocol
 
 import torch
 
-from girih.lower import MoveStep, Program
-from girih.lower.liveness import overwritten
 from girih.machine.units import format_bytes
+from girih.program import MoveStep, Program
+from girih.program.liveness import overwritten
 from girih.run.arena.region import Region
 from girih.run.tiles.spill import mapped
 from girih.run.worker.parts import Tensor

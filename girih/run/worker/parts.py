@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from girih.layout import Placement
-from girih.lower import Program
+from girih.program import Program
 
 Tensor = Any  # torch is untyped for the type checker
 Box = tuple[tuple[int, int], ...]  # (start, stop) of each dimension, in the whole value's coordinates

@@ -6,8 +6,8 @@ from collections.abc import Callable, MutableSequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from girih.lower import Program
-from girih.memory.places.addresses import Addresses
+from girih.program import Program
+from girih.program.places.addresses import Addresses
 from girih.run.arena.arena import possible
 from girih.run.arena.region import ArenaUse
 from girih.run.tiles.store import TileStore

@@ -24,8 +24,8 @@ import torch
 
 from girih.kernels.numpy_fallback import in_place
 from girih.kernels.own import add_logsumexp_
-from girih.lower import Message, Program, TransferStep
-from girih.lower.strides import contiguous_strides, is_contiguous
+from girih.program import Message, Program, TransferStep
+from girih.program.life.strides import contiguous_strides, is_contiguous
 from girih.run.tiles.spill import in_memory
 from girih.run.transport.transport import Messages, Transport
 from girih.run.worker.compute import Slots

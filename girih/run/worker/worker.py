@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from girih.lower import BlockStep, ComputeStep, Program
-from girih.lower.liveness import overwritten, writes_of
-from girih.memory.places.addresses import Addresses
+from girih.program import BlockStep, ComputeStep, Program
+from girih.program.liveness import overwritten, writes_of
+from girih.program.places.addresses import Addresses
 from girih.run.arena.arena import ArenaError
 from girih.run.arena.region import Region, refusal
 from girih.run.errors import IDLE, NOT_BEGUN, MemberError, StepError, where

@@ -1,7 +1,8 @@
 """Keeping a memory limit where devices do different things: movements of each class, judged together.
 
-Each class's residency is planned by itself, in its own order (`girih.memory.apart`); the simulator judges all of them
-at once, since a stage that waits for copies keeps the others waiting. Steps are neither reordered nor computed again.
+Each class's residency is planned by itself, in its own order (`girih.program.moves.apart`); the simulator judges all of
+them at once, since a stage that waits for copies keeps the others waiting. Steps are neither reordered nor computed
+again.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower import BlockStep, ComputeStep, FreeStep
 from girih.machine.units import format_bytes
-from girih.memory.accounts import host_bytes
-from girih.memory.bound import memory_bound
-from girih.memory.holds import Baseline, Setting
-from girih.memory.lifetimes import Lifetimes
-from girih.memory.residency import Residency, TooSmallError, belady
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict, priced_on
+from girih.program import BlockStep, ComputeStep, FreeStep
+from girih.program.life.accounts import host_bytes
+from girih.program.life.lifetimes import Lifetimes
+from girih.program.moves.residency import Residency, TooSmallError
+from girih.search.memory.belady import belady
+from girih.search.memory.bound import memory_bound
+from girih.search.memory.holds import Baseline, Setting
 from girih.search.memory.step_seconds import copy_rates
 from girih.simulate.ticks import seconds_of, ticks
 

@@ -2,9 +2,9 @@
 
 The search for a way to hold a program within a limit (`girih.search.memory.holding`) judges many. A Program of each,
 renamed, freed, accounted and priced, takes seconds where there are tens of thousands of steps; its rows for the
-simulator follow from the columns of the first program (`girih.memory.compact`) in hundredths of that. The rows are
-those that `girih.simulate.tasks.build` makes of the written Program, and so is the makespan, to the last bit (a test
-compares them); what is chosen is written, accounted and simulated as a Program in the end.
+simulator follow from the columns of the first program (`girih.program.life.sequences`) in hundredths of that. The rows
+are those that `girih.simulate.tasks.build` makes of the written Program, and so is the makespan, to the last bit (a
+test compares them); what is chosen is written, accounted and simulated as a Program in the end.
 
 One device alone, without exchanges.
 """
@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from girih.layout import Mesh
 from girih.machine import Machine
-from girih.memory.compact.residency_kernels import STORAGE, Integers
-from girih.memory.compact.script_kernels import END_IN, END_OUT, IN, OUT, STEP, Script, script
-from girih.memory.compact.sequences import Sequenced
-from girih.memory.compact.views_kernels import looked_again
-from girih.memory.lifetimes import Lifetimes
-from girih.memory.residency import Held
+from girih.program.life.lifetimes import Lifetimes
+from girih.program.life.sequences import Sequenced
+from girih.program.life.touches import Integers
+from girih.program.moves.residency import STORAGE, Residency
+from girih.program.moves.script_kernels import END_IN, END_OUT, IN, OUT, STEP, Script, script
+from girih.search.memory.views_kernels import looked_again
 from girih.simulate.columns import Column
 from girih.simulate.kernels.workspace import Workspace
 from girih.simulate.ports import ports_of
@@ -60,12 +60,12 @@ class HeldSteps:
         """The patterns of all copies, which the sequences share."""
         return PatternStore(Mesh(()), ports_of(self.machine), "messages")
 
-    def simulated(self, item: Sequenced, held: Held | None = None) -> Simulated:
+    def simulated(self, item: Sequenced, held: Residency | None = None) -> Simulated:
         """held: the residency; None where nothing moves."""
         if held is None:
             ends = np.append(0, np.cumsum(self.ticks[item.sequence])) / TICKS_PER_SECOND
             return Simulated(float(ends[-1]), 0, ends)
-        plan = script(held.stays, item.touches.bytes, item.touches.extra, self.cap)
+        plan = script(held.rows, item.touches.bytes, item.touches.extra, self.cap)
         rows, events = self._rows(item, held, plan)
         workspace = Workspace(rows)
         seconds = workspace.simulate_all() / TICKS_PER_SECOND
@@ -73,10 +73,10 @@ class HeldSteps:
         clock = np.append(0, workspace.work.done[: len(events), 0])[before] / TICKS_PER_SECOND
         return Simulated(seconds, _host_bytes(item, held, plan), clock)
 
-    def _rows(self, item: Sequenced, held: Held, plan: Script) -> tuple[TaskGraph, Integers]:
+    def _rows(self, item: Sequenced, held: Residency, plan: Script) -> tuple[TaskGraph, Integers]:
         """The rows, and the events of the script that they are."""
         what, number = plan.events.T
-        stays = held.stays
+        stays = held.rows
         own = np.append(self.ticks[item.sequence], 0)
         looked = item.looked[item.looked >= 0]
         if own[looked].any():
@@ -149,20 +149,21 @@ def _after(plan: Script, stays: Integers) -> Integers:
     return found
 
 
-def _host_bytes(item: Sequenced, held: Held, plan: Script) -> int:
-    """As `girih.memory.accounts.host_bytes` counts them."""
-    stays, touches = held.stays, item.touches
+def _host_bytes(item: Sequenced, held: Residency, plan: Script) -> int:
+    """As `girih.program.life.accounts.host_bytes` counts them."""
+    stays, touches = held.rows, item.touches
     what, number = plan.events.T
     storage, count = stays[:, STORAGE], len(touches.bytes)
     out, back = np.full(count, len(what)), np.full(count, -1)
     at_out, at_in = np.flatnonzero(what == OUT), np.flatnonzero(what == END_IN)
     out[storage[number[at_out]]] = at_out
     back[storage[number[at_in]]] = at_in  # the last
-    old = np.flatnonzero(held.home & (touches.new >= 0))
+    home_of = held.at_home(count)
+    old = np.flatnonzero(home_of & (touches.new >= 0))
     new = touches.new[old]
     over = (out[new] < len(what)) & (back[old] < out[new]) & (back[new] < 0)  # it may overwrite the old
     home = int(touches.bytes[old].sum() + touches.bytes[new[(new != old) & ~over]].sum())
-    passing = np.flatnonzero((out < len(what)) & ~held.home)
+    passing = np.flatnonzero((out < len(what)) & ~home_of)
     change = np.zeros(len(what) + 2, np.int64)
     np.add.at(change, out[passing], touches.bytes[passing])
     np.add.at(change, np.maximum(back[passing], out[passing]) + 1, -touches.bytes[passing])

@@ -1,10 +1,10 @@
 """How a plan keeps within a memory limit that its division alone does not meet: what is moved, and what is computed
 again.
 
-Each tensor is kept, moved out and back (`girih.memory.residency`), or dropped and computed again (`girih.memory.cut`,
-or the optimum for chains of `girih.published.memory`). Candidates come from few numbers, the price of a kept byte, the
-number of segments, the planner's threshold, the window of overlap between devices; the simulator judges each, and what
-is better than its neighbours is refined.
+Each tensor is kept, moved out and back (`girih.program.moves.residency`), or dropped and computed again
+(`girih.search.memory.cut`, or the optimum for chains of `girih.published.memory`). Candidates come from few numbers,
+the price of a kept byte, the number of segments, the planner's threshold, the window of overlap between devices; the
+simulator judges each, and what is better than its neighbours is refined.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout.budget import Budget
-from girih.lower import BlockStep
-from girih.lower.steps import node_of
 from girih.machine.machine import Tier
 from girih.machine.units import format_bytes
-from girih.memory.accounts import host_bytes
-from girih.memory.again import with_again
-from girih.memory.bound import memory_bound
-from girih.memory.compact.sequences import Sequenced, able, lifetimes_in, sequenced
-from girih.memory.cut import boundaries, cheapest, pivot_of
-from girih.memory.holds import Baseline, Setting
-from girih.memory.lifetimes import Lifetimes
-from girih.memory.orders.locality import staying, updates_early
-from girih.memory.orders.order import order_of
-from girih.memory.orders.step_graph import step_graph
-from girih.memory.residency import Held, TooSmallError, belady, floor, timed
-from girih.memory.residency import held as held_on
-from girih.memory.roc import least_residency
 from girih.plans.cutting import in_smaller_pieces, pieces_help
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
+from girih.program import BlockStep
+from girih.program.again import with_again
+from girih.program.life.accounts import host_bytes
+from girih.program.life.lifetimes import Lifetimes
+from girih.program.life.sequences import Sequenced, able, lifetimes_in, sequenced
+from girih.program.moves.residency import Residency, TooSmallError, floor
+from girih.program.steps import node_of
 from girih.search.memory.apart import held_apart
+from girih.search.memory.belady import belady, timed
+from girih.search.memory.belady import held as held_on
+from girih.search.memory.bound import memory_bound
+from girih.search.memory.cut import boundaries, cheapest, pivot_of
 from girih.search.memory.held_steps import HeldSteps
+from girih.search.memory.holds import Baseline, Setting
 from girih.search.memory.limit import WINDOWS
+from girih.search.memory.orders.locality import staying, updates_early
+from girih.search.memory.orders.order import order_of
 from girih.search.memory.published import held_as_published
+from girih.search.memory.roc import least_residency
 from girih.search.memory.step_seconds import StepSeconds, copy_rates, step_seconds
 from girih.search.table import baseline_of
 from girih.simulate.ticks import seconds_of, ticks
@@ -116,8 +116,8 @@ def held(
     """The plan in the best way to keep it within its memory limit.
 
     hold: `auto`, `swap`, `recompute`, or a published way to do it. order: of the steps, one of
-    `girih.memory.orders.order.ORDERS`, or `auto`: the best of several. seconds: of computing, after which no other way
-    is tried, if one keeps the limit.
+    `girih.search.memory.orders.order.ORDERS`, or `auto`: the best of several. seconds: of computing, after which no
+    other way is tried, if one keeps the limit.
 
     Raises:
         PlanError: no way keeps it; the message names the smallest limit that can be met, and the tensors that set it.
@@ -206,7 +206,7 @@ class _Ways:
     bound: float | None = None
     budget: float = SECONDS
     judged: dict[tuple[Sequence, float, float], float] = field(default_factory=dict)
-    quick: list[tuple[float, Sequence, Held | None]] = field(default_factory=list)
+    quick: list[tuple[float, Sequence, Residency | None]] = field(default_factory=list)
     cuts: dict[Sequence, _Cuts] = field(default_factory=dict)
 
     def explore(self, again: bool, note: Callable[[float], None]) -> None:
@@ -358,8 +358,7 @@ class _Ways:
             self.judge(whole(sequence))
 
     def named_order(self, name: str) -> tuple[int, ...]:
-        graph = step_graph(self.plan.lifetimes)
-        return tuple(order_of(name).order(graph).tolist())
+        return tuple(order_of(name).order(self.plan.lifetimes.links).tolist())
 
     def ordered(self, again: bool) -> tuple[Sequence, float]:
         """The order with which steps are fastest, and the part of the limit (`PARTS`) for it. again: also with what one
@@ -509,7 +508,9 @@ class _Ways:
             self.best = simulated, plan
         return simulated
 
-    def _timed(self, steps: HeldSteps, item: Sequenced, residency: Held | None) -> tuple[float, int, Held | None]:
+    def _timed(
+        self, steps: HeldSteps, item: Sequenced, residency: Residency | None
+    ) -> tuple[float, int, Residency | None]:
         """(seconds, bytes of the large memory, residency) of the fastest of several times at which copies in begin."""
         limit, last = self.plan.memory, steps.simulated(item, residency)
         assert limit is not None
@@ -534,7 +535,7 @@ class _Ways:
             if sequence is not None:
                 item = sequenced(self.steps.lives, sequence)
                 plan.__dict__["lifetimes"] = lifetimes_in(self.steps.lives, item, plan.unmoved)
-            plan = plan if residency is None else plan.but(residency=(residency.residency,), room=limit)
+            plan = plan if residency is None else plan.but(residency=(residency,), room=limit)
             if plan.peak <= limit:
                 self.best = simulated, plan
                 return

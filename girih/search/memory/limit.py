@@ -8,10 +8,7 @@ from functools import partial
 
 from girih.graph import Graph, Value
 from girih.layout import Placement
-from girih.lower import Overlap, overlapped
 from girih.machine.units import format_bytes
-from girih.memory.accounts import memory_use
-from girih.memory.staging import exchange_bytes
 from girih.partition import SearchResult, Strategy
 from girih.partition.search import ScoredSearch, Search
 from girih.partition.searches.exact import Exact
@@ -20,6 +17,9 @@ from girih.partition.space.problem import Objective
 from girih.plans.choice import Choice
 from girih.plans.plan import Goal, Observe, Plan, PlanError
 from girih.plans.scratch import notes_of
+from girih.program import Overlap, overlapped
+from girih.program.life.accounts import memory_use
+from girih.program.life.staging import exchange_bytes
 from girih.search.portfolio import Portfolio
 
 # How far exchanges may overlap with computation: the first, or under a memory limit the first that meets it. The widest

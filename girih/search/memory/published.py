@@ -10,16 +10,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from girih.machine.units import format_bytes
-from girih.memory.accounts import host_bytes
-from girih.memory.bound import memory_bound
-from girih.memory.holds import Baseline, Setting
-from girih.memory.lifetimes import Lifetimes
-from girih.memory.orders.locality import updates_early
-from girih.memory.orders.order import order_of
-from girih.memory.orders.step_graph import step_graph
-from girih.memory.residency import TooSmallError
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
+from girih.program.life.accounts import host_bytes
+from girih.program.life.lifetimes import Lifetimes
+from girih.program.moves.residency import TooSmallError
+from girih.search.memory.bound import memory_bound
+from girih.search.memory.holds import Baseline, Setting
+from girih.search.memory.orders.locality import updates_early
+from girih.search.memory.orders.order import order_of
 from girih.search.memory.step_seconds import StepSeconds, copy_rates, step_seconds
 from girih.simulate.ticks import seconds_of, ticks
 
@@ -30,7 +29,7 @@ def held_as_published(
     plan: Plan, baseline: Baseline, windows: Sequence[Plan], *, order: str, store: str | Path | None, note: Observe
 ) -> Plan:
     """The plan as a baseline holds it. windows: the plan with each overlap that is tried. order: `auto`, or one of
-    `girih.memory.orders.order.ORDERS` for the steps, where the baseline does not order them itself.
+    `girih.search.memory.orders.order.ORDERS` for the steps, where the baseline does not order them itself.
 
     Raises:
         PlanError: the limit is not kept so; the message says what would be.
@@ -79,7 +78,7 @@ def _orders(plan: Plan, baseline: Baseline, order: str) -> Iterator[Steps]:
     if order == "auto" and not baseline.orders:
         yield updates_early(plan.lifetimes)
     elif order != "captured" and not baseline.orders:
-        yield tuple(order_of(order).order(step_graph(plan.lifetimes)).tolist())
+        yield tuple(order_of(order).order(plan.lifetimes.links).tolist())
 
 
 def _held(plan: Plan, baseline: Baseline, sequence: Steps, seconds: StepSeconds) -> Plan:

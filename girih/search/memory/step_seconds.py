@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower import BlockStep, ComputeStep, FreeStep
 from girih.machine import Machine
 from girih.plans.plan import Plan
 from girih.plans.predict import predict, priced_on
+from girih.program import BlockStep, ComputeStep, FreeStep
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from girih.machine import Machine
-from girih.memory.holds import Baseline
 from girih.partition import SearchResult, Strategy
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
 from girih.search.memory.holding import SECONDS, TooLittleError, held
+from girih.search.memory.holds import Baseline
 from girih.search.memory.limit import WINDOWS
 from girih.search.memory.piecewise import cheaper_in_pieces
 from girih.search.memory.step_seconds import simulated_seconds

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout.compiled import compiled
-from girih.lower.window_kernels import COMPUTE, START, Outline, ordered, windows
+from girih.program.window_kernels import COMPUTE, START, Outline, ordered, windows
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.uint8]

@@ -9,7 +9,7 @@ from girih.layout.compiled import compiled
 
 @compiled(lambda source, *_: 4.0 * len(source) * source.size)
 def pairs(source, target, term, peers, coordinates, sizes):  # type: ignore[no-untyped-def]
-    """Elements that each device sends to each other one: the messages of `girih.lower.exchange`, summed by pair.
+    """Elements that each device sends to each other one: the messages of `girih.program.exchange`, summed by pair.
 
     source, target: regions [devices, dimensions, 2]. term: which contribution each device holds; peers: a number that
     is equal for devices whose contributions are combined with each other.

@@ -5,7 +5,7 @@ a moment at which each device has it. What is left out only makes the bound smal
 
 - Ports serve whoever is ready: a message begins when its sender and its receiver are; several messages of one device
   over one port take their sum. Exchanges do not wait for each other.
-- An exchange begins as soon as its source is made and the window of overlap (`girih.lower.overlap`) allows. What a
+- An exchange begins as soon as its source is made and the window of overlap (`girih.program.overlap`) allows. What a
   device itself does for it may lie anywhere from then to where the value is read: it is counted there, less the time
   for which the device waited in between (what is done before a wait makes the wait shorter).
 - A node of an undecided operator takes what the smallest piece of any of its configurations takes, alone on its

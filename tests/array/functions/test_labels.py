@@ -15,8 +15,8 @@ import girih.array as gnp
 from girih.array.session.clusters import current
 from girih.capture.lazy.expressions import needed
 from girih.graph import Graph
-from girih.lower import Blocks
-from girih.memory.accounts import memory_use
+from girih.program import Blocks
+from girih.program.life.accounts import memory_use
 from girih.run.loops.build import build
 from girih.run.loops.torchscript import script_text
 from girih.run.worker.measure import peak_bytes

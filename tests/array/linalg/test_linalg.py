@@ -9,7 +9,7 @@ from array_cases import same
 import girih.array as gnp
 from girih.array.session.planning import SMALL, passes
 from girih.graph import Value
-from girih.lower import ComputeStep
+from girih.program import ComputeStep
 from girih.rewrite.passes.factorisations import DivideFactorisations
 
 RANDOM = np.random.default_rng(3)

@@ -14,9 +14,9 @@ import torch
 
 import girih.array as gnp
 from girih.capture.lazy.expressions import NUMBER, Needed, needed
-from girih.lower import Blocks, BlockStep, Program
-from girih.lower.fusion.block_memory import loop_bytes
-from girih.memory.accounts import live_bytes, memory_use
+from girih.program import Blocks, BlockStep, Program
+from girih.program.fusion.block_memory import loop_bytes
+from girih.program.life.accounts import live_bytes, memory_use
 from girih.run.engines.threads import ThreadCrew
 from girih.run.loops.loop import Loop
 from girih.run.training.session import Run, start

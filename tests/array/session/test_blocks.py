@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import girih.array as gnp
 from girih.capture.lazy.expressions import needed
-from girih.lower import Blocks
-from girih.memory.accounts import memory_use
+from girih.program import Blocks
+from girih.program.life.accounts import memory_use
 from girih.run.worker.measure import peak_bytes
 from girih.run.worker.worker import Worker
 

@@ -13,11 +13,11 @@ import girih
 from girih.api import Plan
 from girih.capture import capture
 from girih.layout import coordinates_of
-from girih.lower import ComputeStep
 from girih.models import example
 from girih.plans.check import check
 from girih.plans.inputs import program_of
 from girih.plans.plan import PlanError
+from girih.program import ComputeStep
 from girih.published.divisions.pipeline import balanced, micro_batches
 
 LAYERS, WIDTH, ROWS = 8, 1024, 2048

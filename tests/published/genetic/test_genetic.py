@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from lowered_programs import alone
 from run_programs import training
 
-from girih.memory.lifetimes import lifetimes
-from girih.memory.orders.step_graph import is_topological, step_graph
+from girih.program.life.lifetimes import lifetimes
+from girih.program.life.links import is_topological
 from girih.published.genetic.evaluate import SwapProblem, problem, seconds_of_step
 from girih.published.genetic.orders import crossed_orders, mutated_order
 from girih.published.genetic.pool import Pool, random_pool
@@ -70,12 +70,12 @@ def test_figure_4_5() -> None:
 @settings(max_examples=random_cases(40))
 def test_children_keep_what_steps_need(seed, nodes, probability) -> None:
     random = np.random.default_rng(seed)
-    graph = step_graph(lifetimes(alone(random_graph(random, nodes))))
-    parents = [mutated_order(random, graph.links, graph.captured, 1.0) for _ in range(2)]
-    children = crossed_orders(*parents, int(random.integers(0, len(graph.steps) + 1)))
-    mutants = [mutated_order(random, graph.links, child, probability) for child in children]
-    assert all(is_topological(graph.links, order) for order in (*parents, *children, *mutants))
-    assert np.array_equal(mutated_order(random, graph.links, parents[0], 0.0), parents[0])
+    links = lifetimes(alone(random_graph(random, nodes))).links
+    parents = [mutated_order(random, links, links.captured, 1.0) for _ in range(2)]
+    children = crossed_orders(*parents, int(random.integers(0, len(links.extra) + 1)))
+    mutants = [mutated_order(random, links, child, probability) for child in children]
+    assert all(is_topological(links, order) for order in (*parents, *children, *mutants))
+    assert np.array_equal(mutated_order(random, links, parents[0], 0.0), parents[0])
 
 
 @given(st.integers(0, 2**32), st.integers(1, 14))

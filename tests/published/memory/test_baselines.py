@@ -15,15 +15,13 @@ from hypothesis import strategies as st
 from lowered_programs import alone
 from run_programs import rates, trained
 
-from girih.lower import MoveStep, Program, check
-from girih.memory.accounts import memory_use
-from girih.memory.again import sequenced
-from girih.memory.holds import Baseline, Holding, Setting
-from girih.memory.lifetimes import Lifetimes, lifetimes
-from girih.memory.moves import moved
-from girih.memory.orders.locality import updates_early
-from girih.memory.residency import TooSmallError, floor
 from girih.ops import description_of
+from girih.program import MoveStep, Program, check
+from girih.program.again import sequenced
+from girih.program.life.accounts import memory_use
+from girih.program.life.lifetimes import Lifetimes, lifetimes
+from girih.program.moves.moves import moved
+from girih.program.moves.residency import TooSmallError, floor
 from girih.published.memory.activations import LargeModelSupport, Vdnn, VdnnConvolutions
 from girih.published.memory.chain import Operation
 from girih.published.memory.checkpointing import OptimalChain, SquareRoot
@@ -32,6 +30,8 @@ from girih.published.memory.stages import chain_of, layers_forward, sequence_of,
 from girih.published.memory.swapping import LayerByLayer, OnDemand, Partitioned
 from girih.run.worker.measure import peak_bytes
 from girih.run.worker.worker import Worker
+from girih.search.memory.holds import Baseline, Holding, Setting
+from girih.search.memory.orders.locality import updates_early
 from girih.search.table import BASELINES, baseline_class, baseline_of
 
 

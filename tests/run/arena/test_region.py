@@ -15,22 +15,23 @@ from lowered_programs import alone
 import girih
 from girih.capture import TrainingStep
 from girih.graph import Graph
-from girih.lower import Program
 from girih.machine.units import format_bytes
-from girih.memory.lifetimes import lifetimes
-from girih.memory.moves import moved
-from girih.memory.places.addresses import Addresses, addresses_of
-from girih.memory.places.places import placed
-from girih.memory.residency import belady, floor
 from girih.models import example
 from girih.plans.inputs import flatten_batch, program_of
 from girih.plans.scratch import host_notes
+from girih.program import Program
+from girih.program.life.lifetimes import lifetimes
+from girih.program.moves.moves import moved
+from girih.program.moves.residency import floor
+from girih.program.places.addresses import Addresses, addresses_of
+from girih.program.places.places import placed
 from girih.report.memory import memory_numbers
 from girih.run.arena import arena as module
 from girih.run.arena.arena import ArenaError
 from girih.run.errors import StepError
 from girih.run.worker.measure import peak_bytes
 from girih.run.worker.worker import Worker
+from girih.search.memory.belady import belady
 
 TURNS = 300_000
 NAMES = ("resnet-tiny", "gpt-tiny", "rnn-tiny")

@@ -21,7 +21,6 @@ from girih.cost import measure_scratch
 from girih.cost.measure_scratch import HostScratch, measured, setting_here
 from girih.cost.scratch import BOUND, ESTIMATE, MEASURED, Scratch, ScratchSetting, ScratchStore, Told
 from girih.graph import parse_graph
-from girih.memory.accounts import memory_use
 from girih.models import example
 from girih.ops.catalogue import catalogue
 from girih.ops.derive.temporaries import KernelCall, Operand
@@ -29,6 +28,7 @@ from girih.ops.scratch import ScratchCall, at_most
 from girih.plans.check import check
 from girih.plans.plan import PlanError
 from girih.plans.scratch import host_notes
+from girih.program.life.accounts import memory_use
 
 WORKER_TESTS = Path(__file__).resolve().parents[1] / "worker"
 ELSEWHERE = ScratchSetting("Another Processor; avx2; L2 512K", "torch 2.13.0, oneDNN 3.12.0")

@@ -12,7 +12,7 @@ import torch
 
 import girih
 import girih.array as gnp
-from girih.lower import Program
+from girih.program import Program
 from girih.run.engines.crew import Crew
 from girih.run.engines.engine import CALIBRATED, ENGINES, KEEPING_TILES, TRAINING, Engine, Ray, engine_of
 from girih.run.engines.threads import ThreadCrew

@@ -13,7 +13,7 @@ from run_programs import Example, is_alive, program_of
 
 from girih.layout import Mesh
 from girih.machine import MachineError
-from girih.memory.accounts import memory_use
+from girih.program.life.accounts import memory_use
 from girih.run.training.session import start
 from girih.run.training.verify import verify
 

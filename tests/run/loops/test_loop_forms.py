@@ -14,8 +14,8 @@ from loop_form_law import LoopFormError, check
 
 import girih.array as gnp
 from girih.capture.lazy.expressions import needed
-from girih.lower import Program
-from girih.lower.fusion.slicing import Moving, difference
+from girih.program import Program
+from girih.program.fusion.slicing import Moving, difference
 from girih.run.loops import python, torchscript
 from girih.run.loops.build import build
 from girih.run.loops.form import (

@@ -21,8 +21,8 @@ import pytest
 from girih.api import Plan, plan_graph
 from girih.cli.main import main
 from girih.cli.programs import program, random_batch
-from girih.lower import Program
 from girih.plans.inputs import program_of
+from girih.program import Program
 from girih.run.errors import WorkerError
 from girih.run.worker.moves import spilled_bytes
 from girih.run.worker.worker import Worker

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import girih.array as gnp
-from girih.lower.fusion.block_memory import CHUNKS, LEAST_BLOCKS, chunks
+from girih.program.fusion.block_memory import CHUNKS, LEAST_BLOCKS, chunks
 from girih.run.loops.loop import Loop
 from girih.run.transport.stealing import Board, Offer
 

@@ -20,9 +20,6 @@ from girih.graph import Graph, parse_graph
 from girih.kernels import philox
 from girih.kernels.evaluate import resolve
 from girih.layout import REPLICATE, Mesh, among
-from girih.lower import Overlap, Program, StartStep, lower, overlapped
-from girih.lower import check as check_program
-from girih.memory.accounts import live_bytes, memory_use
 from girih.models import example, random_batch, tiny_names
 from girih.ops.catalogue import catalogue
 from girih.ops.catalogue import random as random_page
@@ -32,6 +29,9 @@ from girih.partition.space.problem import Objective
 from girih.partition.strategy import REPEAT, Strategy
 from girih.plans.inputs import flatten_batch
 from girih.plans.scratch import host_notes
+from girih.program import Overlap, Program, StartStep, lower, overlapped
+from girih.program import check as check_program
+from girih.program.life.accounts import live_bytes, memory_use
 from girih.run.training.session import start
 from girih.run.worker.measure import highest
 

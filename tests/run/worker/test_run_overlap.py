@@ -15,10 +15,10 @@ import girih
 from girih.capture import TrainingStep
 from girih.graph import parse_graph
 from girih.layout import Mesh
-from girih.lower import Overlap, Program, StartStep, TransferStep, lower, overlapped
 from girih.models import example as example_of
 from girih.models import random_batch
 from girih.partition.strategy import Strategy
+from girih.program import Overlap, Program, StartStep, TransferStep, lower, overlapped
 from girih.run.engines.crew import Status, culprit
 from girih.run.errors import StepError, TransportError, WorkerError, where
 from girih.run.training.session import start

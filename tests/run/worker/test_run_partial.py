@@ -8,9 +8,9 @@ from run_programs import transfers
 
 from girih.graph import Graph, Input, Node, Output, Ref, Value
 from girih.layout import PARTIAL, REPLICATE, Mesh
-from girih.lower import Program, lower
-from girih.lower.check import ProgramError, check
 from girih.partition.strategy import PASS, REPEAT, Strategy
+from girih.program import Program, lower
+from girih.program.check import ProgramError, check
 from girih.run.training.session import start
 
 ROWS, DEPTH, COLUMNS = 4, 6, 5

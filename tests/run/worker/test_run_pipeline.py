@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import girih
-from girih.lower import FreeStep
-from girih.memory.accounts import memory_use
+from girih.program import FreeStep
+from girih.program.life.accounts import memory_use
 
 
 class Block(torch.nn.Module):

@@ -6,10 +6,10 @@ import pytest
 from run_programs import program_of, random_strategy, transfers
 
 from girih.layout import Mesh, among, kind_of
-from girih.lower import lower
-from girih.memory.accounts import memory_use
 from girih.partition.space.options import Rules
 from girih.partition.strategy import Strategy
+from girih.program import lower
+from girih.program.life.accounts import memory_use
 from girih.run.training.session import start
 
 PLACED = Rules(repeat=True, partial=True, places=True)

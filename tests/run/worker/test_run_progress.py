@@ -12,7 +12,7 @@ import torch
 
 import girih.array as gnp
 from girih.capture.lazy.expressions import needed
-from girih.lower import Blocks, BlockStep, Program
+from girih.program import Blocks, BlockStep, Program
 from girih.run.errors import NOT_BEGUN
 from girih.run.loops import loop as loops
 from girih.run.loops.loop import Loop

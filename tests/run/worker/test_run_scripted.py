@@ -9,7 +9,7 @@ import torch
 import girih
 import girih.array as gnp
 from girih.kernels.products import SCRIPT_NAME
-from girih.lower import BlockStep
+from girih.program import BlockStep
 from girih.run.loops import loop as loops
 from girih.run.loops import torchscript
 from girih.run.loops.build import build

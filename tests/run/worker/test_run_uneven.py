@@ -13,14 +13,14 @@ from girih.api import plan_graph
 from girih.cost.pricing import price
 from girih.graph import Graph, Input, Node, Output, Ref, Value
 from girih.layout import Mesh, Split
-from girih.lower import Blocks, BlockStep, blocked, lower
-from girih.lower.check import check
 from girih.machine import machine
-from girih.memory.accounts import memory_use
 from girih.partition.searches.proportional import shares_along
 from girih.partition.space.options import Rules
 from girih.partition.strategy import Strategy
 from girih.plans.check import check as check_plan
+from girih.program import Blocks, BlockStep, blocked, lower
+from girih.program.check import check
+from girih.program.life.accounts import memory_use
 from girih.run.training.session import start
 from girih.simulate.incremental import Simulator
 

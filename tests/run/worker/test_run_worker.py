@@ -10,9 +10,9 @@ from run_programs import cholesky_program, program_of, random_strategy, transfer
 
 from girih.graph import Graph, Input, Node, Output, Ref, Value
 from girih.layout import PARTIAL, Mesh, parse_sharding
-from girih.lower import FreeStep, lower
 from girih.partition.space.options import TOFU
 from girih.partition.strategy import Strategy
+from girih.program import FreeStep, lower
 from girih.run.errors import StepError
 from girih.run.training.session import start
 from girih.run.worker.worker import Worker

@@ -13,21 +13,22 @@ from girih.api import plan_graph
 from girih.capture import capture
 from girih.graph import Graph
 from girih.layout import budget
-from girih.lower.steps import node_of
 from girih.machine import machine
 from girih.machine.machine import Machine, Tier
-from girih.memory.accounts import host_bytes
-from girih.memory.again import sequenced, with_again
-from girih.memory.compact import sequences as columns
-from girih.memory.cut import cheapest, pivot_of
-from girih.memory.lifetimes import lifetimes
-from girih.memory.orders.locality import staying, updates_early
-from girih.memory.residency import TooSmallError, floor, held, timed
 from girih.models import example
 from girih.plans.plan import Plan
 from girih.plans.predict import predict
+from girih.program.again import sequenced, with_again
+from girih.program.life import sequences as columns
+from girih.program.life.accounts import host_bytes
+from girih.program.life.lifetimes import lifetimes
+from girih.program.moves.residency import TooSmallError, floor
+from girih.program.steps import node_of
+from girih.search.memory.belady import held, timed
+from girih.search.memory.cut import cheapest, pivot_of
 from girih.search.memory.held_steps import HeldSteps
 from girih.search.memory.holding import _Ways
+from girih.search.memory.orders.locality import staying, updates_early
 
 
 def recurrent() -> Graph:
@@ -87,7 +88,7 @@ def test_a_residency_takes_what_its_program_takes(plan: Plan, rate: float, share
                 residency = held(item.touches, cap, seconds[item.sequence], rates=ways.rates)
             except TooSmallError:
                 continue
-            written = plan.but(memory=cap, sequence=sequence, residency=(residency.residency,), room=cap)
+            written = plan.but(memory=cap, sequence=sequence, residency=(residency,), room=cap)
             assert written.peak <= cap
             expected = predict(written, memory=False).seconds, host_bytes(written.program)
             got = HeldSteps(lives, where, cap, seconds).simulated(item, residency)
@@ -112,13 +113,13 @@ def test_room_for_copies_and_other_clocks_keep_the_limit(plan: Plan, room: float
         item = columns.sequenced(lives, sequence)
         own = seconds[item.sequence]
         whole, less = (held(item.touches, cap, own, rates=ways.rates, room=part) for part in (None, int(room * cap)))
-        assert less.copied_bytes(item.touches) >= whole.copied_bytes(item.touches)
+        assert sum(less.copied_bytes(item.touches)) >= sum(whole.copied_bytes(item.touches))
         computing = np.concatenate([[0.0], np.cumsum(own)])
-        np.testing.assert_array_equal(timed(item.touches, whole, cap, computing, ways.rates).stays, whole.stays)
+        np.testing.assert_array_equal(timed(item.touches, whole, cap, computing, ways.rates).rows, whole.rows)
         steps = HeldSteps(lives, where, cap, seconds)
         later = timed(item.touches, less, cap, steps.simulated(item, less).clock, ways.rates)
         for residency in (less, later):
-            written = plan.but(memory=cap, sequence=sequence, residency=(residency.residency,), room=cap)
+            written = plan.but(memory=cap, sequence=sequence, residency=(residency,), room=cap)
             assert written.peak <= cap
             got = steps.simulated(item, residency)
             assert (got.seconds, got.host_bytes) == (

@@ -17,11 +17,11 @@ import girih
 from girih.api import plan_graph
 from girih.cli.main import main
 from girih.cost.setting import threads_of
-from girih.lower import MoveStep
 from girih.machine import machine
 from girih.machine.units import format_bytes
-from girih.memory.accounts import host_bytes
 from girih.plans.check import check
+from girih.program import MoveStep
+from girih.program.life.accounts import host_bytes
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_copies_are_on_the_timeline_of_their_own_streams() -> None:
     assert timeline.streams[-2:] == ("copy out", "copy in")
     assert plan.choice.residency
     for stream, amount in zip((len(timeline.streams) - 2, len(timeline.streams) - 1),
-                              plan.choice.residency[0].copied_bytes(plan.lifetimes), strict=True):  # fmt: skip
+                              plan.choice.residency[0].copied_bytes(plan.lifetimes.touches), strict=True):  # fmt: skip
         mine = timeline.stream == stream
         assert int(timeline.amount[mine].sum()) == amount
         order = np.argsort(timeline.begin[mine])
@@ -188,7 +188,7 @@ def test_the_large_memory_must_have_room() -> None:
     plan = plan_graph(graph, machine=fast, memory=limit, hold="swap", objective="bytes")
     needed = host_bytes(plan.program)
     assert plan.choice.residency
-    assert plan.choice.residency[0].copied_bytes(plan.lifetimes)[0] // 2 <= needed
+    assert plan.choice.residency[0].copied_bytes(plan.lifetimes.touches)[0] // 2 <= needed
     small = replace(fast, host=replace(fast.host, memory_bytes=needed))
     full = plan_graph(graph, machine=small, memory=limit, hold="swap", objective="bytes")
     assert full.peak <= limit

@@ -7,10 +7,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import girih
-from girih.memory.residency import floor
 from girih.plans.check import check
 from girih.plans.cutting import in_smaller_pieces
 from girih.plans.predict import predict
+from girih.program.moves.residency import floor
 from girih.search.memory.holding import held
 
 

@@ -1,0 +1,108 @@
+"""A network together with the data that it learns on: what `girih.plan(step, data)` plans.
+
+Features, graph and labels of a whole graph are the same in every step. So they are buffers of the program, which the
+workers hold, and a step takes no batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from girih.capture.torch.training import Inference, TrainingStep
+from girih.gnn.adjacency import Adjacency
+from girih.gnn.data.errors import DataError
+from girih.gnn.neighbours import GraphBuffers
+
+Tensor = Any  # torch is untyped for the type checker
+
+
+class Whole(NamedTuple):
+    """What a step that is given as `step=f(model, batch)` gets as its batch."""
+
+    x: Tensor
+    graph: GraphBuffers
+    target: Tensor | None
+
+
+class Resident(torch.nn.Module):
+    """A network, and the data that it reads (a `Data`) as buffers. Its state is the network's alone.
+
+    The network is called as `network(x, graph)`; a network of torch_geometric as `network(x, edge_index)`.
+
+    Raises:
+        DataError: the data has no features, or other features than the network's parameters are made for.
+    """
+
+    x: Tensor
+    target: Tensor | None
+    edge_index: Tensor | None
+
+    def __init__(self, network: torch.nn.Module, data: Any, learns: bool = True) -> None:
+        super().__init__()
+        if data.x is None:
+            raise DataError(f"{data.name} has no features for the network to read: give load(…, x=…)")
+        dtype = next((item.dtype for item in network.parameters() if item.is_floating_point()), torch.float32)
+        self.network = network
+        self.register_buffer("x", torch.from_numpy(data.x).to(dtype), persistent=False)
+        self.register_buffer("target", torch.from_numpy(data.target()) if learns else None, persistent=False)
+        self.graph = self.edge_index = None
+        if is_geometric(network):
+            self.register_buffer("edge_index", edge_index(data.graph), persistent=False)
+        else:
+            own = getattr(network, "graph_of", None)
+            self.graph = GraphBuffers(data.graph, dtype) if own is None else own(data.graph, dtype)
+
+    def forward(self) -> Any:
+        if self.edge_index is not None:
+            return self.network(self.x, self.edge_index)
+        return self.network(self.x, self.graph)
+
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        return self.network.state_dict(*arguments, **options)
+
+    def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
+        return self.network.load_state_dict(*arguments, **options)
+
+
+def is_geometric(network: torch.nn.Module) -> bool:
+    """Does a network have layers of torch_geometric's?"""
+    kinds = (kind for module in network.modules() for kind in type(module).__mro__)
+    return any(kind.__name__ == "MessagePassing" and kind.__module__.startswith("torch_geometric") for kind in kinds)
+
+
+def edge_index(graph: Adjacency) -> Tensor:
+    """int64[2, edges] as torch_geometric has it: the vertex that is read, and the one that reads."""
+    return torch.from_numpy(np.stack([graph.neighbours, graph.readers]).astype(np.int64))
+
+
+def with_data(step: TrainingStep | Inference, data: Any) -> tuple[TrainingStep | Inference, tuple[()]]:
+    """A step whose data (a `Data`) is part of its program, and its batch, which is empty.
+
+    Raises:
+        DataError: the data does not suit the step.
+    """
+    resident = Resident(step.model, data, isinstance(step, TrainingStep))
+    if isinstance(step, Inference):
+        own_call = step.call
+
+        def call(model: Any, batch: Any) -> Any:
+            return model() if own_call is None else own_call(model.network, _whole(model))
+
+        return replace(step, model=resident, call=call), ()
+    loss, own_step = step.loss, step.step
+
+    def one(model: Any, batch: Any) -> Any:
+        if own_step is not None:
+            return own_step(model.network, _whole(model))
+        assert loss is not None
+        return loss(model(), model.target)
+
+    return replace(step, model=resident, loss=None, step=one), ()
+
+
+def _whole(model: Resident) -> Whole:
+    return Whole(model.x, model.graph if model.edge_index is None else model.edge_index, model.target)  # type: ignore[arg-type]

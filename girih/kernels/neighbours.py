@@ -1,0 +1,529 @@
+"""Sums, maxima and attention over the neighbours of each vertex of a graph in compressed rows, and their gradients.
+
+Row v of the result reads `neighbours[offsets[v]:offsets[v + 1]]`, rows of x. Rows are divided among as many threads as
+PyTorch uses, in ranges of about as many edges. The sum of a row goes through its edges in their order, four at a time,
+so that four rows of x are read at once and the result's row stays in the cache; bfloat16 is added up in float32.
+
+A piece of a divided plan has a part of the edges (from number `first`), or of the rows of x (from number `start`).
+Edges and rows that it has not got add nothing, so that pieces add up. Nothing is held beside operands and result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+
+from girih.layout.compiled import compiled, inside
+
+Tensor = Any  # torch is untyped for the type checker
+
+SMALL = 1 << 20
+"""Elements of x that are read, up to which a second thread would take longer to start than to help."""
+
+# ------------------------------------------------------------------------------------------- threads and dtypes
+
+
+def _by_rows(kernel: Callable[..., None], offsets: Any, width: int, *operands: Any) -> None:
+    """kernel(*operands, first row, one past the last), in ranges of rows that have about as many edges each."""
+    rows, edges = len(offsets) - 1, int(offsets[-1] - offsets[0])
+    threads = torch.get_num_threads() if edges * width > SMALL else 1
+    if threads == 1 or rows < 2:
+        kernel(*operands, 0, rows)
+        return
+    parts = 4 * threads
+    goals = offsets[0] + edges * np.arange(1, parts, dtype=np.int64) // parts
+    bounds = [0, *np.searchsorted(offsets, goals).clip(0, rows).tolist(), rows]
+    with ThreadPoolExecutor(threads) as pool:
+        runs = [pool.submit(kernel, *operands, *bounds[part : part + 2]) for part in range(parts)]
+        for run in runs:
+            run.result()
+
+
+def _exact(dtype: Any) -> Any:
+    """In what numbers of a dtype are added up."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _array(tensor: Tensor, dtype: Any = None) -> Any:
+    """A tensor as NumPy sees it, one row after another."""
+    return tensor.detach().to(dtype or tensor.dtype).contiguous().numpy()
+
+
+def _of_edges(values: Tensor | None, dtype: Any, heads: int = 1) -> Any:
+    """Numbers of each row or edge, and head, as a matrix; one without rows for None."""
+    if values is None:
+        return np.empty((0, heads), np.float64 if dtype == torch.float64 else np.float32)
+    return _array(values.reshape(len(values), heads), dtype)
+
+
+def _turns(offsets, neighbours, x, *_):  # type: ignore[no-untyped-def]
+    return float(len(neighbours) * x.shape[1] + len(offsets))
+
+
+@inside(nogil=True)
+def _add_rows(out, v, x, neighbours, low, high, weights, base, start):  # type: ignore[no-untyped-def]
+    """out[v] += Σ weights[e - base] · x[neighbours[e] - start] over the edges e from low to high, four at a time."""
+    sources, width = x.shape
+    heads = weights.shape[1]
+    size = width // heads
+    e = low
+    while e < high:
+        a = neighbours[e] - start
+        if e + 4 <= high:
+            b, c, d = neighbours[e + 1] - start, neighbours[e + 2] - start, neighbours[e + 3] - start
+            if min(min(a, b), min(c, d)) >= 0 and max(max(a, b), max(c, d)) < sources:
+                if len(weights) == 0:
+                    for j in range(width):
+                        out[v, j] += (x[a, j] + x[b, j]) + (x[c, j] + x[d, j])
+                elif heads == 1:
+                    k, m, n, o = (
+                        weights[e - base, 0],
+                        weights[e + 1 - base, 0],
+                        weights[e + 2 - base, 0],
+                        weights[e + 3 - base, 0],
+                    )
+                    for j in range(width):
+                        out[v, j] += (k * x[a, j] + m * x[b, j]) + (n * x[c, j] + o * x[d, j])
+                else:
+                    for h in range(heads):
+                        k, m, n, o = (
+                            weights[e - base, h],
+                            weights[e + 1 - base, h],
+                            weights[e + 2 - base, h],
+                            weights[e + 3 - base, h],
+                        )
+                        left = h * size
+                        for i in range(size):
+                            j = left + i
+                            out[v, j] += (k * x[a, j] + m * x[b, j]) + (n * x[c, j] + o * x[d, j])
+                e += 4
+                continue
+        if 0 <= a < sources:
+            if len(weights) == 0:
+                for j in range(width):
+                    out[v, j] += x[a, j]
+            else:
+                for h in range(heads):
+                    k = weights[e - base, h]
+                    for j in range(h * size, h * size + size):
+                        out[v, j] += k * x[a, j]
+        e += 1
+
+
+@inside(nogil=True)
+def _dot(x, a, y, b, left, right):  # type: ignore[no-untyped-def]
+    """Σ x[a, j] · y[b, j] over j from left to right, in eight sums that a vector unit adds to at once."""
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = x.dtype.type(0)
+    j = left
+    while j + 8 <= right:
+        s0 += x[a, j] * y[b, j]
+        s1 += x[a, j + 1] * y[b, j + 1]
+        s2 += x[a, j + 2] * y[b, j + 2]
+        s3 += x[a, j + 3] * y[b, j + 3]
+        s4 += x[a, j + 4] * y[b, j + 4]
+        s5 += x[a, j + 5] * y[b, j + 5]
+        s6 += x[a, j + 6] * y[b, j + 6]
+        s7 += x[a, j + 7] * y[b, j + 7]
+        j += 8
+    while j < right:
+        s0 += x[a, j] * y[b, j]
+        j += 1
+    return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
+
+
+# ------------------------------------------------------------------------------------------- sums
+
+
+def neighbour_sum(
+    x: Tensor, offsets: Tensor, neighbours: Tensor, weights: Tensor | None = None, mean: bool = False, first: int = 0,
+    start: int = 0,
+) -> Tensor:  # fmt: skip
+    """[vertices, features]: the sum (mean: divided by the number) of the neighbours' rows of x [sources, features].
+
+    offsets: int, [vertices + 1]. neighbours: int, [edges]. weights: what each edge's row is multiplied with, [edges],
+    or [edges, heads] where the features are as many heads one after another.
+    """
+    exact, heads = _exact(x.dtype), 1 if weights is None or weights.dim() == 1 else weights.shape[1]
+    out = x.new_zeros((len(offsets) - 1, x.shape[1]), dtype=exact)
+    rows = _array(offsets), _array(neighbours), _array(x, exact)
+    operands = *rows, _of_edges(weights, exact, heads), bool(mean), first, start, out.numpy()
+    _by_rows(_sum_rows, rows[0], x.shape[1], *operands)
+    return out.to(x.dtype)
+
+
+@compiled(_turns, nogil=True)
+def _sum_rows(offsets, neighbours, x, weights, mean, first, start, out, begin, end):  # type: ignore[no-untyped-def]
+    """out[v] = Σ weights[e] · x[neighbours[e] - start] over the edges e of each row v from begin to end."""
+    edges = len(neighbours)
+    for v in range(begin, end):
+        low, high = offsets[v] - first, offsets[v + 1] - first
+        _add_rows(out, v, x, neighbours, min(max(low, 0), edges), min(max(high, 0), edges), weights, 0, start)
+        if mean and high > low:
+            for j in range(x.shape[1]):
+                out[v, j] /= high - low
+
+
+def edge_products(
+    a: Tensor, b: Tensor, offsets: Tensor, neighbours: Tensor, heads: int = 1, first: int = 0, start: int = 0
+) -> Tensor:
+    """[edges, heads]: the product of row v of a [vertices, features] and the row of b [sources, features] that its edge
+    reads, head by head: the gradient of a sum's weights (a sampled product of dense matrices)."""
+    exact = _exact(a.dtype)
+    out = a.new_zeros((len(neighbours), heads), dtype=exact)
+    rows = _array(offsets), _array(neighbours), _array(b, exact)
+    _by_rows(_multiply_rows, rows[0], a.shape[1], *rows, _array(a, exact), first, start, out.numpy())
+    return out.to(a.dtype)
+
+
+@compiled(_turns, nogil=True)
+def _multiply_rows(offsets, neighbours, b, a, first, start, out, begin, end):  # type: ignore[no-untyped-def]
+    """out[e, h] = a[v, h] · b[neighbours[e] - start, h] for the edges e of each row v from begin to end."""
+    edges, heads = out.shape
+    size = a.shape[1] // heads
+    for v in range(begin, end):
+        for e in range(max(offsets[v] - first, 0), min(offsets[v + 1] - first, edges)):
+            u = neighbours[e] - start
+            if 0 <= u < len(b):
+                for h in range(heads):
+                    out[e, h] = _dot(a, v, b, u, h * size, h * size + size)
+
+
+# ------------------------------------------------------------------------------------------- maxima
+
+
+def neighbour_max(x: Tensor, offsets: Tensor, neighbours: Tensor) -> Tensor:
+    """[vertices, features]: the largest of the neighbours' rows of x [sources, features]; 0 without neighbours."""
+    exact = _exact(x.dtype)
+    out = x.new_zeros((len(offsets) - 1, x.shape[1]), dtype=exact)
+    rows = _array(offsets), _array(neighbours), _array(x, exact)
+    _by_rows(_max_rows, rows[0], x.shape[1], *rows, out.numpy())
+    return out.to(x.dtype)
+
+
+@compiled(_turns, nogil=True)
+def _max_rows(offsets, neighbours, x, out, begin, end):  # type: ignore[no-untyped-def]
+    """out[v, j] = the largest x[neighbours[e], j] over the edges e of each row v from begin to end; NaN if one is."""
+    sources, width = x.shape
+    for v in range(begin, end):
+        begun = False
+        for e in range(offsets[v], offsets[v + 1]):
+            u = neighbours[e]
+            if not 0 <= u < sources:
+                continue
+            for j in range(width):
+                larger = not begun or x[u, j] > out[v, j] or x[u, j] != x[u, j]
+                out[v, j] = x[u, j] if larger else out[v, j]
+            begun = True
+
+
+def neighbour_ties(
+    x: Tensor, out: Tensor, offsets: Tensor, neighbours: Tensor, first: int = 0, start: int = 0
+) -> Tensor:
+    """[vertices, features]: how many of the neighbours' rows of x [sources, features] equal `out`, their maximum."""
+    exact = _exact(x.dtype)
+    count = x.new_zeros(out.shape, dtype=exact)
+    rows = _array(offsets), _array(neighbours), _array(x, exact)
+    _by_rows(_count_rows, rows[0], x.shape[1], *rows, _array(out, exact), first, start, count.numpy())
+    return count.to(x.dtype)
+
+
+@compiled(_turns, nogil=True)
+def _count_rows(offsets, neighbours, x, top, first, start, out, begin, end):  # type: ignore[no-untyped-def]
+    """out[v, j] = how many edges e of each row v from begin to end have x[neighbours[e], j] = top[v, j]."""
+    edges, width = len(neighbours), x.shape[1]
+    for v in range(begin, end):
+        for e in range(max(offsets[v] - first, 0), min(offsets[v + 1] - first, edges)):
+            u = neighbours[e] - start
+            if 0 <= u < len(x):
+                for j in range(width):
+                    out[v, j] += x[u, j] == top[v, j]
+
+
+def neighbour_max_gradient(
+    grad: Tensor, top: Tensor, x: Tensor, offsets: Tensor, neighbours: Tensor, first: int = 0, start: int = 0
+) -> Tensor:
+    """[sources, features]: what each row of x [sources, features] gets of grad [vertices, features], where it is the
+    maximum `top` [vertices, features]. offsets, neighbours: of the transposed graph."""
+    exact = _exact(x.dtype)
+    out = x.new_zeros(x.shape, dtype=exact)
+    rows = _array(offsets), _array(neighbours), _array(grad, exact)
+    _by_rows(_give_rows, rows[0], x.shape[1], *rows, _array(top, exact), _array(x, exact), first, start, out.numpy())
+    return out.to(x.dtype)
+
+
+@compiled(_turns, nogil=True)
+def _give_rows(offsets, neighbours, grad, top, x, first, start, out, begin, end):  # type: ignore[no-untyped-def]
+    """out[u, j] = Σ grad[v, j] over the edges to v of each row u from begin to end where x[u, j] = top[v, j]."""
+    edges, width = len(neighbours), x.shape[1]
+    for u in range(begin, end):
+        for e in range(max(offsets[u] - first, 0), min(offsets[u + 1] - first, edges)):
+            v = neighbours[e] - start
+            if 0 <= v < len(grad):
+                for j in range(width):
+                    if x[u, j] == top[v, j]:
+                        out[u, j] += grad[v, j]
+
+
+# ------------------------------------------------------------------------------------------- attention
+#
+# The score of edge e from u to v is leaky(source[u] + target[v] + scores[e]) for each head; its share is
+# exp(score - logsumexp[v]). Shares are computed where they are needed, row by row: no array of edges is made.
+
+
+def attention_logsumexp(
+    source: Tensor, target: Tensor, offsets: Tensor, neighbours: Tensor, scores: Tensor | None = None,
+    slope: float = 1.0, first: int = 0, start: int = 0,
+) -> Tensor:  # fmt: skip
+    """[vertices, heads]: the logarithm of the sum of the exponentials of the edges' scores; -infinity without edges.
+
+    source: [sources, heads]. target: [vertices, heads]. scores: [edges, heads]. slope: what a negative score is
+    multiplied with.
+    """
+    exact = _exact(source.dtype)
+    out = source.new_full(target.shape, -math.inf, dtype=exact)
+    rows = _array(offsets), _array(neighbours), _array(source, exact)
+    edges = _of_edges(scores, exact, source.shape[1])
+    _by_rows(
+        _logsumexp_rows, rows[0], source.shape[1], *rows, _array(target, exact), edges, slope, first, start, out.numpy()
+    )
+    return out
+
+
+@inside(nogil=True)
+def _score(source, u, target, v, scores, e, h):  # type: ignore[no-untyped-def]
+    """The score of an edge before its negative part is scaled."""
+    score = source[u, h] + target[v, h]
+    if len(scores) > 0:
+        score += scores[e, h]
+    return score
+
+
+@compiled(_turns, nogil=True)
+def _logsumexp_rows(offsets, neighbours, source, target, scores, slope, first, start, out, begin, end):  # type: ignore[no-untyped-def]
+    """out[v, h] = log Σ exp(score of e) over the edges e of each row v from begin to end, by way of the largest."""
+    edges, heads = len(neighbours), source.shape[1]
+    for v in range(begin, end):
+        low, high = max(offsets[v] - first, 0), min(offsets[v + 1] - first, edges)
+        for h in range(heads):
+            top, total = -np.inf, 0.0
+            for e in range(low, high):
+                u = neighbours[e] - start
+                if 0 <= u < len(source):
+                    score = _score(source, u, target, v, scores, e, h)
+                    score = score if score > 0 else score * slope
+                    if score > top:
+                        total = total * math.exp(top - score) + 1.0
+                        top = score
+                    else:
+                        total += math.exp(score - top)
+            if total > 0:
+                out[v, h] = top + math.log(total)
+
+
+def attention_sum(
+    x: Tensor, logsumexp: Tensor, source: Tensor, target: Tensor, offsets: Tensor, neighbours: Tensor,
+    scores: Tensor | None = None, slope: float = 1.0, first: int = 0, start: int = 0,
+) -> Tensor:  # fmt: skip
+    """[vertices, heads, features]: the neighbours' rows of x [sources, heads, features], each times its share.
+
+    logsumexp: [vertices, heads], of `attention_logsumexp`, whose other operands these are.
+    """
+    exact, (count, heads, size) = _exact(x.dtype), x.shape
+    out = x.new_zeros((len(offsets) - 1, heads, size), dtype=exact)
+    rows = _array(offsets), _array(neighbours), _array(x.reshape(count, heads * size), exact)
+    parts = [_array(item, exact) for item in (logsumexp, source, target)]
+    edges = _of_edges(scores, exact, heads)
+    _by_rows(
+        _attend_rows, rows[0], heads * size, *rows, *parts, edges, slope, first, start, out.view(len(out), -1).numpy()
+    )
+    return out.to(x.dtype)
+
+
+@compiled(_turns, nogil=True)
+def _attend_rows(offsets, neighbours, x, total, source, target, scores, slope, first, start, out, begin, end):  # type: ignore[no-untyped-def]
+    """out[v] = Σ share of e · x[neighbours[e] - start] over the edges e of each row v from begin to end."""
+    edges, heads = len(neighbours), source.shape[1]
+    shares = np.empty((_longest(offsets, begin, end), heads), x.dtype)
+    for v in range(begin, end):
+        low, high = min(max(offsets[v] - first, 0), edges), min(max(offsets[v + 1] - first, 0), edges)
+        for e in range(low, high):
+            u = neighbours[e] - start
+            if 0 <= u < len(x):
+                for h in range(heads):
+                    score = _score(source, u, target, v, scores, e, h)
+                    shares[e - low, h] = math.exp((score if score > 0 else score * slope) - total[v, h])
+        _add_rows(out, v, x, neighbours, low, high, shares, low, start)
+
+
+@inside(nogil=True)
+def _longest(offsets, begin, end):  # type: ignore[no-untyped-def]
+    """The most edges that a row from begin to end has, at least 1."""
+    longest = 1
+    for v in range(begin, end):
+        longest = max(longest, offsets[v + 1] - offsets[v])
+    return longest
+
+
+def attention_target_gradient(
+    grad: Tensor, x: Tensor, dot: Tensor, logsumexp: Tensor, source: Tensor, target: Tensor, offsets: Tensor,
+    neighbours: Tensor, scores: Tensor | None = None, slope: float = 1.0, first: int = 0, start: int = 0,
+) -> Tensor:  # fmt: skip
+    """[vertices, heads]: the gradient of `target`.
+
+    grad: of the result of `attention_sum`. dot: [vertices, heads], the products of grad and that result.
+    """
+    return _score_gradients(
+        _target_rows, target.shape, grad, x, dot, logsumexp, source, target, offsets, neighbours, scores, slope, first,
+        start,
+    )  # fmt: skip
+
+
+def attention_score_gradient(
+    grad: Tensor, x: Tensor, dot: Tensor, logsumexp: Tensor, source: Tensor, target: Tensor, offsets: Tensor,
+    neighbours: Tensor, scores: Tensor | None = None, slope: float = 1.0, first: int = 0, start: int = 0,
+) -> Tensor:  # fmt: skip
+    """[edges, heads]: the gradient of `scores`. Operands as of `attention_target_gradient`."""
+    size = len(neighbours), target.shape[1]
+    return _score_gradients(
+        _edge_rows, size, grad, x, dot, logsumexp, source, target, offsets, neighbours, scores, slope, first, start
+    )
+
+
+def _score_gradients(
+    kernel: Callable[..., None], size: Any, grad: Tensor, x: Tensor, dot: Tensor, logsumexp: Tensor, source: Tensor,
+    target: Tensor, offsets: Tensor, neighbours: Tensor, scores: Tensor | None, slope: float, first: int, start: int,
+) -> Tensor:  # fmt: skip
+    exact, heads = _exact(x.dtype), x.shape[1]
+    out = x.new_zeros(size, dtype=exact)
+    rows = _array(offsets), _array(neighbours), _array(x.flatten(1), exact)
+    parts = [_array(item, exact) for item in (grad.flatten(1), dot, logsumexp, source, target)]
+    edges = _of_edges(scores, exact, heads)
+    _by_rows(kernel, rows[0], rows[2].shape[1], *rows, *parts, edges, slope, first, start, out.numpy())
+    return out.to(target.dtype)
+
+
+@inside(nogil=True)
+def _gradient(x, u, grad, v, dot, total, source, a, target, scores, e, slope, h):  # type: ignore[no-untyped-def]
+    """(share, gradient of the score before scaling) of edge e for one head: `a` is source's row, v of all else."""
+    size = x.shape[1] // source.shape[1]
+    score = _score(source, a, target, v, scores, e, h)
+    share = math.exp((score if score > 0 else score * slope) - total[v, h])
+    change = share * (_dot(grad, v, x, u, h * size, h * size + size) - dot[v, h])
+    return share, (change if score > 0 else change * slope)
+
+
+@compiled(_turns, nogil=True)
+def _target_rows(  # type: ignore[no-untyped-def]
+    offsets, neighbours, x, grad, dot, total, source, target, scores, slope, first, start, out, begin, end
+):
+    """out[v, h] = Σ gradient of the score of e over the edges e of each row v from begin to end."""
+    edges, heads = len(neighbours), source.shape[1]
+    for v in range(begin, end):
+        for e in range(max(offsets[v] - first, 0), min(offsets[v + 1] - first, edges)):
+            u = neighbours[e] - start
+            if 0 <= u < len(x):
+                for h in range(heads):
+                    out[v, h] += _gradient(x, u, grad, v, dot, total, source, u, target, scores, e, slope, h)[1]
+
+
+@compiled(_turns, nogil=True)
+def _edge_rows(offsets, neighbours, x, grad, dot, total, source, target, scores, slope, first, start, out, begin, end):  # type: ignore[no-untyped-def]
+    """out[e, h] = gradient of the score of e, for the edges e of each row v from begin to end."""
+    edges, heads = len(neighbours), source.shape[1]
+    for v in range(begin, end):
+        for e in range(max(offsets[v] - first, 0), min(offsets[v + 1] - first, edges)):
+            u = neighbours[e] - start
+            if 0 <= u < len(x):
+                for h in range(heads):
+                    out[e, h] = _gradient(x, u, grad, v, dot, total, source, u, target, scores, e, slope, h)[1]
+
+
+def attention_source_gradient(
+    grad: Tensor, x: Tensor, dot: Tensor, logsumexp: Tensor, source: Tensor, target: Tensor, offsets: Tensor,
+    neighbours: Tensor, scores: Tensor | None = None, slope: float = 1.0,
+) -> Tensor:  # fmt: skip
+    """[sources, heads, features + 1]: the gradient of x, and behind its last feature that of `source`.
+
+    offsets, neighbours: of the transposed graph, in whose order `scores` are. Others as of `attention_target_gradient`.
+    """
+    exact, (count, heads, size) = _exact(x.dtype), x.shape
+    out = x.new_zeros((count, heads, size + 1), dtype=exact)
+    rows = _array(offsets), _array(neighbours), _array(grad.flatten(1), exact)
+    parts = [_array(item, exact) for item in (x.flatten(1), dot, logsumexp, source, target)]
+    _by_rows(_source_rows, rows[0], heads * size, *rows, *parts, _of_edges(scores, exact, heads), slope, out.numpy())
+    return out.to(x.dtype)
+
+
+@compiled(_turns, nogil=True)
+def _source_rows(offsets, neighbours, grad, x, dot, total, source, target, scores, slope, out, begin, end):  # type: ignore[no-untyped-def]
+    """out[u, h, :-1] = Σ share of e · grad[v], and out[u, h, -1] = Σ gradient of the score of e, over the edges e to v
+    of each row u from begin to end."""
+    heads = source.shape[1]
+    size = x.shape[1] // heads
+    for u in range(begin, end):
+        for e in range(offsets[u], offsets[u + 1]):
+            v = neighbours[e]
+            if 0 <= v < len(grad):
+                for h in range(heads):
+                    share, change = _gradient(x, u, grad, v, dot, total, source, u, target, scores, e, slope, h)
+                    out[u, h, size] += change
+                    for j in range(size):
+                        out[u, h, j] += share * grad[v, h * size + j]
+
+
+# ------------------------------------------------------------------------------------------- operators of PyTorch
+
+_ROWS = "Tensor offsets, Tensor neighbours"
+_SCORED = f"Tensor logsumexp, Tensor source, Tensor target, {_ROWS}, Tensor? scores=None, float slope=1.0"
+
+
+def _like_first(first: Tensor, *_: Any, **__: Any) -> Tensor:
+    return torch.empty_like(first, memory_format=torch.contiguous_format)
+
+
+def _of_rows(x: Tensor, offsets: Tensor, *_: Any, **__: Any) -> Tensor:
+    return x.new_empty((offsets.shape[0] - 1, x.shape[1]))
+
+
+def _of_targets(x: Tensor, _logsumexp: Tensor, _source: Tensor, target: Tensor, *_: Any, **__: Any) -> Tensor:
+    return x.new_empty((target.shape[0], *x.shape[1:]))
+
+
+def _of_totals(source: Tensor, target: Tensor, *_: Any, **__: Any) -> Tensor:
+    return target.new_empty(target.shape, dtype=_exact(source.dtype))
+
+
+_OPERATORS: tuple[tuple[Callable[..., Tensor], str, Callable[..., Tensor]], ...] = (
+    (neighbour_sum, f"(Tensor x, {_ROWS}, Tensor? weights=None, bool mean=False) -> Tensor", _of_rows),
+    (edge_products, f"(Tensor a, Tensor b, {_ROWS}, int heads=1) -> Tensor",
+     lambda a, b, offsets, neighbours, heads=1: a.new_empty((neighbours.shape[0], heads))),
+    (neighbour_max, f"(Tensor x, {_ROWS}) -> Tensor", _of_rows),
+    (neighbour_ties, f"(Tensor x, Tensor out, {_ROWS}) -> Tensor", lambda x, out, *_: torch.empty_like(out)),
+    (neighbour_max_gradient, f"(Tensor grad, Tensor top, Tensor x, {_ROWS}) -> Tensor",
+     lambda grad, top, x, *_: torch.empty_like(x)),
+    (attention_logsumexp, f"(Tensor source, Tensor target, {_ROWS}, Tensor? scores=None, float slope=1.0) -> Tensor",
+     _of_totals),
+    (attention_sum, f"(Tensor x, {_SCORED}) -> Tensor", _of_targets),
+    (attention_target_gradient, f"(Tensor grad, Tensor x, Tensor dot, {_SCORED}) -> Tensor",
+     lambda grad, x, dot, total, source, target, *_, **__: torch.empty_like(target)),
+    (attention_score_gradient, f"(Tensor grad, Tensor x, Tensor dot, {_SCORED}) -> Tensor",
+     lambda grad, x, dot, total, source, target, offsets, neighbours, *_, **__:
+         target.new_empty((neighbours.shape[0], target.shape[1]))),
+    (attention_source_gradient, f"(Tensor grad, Tensor x, Tensor dot, {_SCORED}) -> Tensor",
+     lambda grad, x, *_, **__: x.new_empty((x.shape[0], x.shape[1], x.shape[2] + 1))),
+)  # fmt: skip
+
+for _kernel, _schema, _fake in _OPERATORS:
+    torch.library.custom_op(f"girih::{_kernel.__name__}", _kernel, mutates_args=(), schema=_schema).register_fake(_fake)
+
+operators: Any = torch.ops.girih
+"""These kernels as operators of PyTorch, which capture records and `torch.compile` takes."""
+
+NEIGHBOUR_KERNELS: dict[str, Callable[..., Tensor]] = {
+    f"girih.{kernel.__name__}": kernel for kernel, _, _ in _OPERATORS
+}

@@ -1,1 +1,0 @@
-"""What devices hold, and when: exact, by liveness of storages."""

@@ -1,0 +1,208 @@
+"""A program's steps and storages as arrays, from which the lifetimes in any other sequence follow at once.
+
+Searches under a cap try many sequences of one program: other orders, and such in which steps come again
+(`girih.program.again`). What a step reads and makes, how long its results are and what scratch it takes does not depend
+on the sequence; when storages are made, touched and freed does, and so which operand's memory a result takes over. All
+of that is worked out on arrays here, to the byte as the walk of the accounts does it (`girih.program.life.lifetimes`; a
+test compares both). Programs of one device alone, without exchanges and moves.
+
+Cost: linear in what the steps read and make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from girih.program.fusion.block_memory import LoopBytes
+from girih.program.life.lifetimes import Lifetimes, Storage
+from girih.program.life.sequence_kernels import Facts, compressed
+from girih.program.life.sequence_kernels import sequenced as kernel
+from girih.program.life.strides import contiguous_strides
+from girih.program.life.touches import NOBODY, Integers, Touches
+from girih.program.program import Program
+from girih.program.steps import BlockStep, ComputeStep, FreeStep
+
+
+@dataclass(frozen=True, eq=False)
+class Sequenced:
+    """A program in a sequence, as columns.
+
+    sequence: of each position the step, by its number in the program's own sequence. touches: of its storages, numbered
+    as `lifetimes` of the sequenced program numbers them. original: of each storage its number in the program's own
+    sequence; what comes again has the same. read_starts, reads, write_starts, writes: buffers of each position; a
+    buffer that comes again is another one. lies_in: of each buffer its storage. looks_at, looked: of a buffer that is a
+    view, the buffer that it looks at and the position that makes it, else NOBODY. main: of each storage, the buffer
+    that is its own, NOBODY where it has none. results: the buffers that are read when the program has ended. taken: of
+    each position the storage whose memory its result takes over. copy_of, made_at: of each buffer its number in the
+    program's own sequence, and the position that makes it.
+    """
+
+    sequence: Integers
+    touches: Touches
+    original: Integers
+    read_starts: Integers
+    reads: Integers
+    write_starts: Integers
+    writes: Integers
+    lies_in: Integers
+    looks_at: Integers
+    looked: Integers
+    main: Integers
+    results: Integers
+    taken: Integers
+    copy_of: Integers
+    made_at: Integers
+
+
+def able(lives: Lifetimes) -> bool:
+    """Do lifetimes in other sequences follow from these: one device, which computes and nothing else?"""
+    program = lives.program
+    plain = all(isinstance(step, ComputeStep | BlockStep) for step in lives.steps)
+    return plain and program.mesh.devices == 1 and not program.orders and not program.host
+
+
+def sequenced(lives: Lifetimes, sequence: Sequence[int] | None) -> Sequenced:
+    """The program in a sequence in which every step comes before what reads its results; None: in its own."""
+    order = np.arange(len(lives.steps)) if sequence is None else np.asarray(sequence, np.int64)
+    return _sequenced(lives, lives.facts, order)
+
+
+def blocked(lives: Lifetimes, loops: Sequence[tuple[BlockStep, LoopBytes]], order: Integers) -> Touches | None:
+    """The touches of the program with loops over blocks in the place of some of its steps.
+
+    Only the rows of the loops are new; whatever else the steps do stays as it is. None where it would not: a loop
+    writes what is a view in the program, or lies in another order of elements, so that steps which read it take
+    other memory than before. order: of the steps that are left and, numbered behind all steps, the loops.
+    """
+    facts, numbers, sizes = lives.facts, lives.numbers, lives.touches.bytes
+    reads: list[list[int]] = []
+    writes: list[list[int]] = []
+    makes: list[list[int]] = []
+    extra: list[int] = []
+    for block, memory in loops:
+        written = [numbers[name] for name in block.writes]
+        for buffer in written:
+            item = lives.storages[facts.lies_in[buffer]]
+            if facts.main[facts.lies_in[buffer]] != buffer or item.strides != contiguous_strides(item.shape):
+                return None
+        sums = [int(facts.lies_in[numbers[name]]) for name in block.writes if name in memory.sums]
+        others = [int(facts.lies_in[numbers[name]]) for name in block.writes if name not in memory.sums]
+        reads.append([numbers[name] for name in block.reads])
+        writes.append(written)
+        makes.append([*others, *sums])
+        extra.append(max(memory.peak - int(sizes[sums].sum()), memory.after, 0))
+    made = np.zeros(len(sizes), np.bool_)  # by a loop: no other step may take over its memory
+    made[[storage for row in makes for storage in row]] = True
+    left = ~made[facts.takes]
+    counts = np.append(0, np.cumsum(left))[facts.take_starts]
+    read = _behind(facts.read_starts, facts.reads, reads)
+    write = _behind(facts.write_starts, facts.writes, writes)
+    make = _behind(facts.make_starts, facts.makes, makes)
+    rows = facts._replace(
+        take_starts=np.append(counts, np.full(len(loops), counts[-1])),
+        takes=facts.takes[left],
+        scratch=np.append(facts.scratch, np.asarray(extra, np.int64)),
+        read_starts=read[0], reads=read[1],
+        write_starts=write[0], writes=write[1],
+        make_starts=make[0], makes=make[1],
+    )  # fmt: skip
+    return _sequenced(lives, rows, order).touches
+
+
+def _sequenced(lives: Lifetimes, facts: Facts, order: Integers) -> Sequenced:
+    plain = lives.touches
+    (original, read_starts, reads, write_starts, writes, lies_in, looks_at, looked, main, final, owner, at, lasts,
+     extra, taken, copy_of, made_at) = kernel(facts, order)  # fmt: skip
+    count = len(original)
+    ranked = np.argsort(owner, kind="stable")
+    old, new = np.full((2, count), NOBODY, np.int64)
+    current = np.zeros(len(plain.bytes), np.int64)
+    current[original] = np.arange(count)  # of what comes again the last; of new state there is one
+    before, after = current[np.asarray(lives.state, np.int64).reshape(-1, 2)].T
+    old[after], new[before] = before, after
+    step_starts = np.concatenate([[0], np.cumsum(np.bincount(at[at >= 0], minlength=len(order) + 1))])
+    owner, at = owner[ranked], at[ranked]
+    real = at >= 0
+    of_step = owner[real][np.argsort(at[real], kind="stable")]
+    starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))])
+    touches = Touches(
+        step_starts,
+        of_step,
+        starts,
+        at,
+        plain.bytes[original],
+        plain.movable[original],
+        lasts,
+        old,
+        new,
+        np.append(extra, lives.extra[-1]),
+    )
+    return Sequenced(
+        order, touches, original, read_starts, reads, write_starts, writes, lies_in, looks_at, looked, main,
+        final[lives.outputs], taken, copy_of, made_at,
+    )  # fmt: skip
+
+
+def lifetimes_in(lives: Lifetimes, item: Sequenced, program: Program | None = None) -> Lifetimes:
+    """The lifetimes of the sequenced program, as its own walk tells them. program: written in that sequence; None
+    where nothing comes again, and the order alone matters."""
+    times = np.zeros(len(lives.steps), np.int64)  # that each step has come
+    time: list[int] = []
+    for step in item.sequence.tolist():
+        time.append(int(times[step]))
+        times[step] += 1
+    names = [buffer for storage in lives.storages for buffer in storage.buffers]
+
+    def name(base: str, position: int) -> str:
+        return f"{base}~{time[position]}" if position >= 0 and time[position] else base
+
+    buffers = [name(names[b], at) for b, at in zip(item.copy_of.tolist(), item.made_at.tolist(), strict=True)]
+    inside: list[list[str]] = [[] for _ in item.original]
+    for buffer, storage in zip(buffers, item.lies_in.tolist(), strict=True):
+        inside[storage].append(buffer)
+    touches, storages = item.touches, []
+    spans = np.split(touches.steps, touches.starts[1:-1])
+    flags = zip(item.original.tolist(), spans, inside, touches.lasts.tolist(), strict=True)
+    for number, touched, own, lasts in flags:
+        base = lives.storages[number]
+        label = name(base.name, int(touched[0]))
+        storages.append(
+            Storage(label, base.bytes, base.shape, base.strides, touched.tolist(), own, lasts, base.movable)
+        )
+    steps = tuple(lives.steps[step] for step in item.sequence.tolist())
+    if program is not None:
+        steps = tuple(step for step in program.steps if not isinstance(step, FreeStep))
+    seen = np.flatnonzero(item.looks_at >= 0).tolist()
+    views = {buffers[at]: (int(item.looked[at]), buffers[item.looks_at[at]]) for at in seen}
+    state = tuple((before, int(touches.new[before])) for before in _in_order(lives, item))
+    takes = {
+        at: row
+        for at, step in enumerate(item.sequence.tolist())
+        if step in lives.takers and (row := tuple(_takers(lives, item, at, step)))
+    }
+    taken = {at: int(item.taken[at]) for at in np.flatnonzero(item.taken >= 0).tolist()}
+    return Lifetimes(
+        program or lives.program, lives.device, steps, tuple(storages), touches.extra, views, state, takes, taken
+    )
+
+
+def _in_order(lives: Lifetimes, item: Sequenced) -> list[int]:
+    """The old state of the pairs of the program's own sequence, in their order: inputs, which are numbered alike."""
+    place = np.zeros(len(lives.storages), np.int64)
+    place[item.original] = np.arange(len(item.original))
+    return [int(place[old]) for old, _ in lives.state]
+
+
+def _takers(lives: Lifetimes, item: Sequenced, at: int, step: int) -> Iterator[int]:
+    read = item.lies_in[item.reads[item.read_starts[at] : item.read_starts[at + 1]]]
+    for storage in lives.takers[step]:
+        yield int(next(number for number in read.tolist() if item.original[number] == storage))
+
+
+def _behind(starts: Integers, items: Integers, lists: Iterable[Sequence[int]]) -> tuple[Integers, Integers]:
+    """Compressed rows with further ones behind them."""
+    more_starts, more = compressed(lists)
+    return np.concatenate([starts, starts[-1] + more_starts[1:]]), np.concatenate([items, more])

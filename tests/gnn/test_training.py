@@ -1,0 +1,158 @@
+"""A plan of a step and data: a step takes no batch, its numbers are plain PyTorch's, and a changed file is named."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+import girih
+from girih import gnn
+from girih.gnn.data.data import Data
+from girih.gnn.models import NETWORKS
+from girih.gnn.training import accuracy, loss, predict
+
+STEPS = 4
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    return gnn.community(60, features=6, classes=3, seed=2)
+
+
+def step_of(network: torch.nn.Module, **options: Any) -> girih.TrainingStep:
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.02)
+    return girih.TrainingStep(network, optimizer=optimizer, **({"loss": cross_entropy} | options))
+
+
+def plain(network: torch.nn.Module, data: Data, steps: int) -> list[float]:
+    """The losses of a plain loop; the network learns."""
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.02)
+    x = torch.from_numpy(data.x).to(next(network.parameters()).dtype)
+    target, losses = torch.from_numpy(data.target()), []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        own = cross_entropy(network(x, data.graph), target)
+        own.backward()
+        optimizer.step()
+        losses.append(own.item())
+    return losses
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_planned_network_learns_as_a_plain_one(data: Data, name: str) -> None:
+    network = NETWORKS[name](6, 8, 3).double()
+    begin = {key: item.clone() for key, item in network.state_dict().items()}
+    plan = girih.plan(step_of(network), data, machine="local:1", compare=())
+    with plan.start(backend="threads") as run:
+        losses = [run.step() for _ in range(STEPS)]
+        state = run.state_dict()
+    assert state.keys() == begin.keys()  # the data is no part of it
+    other = NETWORKS[name](6, 8, 3).double()
+    other.load_state_dict(begin)
+    np.testing.assert_allclose(losses, plain(other, data, STEPS), rtol=1e-10)
+    for key, item in other.state_dict().items():
+        torch.testing.assert_close(state[key], item, rtol=1e-9, atol=1e-9)
+    network.load_state_dict(state)
+    torch.testing.assert_close(predict(network, data), predict(other, data), rtol=1e-9, atol=1e-9)
+
+
+def test_two_workers_have_the_same_numbers(data: Data, tmp_path: Path) -> None:
+    """And go on from one worker's checkpoint."""
+    network = NETWORKS["gcn"](6, 8, 3).double()
+    alone = girih.plan(step_of(network), data, machine="local:1", compare=())
+    with alone.start(backend="threads") as run:
+        losses = [run.step() for _ in range(2)]
+        run.save(tmp_path / "checkpoint")
+    plan = girih.plan(step_of(network), data, machine="local:2", compare=())
+    with plan.start(backend="threads", resume=tmp_path / "checkpoint") as run:
+        losses += [run.step() for _ in range(2)]
+    np.testing.assert_allclose(losses, plain(network, data, 4), rtol=1e-10)
+
+
+def test_a_step_of_ones_own_gets_all(data: Data) -> None:
+    class Own(torch.nn.Module):
+        """Any module that calls gnn.aggregate."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = torch.nn.Linear(6, 3)
+
+        def forward(self, x: torch.Tensor, graph: Any) -> torch.Tensor:
+            return gnn.aggregate(self.lin(x), graph, "mean")
+
+    def step(network: Any, whole: Any) -> torch.Tensor:
+        return cross_entropy(network(whole.x, whole.graph), whole.target) + network.lin.weight.square().sum()
+
+    network = Own()
+    plan = girih.plan(step_of(network, loss=None, step=step), data, machine="local:1", compare=())
+    x, target = torch.from_numpy(data.x), torch.from_numpy(data.target())
+    expected = cross_entropy(network(x, data.graph), target) + network.lin.weight.square().sum()
+    with plan.start(backend="threads") as run:
+        assert run.step() == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_inference(data: Data) -> None:
+    network = NETWORKS["sage"](6, 8, 3)
+    plan = girih.plan(girih.Inference(network.eval()), data, machine="local:1", compare=())
+    with plan.start(backend="threads") as run:
+        (output,) = run.step()
+    torch.testing.assert_close(output, predict(network, data))
+
+
+def test_a_file_that_changes_stops_the_run_and_nothing_is_lost(data: Data, tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    gnn.save(data, path)
+    network = NETWORKS["gcn"](6, 8, 3)
+    plan = girih.plan(step_of(network), gnn.load(path), machine="local:1", compare=())
+    with plan.start(backend="threads") as run:
+        run.step()
+        before = run.state_dict()
+        os.utime(path, (1, 1))
+        with pytest.raises(gnn.DataError, match=r"data.npz was written while it is used"):
+            run.step()
+        assert run.steps == 1
+        run.save(tmp_path / "checkpoint")
+    again = girih.plan(step_of(network), gnn.load(path), machine="local:1", compare=())
+    with again.start(backend="threads", resume=tmp_path / "checkpoint") as run:
+        for key, item in run.state_dict().items():
+            assert torch.equal(item, before[key])
+        run.step()
+
+
+def test_data_without_features_or_labels_is_refused(data: Data) -> None:
+    step = step_of(NETWORKS["gcn"](6, 8, 3))
+    with pytest.raises(gnn.DataError, match="has no features for the network to read"):
+        girih.plan(step, data.but(x=None))
+    with pytest.raises(gnn.DataError, match="has no labels to learn"):
+        girih.plan(step, data.but(labels=None))
+
+
+def test_several_labels_of_a_vertex(data: Data) -> None:
+    labels = (np.random.default_rng(0).random((60, 3)) < 0.4).astype(np.float32)
+    several = data.but(labels=labels)
+    assert several.classes == 3
+    output = torch.randn(60, 3)
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(
+        output[data.train], torch.from_numpy(labels)[data.train]
+    )
+    torch.testing.assert_close(loss(output, torch.from_numpy(several.target())), expected)
+    plan = girih.plan(step_of(NETWORKS["gcn"](6, 8, 3), loss=loss), several, machine="local:1", compare=())
+    with plan.start(backend="threads") as run:
+        assert run.step() > run.step()
+    perfect = torch.from_numpy(labels) * 2 - 1
+    assert accuracy(perfect, several) == {"train": 1.0, "validation": 1.0, "test": 1.0}
+    assert 0 < accuracy(torch.ones(60, 3), several)["test"] < 1
+
+
+def test_accuracy_is_a_share_of_the_split(data: Data) -> None:
+    output = torch.zeros(60, 3)
+    output[:, 1] = 1
+    expected = {split: float((data.labels[getattr(data, split)] == 1).mean()) for split in ("train", "test")}
+    found = accuracy(output, data.but(validation=None))
+    assert found == pytest.approx(expected)
