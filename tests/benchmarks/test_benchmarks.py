@@ -43,8 +43,8 @@ TIMED = {
 # workshop/generate, predictions in cost and simulate, transports in run/transport, programs of arrays in array,
 # tables in loop/shared_tables, topics in loop/apps.
 LONG_ONES = {
-    "arrays_dask", "capped_planning", "first_use", "loops_lda", "memory_caps", "predict_time", "rules", "slow_links",
-    "swap_inference", "swap_throughput", "tables_bandwidth", "tables_throughput", "transports",
+    "arrays_dask", "capped_planning", "first_use", "hf_models", "loops_lda", "memory_caps", "predict_time", "rules",
+    "slow_links", "swap_inference", "swap_throughput", "tables_bandwidth", "tables_throughput", "transports",
 }  # fmt: skip
 
 

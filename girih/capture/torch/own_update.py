@@ -17,7 +17,7 @@ import copy
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -49,6 +49,8 @@ class Call:
     what: tuple[Any, ...]
     numbers: tuple[float, ...]
     source: str = field(default="", compare=False)
+    fills: bool = field(default=False, compare=False)
+    """Does it make a tensor that is all one number?"""
 
 
 @dataclass(frozen=True)
@@ -162,8 +164,9 @@ def traced_update(
     before = _settings_of(optimizer)
     forms = {name: gradient.detach() for name, gradient in gradients.items()}
     try:
-        kept, begin = _beginnings(optimizer, names, forms)
+        kept, begin, calls = _beginnings(optimizer, names, forms)
         _restore(optimizer, before)
+        begin = _checked(OwnUpdate(forms, kept, begin, (), {}), optimizer, names, calls)
         first = OwnUpdate(forms, kept, begin, (), {})
         calls, varying = _varying(first, optimizer, names)
         _restore(optimizer, before)
@@ -191,8 +194,9 @@ def traced_update(
 
 def _beginnings(
     optimizer: Any, names: Mapping[int, str], forms: Mapping[str, Tensor]
-) -> tuple[tuple[KeptTensor, ...], Host]:
-    """What the optimizer keeps of each parameter: as it is now, or as its code makes it in the first step."""
+) -> tuple[tuple[KeptTensor, ...], Host, list[Call]]:
+    """What the optimizer keeps of each parameter: as it is now, or as its code makes it in the first step; and what the
+    code calls then."""
     mode = FakeTensorMode()
     trace = _Trace(mode)
     after = _run(optimizer, names, _stand_ins(optimizer, names, forms, mode), {}, trace)
@@ -219,7 +223,34 @@ def _beginnings(
                     "call girih.fit then"
                 )
             kept.append(KeptTensor(name, key, tuple(item.shape), item.dtype, fill or 0.0))
-    return tuple(kept), begin
+    return tuple(kept), begin, trace.calls
+
+
+def _checked(first: OwnUpdate, optimizer: Any, names: Mapping[int, str], calls: Sequence[Call]) -> Host:
+    """What the optimizer keeps in Python before its first step, from which that does what it does without any state:
+    what it put there at first (a count of 0), or nothing (where it counts from what it does not find).
+
+    Raises:
+        CaptureError: neither gives the same first step.
+    """
+    made = {names.get(id(parameter)) for parameter, own in optimizer.state.items() if own}
+    if made >= first.trained.keys():
+        return first.begin  # which nobody will ask for
+    wanted = [(call.what[0], call.numbers) for call in calls if not call.fills]
+    before = _settings_of(optimizer)
+    for begin in (first.begin, {name: {} for name in first.begin}):
+        with suppress(CaptureError):
+            found = _calls(first, optimizer, names, _copied(begin))
+            if isinstance(optimizer, torch.optim.SGD) or wanted == [
+                (call.what[0], call.numbers) for call in found if not call.fills
+            ]:
+                _restore(optimizer, before)
+                return begin
+        _restore(optimizer, before)
+    raise CaptureError(
+        f"{type(optimizer).__name__} makes another first step than those after it: make that by plain PyTorch, and "
+        "call girih.fit then"
+    )
 
 
 def _fill(optimizer: Any, fill: float | None) -> float | None:
@@ -411,8 +442,9 @@ class _Trace(TorchDispatchMode):
         )
         made = result if isinstance(result, (tuple, list)) else (result,)
         outputs = tuple(self._slot(item) for item in made if isinstance(item, torch.Tensor))
-        self.calls.append(Call((function, tuple(noted), outputs), tuple(numbers), source))
         self._note_fill(function, named, made[0] if made else None)
+        fills = bool(made) and id(made[0]) in self.fills
+        self.calls.append(Call((function, tuple(noted), outputs), tuple(numbers), source, fills))
         return result
 
     def _noted(self, item: Any, kind: str, at: int, numbers: list[float]) -> tuple[Any, Any]:

@@ -40,6 +40,7 @@ from girih.capture.torch.training import (
     loss_of,
     parameter_names,
 )
+from girih.capture.whole_step import WholeStep, whole_steps
 from girih.graph import Graph, Input, format_graph
 
 Tensor = Any
@@ -132,6 +133,7 @@ class _Capture:
         self.groups = step.groups() if isinstance(step, TrainingStep) else []
         self.parameter_names = parameter_names(step.model)
         self.own: OwnUpdate | None = None
+        self.whole = WholeStep()
 
     def run(self) -> Captured:
         model = self.step.model
@@ -271,10 +273,12 @@ class _Capture:
         if isinstance(self.step, Inference):
             with torch.no_grad():
                 return self._results(self._forward(model, batch))
-        with torch.enable_grad():
+        with torch.enable_grad(), self._whole_steps():
             results = self._forward(model, batch)
         loss = loss_of(results)
         self._check_loss(loss)
+        if self.whole.updated:
+            return self._after_whole_step(results, loss)
         self._leave(loss.detach(), "loss")
         spec = None if loss is results else self._results(results, loss)
         trained = [name for _, names in self.groups for name in names]
@@ -293,6 +297,43 @@ class _Capture:
             for grad in grads.values():
                 self._leave(grad, "result")
         return spec
+
+    @contextmanager
+    def _whole_steps(self) -> Iterator[None]:
+        """While open, the user's step may call backward and the optimizer, which then work on stand-ins."""
+        optimizer = self.step.optimizer  # type: ignore[union-attr]
+        if optimizer is None or self.step.step is None:  # type: ignore[union-attr]
+            yield
+            return
+        by_id = {key: self.fakes[name] for key, name in self.parameter_names.items()}
+        self.parameter_names |= {id(fake): name for name, fake in self.fakes.items()}
+        with whole_steps(optimizer, by_id, self.recorder, self.whole, self._update_in_step):
+            yield
+
+    def _update_in_step(self) -> None:
+        if self.step.clip_grad_norm is not None or self.step.clip_grad_value is not None:  # type: ignore[union-attr]
+            raise CaptureError("the step calls the optimizer itself: clip gradients there, and leave clip_grad_… out")
+        names = [name for _, names in self.groups for name in names]
+        grads = {name: self.fakes[name].grad for name in names if self.fakes[name].grad is not None}
+        with torch.no_grad():
+            self._updates(
+                {name: grad if grad.layout == torch.strided else grad.to_dense() for name, grad in grads.items()}
+            )
+
+    def _after_whole_step(self, results: Any, loss: Tensor) -> Any:
+        self.whole.check_gradients(self.fakes)
+        for name in self.whole.written:
+            self._replace("parameter", name, self.fakes[name])
+        self._leave(loss.detach(), "loss")
+        return None if loss is results else self._results(results, loss)
+
+    def _updated(self, name: str, new: Tensor) -> None:
+        """The next step finds `new` for a parameter, and so does the rest of this one, where it updates by itself."""
+        if self.whole.calls:
+            self.fakes[name].copy_(new)
+            self.whole.written.append(name)
+        else:
+            self._replace("parameter", name, new)
 
     def _results(self, results: Any, loss: Tensor | None = None) -> Any:
         """Have all tensors leave but the loss, which has left; their nesting."""
@@ -319,7 +360,7 @@ class _Capture:
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.dtype.is_floating_point:
             got = f"{tuple(loss.shape)} {loss.dtype}" if isinstance(loss, torch.Tensor) else type(loss).__name__
             raise CaptureError(f"the loss must be a tensor of one floating-point number, got {got}")
-        if not loss.requires_grad:
+        if not loss.requires_grad and not self.whole.updated:
             raise CaptureError(
                 "the loss depends on no parameter that requires gradients: return it as it was computed, not detached "
                 "or under no_grad, and leave backward and the optimizer's step to the plan"
@@ -345,7 +386,7 @@ class _Capture:
             self.initial[item.path] = Initial("constant", item.fill)
             self._replace("state", item.path, state[item.path])
         for name in grads:
-            self._replace("parameter", name, self.fakes[name])
+            self._updated(name, self.fakes[name])
 
     def _update(self, number: int, options: dict[str, Any], names: list[str], grads: dict[str, Tensor]) -> None:
         if not names:
@@ -367,7 +408,7 @@ class _Capture:
                 new = torch.view_as_complex(parts)
             else:
                 new = rule.update(group, parameter, grad, store)
-            self._replace("parameter", name, new.to(parameter.dtype))
+            self._updated(name, new.to(parameter.dtype))
             self.recorder.scopes.pop()
 
 
