@@ -238,7 +238,8 @@ def _checked(first: OwnUpdate, optimizer: Any, names: Mapping[int, str], calls: 
         return first.begin  # which nobody will ask for
     wanted = [(call.what[0], call.numbers) for call in calls if not call.fills]
     before = _settings_of(optimizer)
-    for begin in (first.begin, {name: {} for name in first.begin}):
+    nothing: Host = {name: {} for name in first.begin}
+    for begin in (first.begin, nothing):
         with suppress(CaptureError):
             found = _calls(first, optimizer, names, _copied(begin))
             if isinstance(optimizer, torch.optim.SGD) or wanted == [

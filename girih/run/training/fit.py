@@ -110,6 +110,7 @@ class Fit:
         self._marks: Marks = {}  # of the user's tensors, then
         self._told: Marks = {}  # marks with which a write was refused
         self._handles: list[Any] = []
+        self._reader: BeforeReading | None = None
         self._busy = False  # what reads the model is this object itself
 
     @property
@@ -249,6 +250,7 @@ class Fit:
 
     def _up_to_date(self, batch: Any) -> TrainingRun:
         """The run for a batch, with all that has changed since its last step."""
+        self._ask_others()
         if self.run is not None and not self._fresh:
             self._check_writes()
         if (sizes := sizes_of(batch)) != self._at:
@@ -334,6 +336,7 @@ class Fit:
             self._start(run.steps)
 
     def _member(self, batch: Any) -> Member:
+        self._ask_others()
         step = self._step_for(batch)
         return Member(*self._make(step, batch), Settings(step))
 
@@ -392,10 +395,22 @@ class Fit:
         own = self._family[self._at].program.own
         self._host = {} if own is None else own.host(self.step.optimizer, parameter_names(self.step.model))
 
+    def _ask_others(self) -> None:
+        """Other steps that train parts of this model, as those of a GAN, give their weights of now back; so at most one
+        of them has weights that are newer than the model's."""
+        found = {
+            hook
+            for module in self.step.model.modules()
+            for hook in module._forward_pre_hooks.values()
+            if isinstance(hook, BeforeReading) and hook is not self._reader
+        }
+        for hook in found:
+            hook()
+
     def _install(self) -> None:
         if self.run is not None and not self._handles:
-            reader = BeforeReading(self._read, lambda: None if self._fresh or self.run is None else self._given)
-            self._handles = reader.install(self.step)
+            self._reader = BeforeReading(self._read, lambda: None if self._fresh or self.run is None else self._given)
+            self._handles = self._reader.install(self.step)
 
     def _remove(self) -> None:
         for handle in self._handles:
