@@ -71,6 +71,11 @@ NAMES = (
     "loops_lda",
     "loops_ordering",
     "loops_prefetch",
+    "gnn_partition",
+    "gnn_memory",
+    "gnn_accuracy",
+    "gnn_large",
+    "gnn_faults",
 )
 
 

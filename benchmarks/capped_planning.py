@@ -35,8 +35,8 @@ NEAR = 1e-3
 @contextmanager
 def counted() -> Iterator[Counter[str]]:
     """Counts what is made of these kinds, and how often these functions are called, while it lasts."""
-    import girih.plans.choice
     import girih.plans.predict
+    import girih.program.passes
     from girih.program.life.accounts import Tracker
     from girih.program.life.lifetimes import Lifetimes
     from girih.program.program import Program
@@ -48,7 +48,7 @@ def counted() -> Iterator[Counter[str]]:
         (Tracker, "__init__", "walks"),
         (Lifetimes, "__init__", "lifetimes"),
         (TaskGraph, "__init__", "task graphs"),
-        (girih.plans.choice, "lower", "lowered"),
+        (girih.program.passes, "lower", "lowered"),
         (girih.plans.predict, "simulate", "simulated"),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]

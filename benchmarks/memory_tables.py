@@ -77,9 +77,10 @@ class Step:
         """(program, lifetimes) in an order."""
         from girih.program.life.lifetimes import lifetimes
         from girih.search.memory.orders.order import reordered
+        from girih.search.table import order_of
 
         if name not in self.ordered:
-            program = reordered(self.program, name, lives=self.lives)
+            program = reordered(self.program, order_of(name), lives=self.lives)
             self.ordered[name] = (program, lifetimes(program, 0, THREADS))
         return self.ordered[name]
 
@@ -134,9 +135,9 @@ class Step:
         from girih.program.life.lifetimes import lifetimes
         from girih.program.moves.moves import moved
         from girih.search.memory.orders.depth_first import swapped
-        from girih.search.memory.orders.order import DepthFirst
+        from girih.search.table import order_of
 
-        program, partition = DepthFirst(size, visit=visit).partitioned(self.program)
+        program, partition = order_of(f"{visit}:size={size}").partitioned(self.program)
         lives = lifetimes(program, 0, THREADS)
         residency = swapped(lives, partition, placement)
         held = moved(lives, residency, int(residency.used(lives.touches).max()))

@@ -19,7 +19,7 @@ from girih.machine import machine as machine_by_name
 from girih.machine.machine import parse_bytes, with_memory
 from girih.plans import plan as noun
 from girih.plans.plan import Observe, PlanError, check_seconds
-from girih.search.table import search_of
+from girih.search.table import order_of, search_of
 
 if TYPE_CHECKING:
     from girih.capture.torch.training import Inference
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from girih.run.training.fit import Fit
     from girih.run.training.training import TrainingRun
     from girih.search.memory.holds import Baseline
+    from girih.search.memory.orders.order import StepOrder
 
 UNLIMITED = "unlimited"
 """What `memory` says where a plan may need more than its devices have."""
@@ -143,7 +144,7 @@ def plan(
     store: str | Path | None = None,
     observe: Observe | None = None,
     hold: str | Baseline = "auto",
-    order: str = "auto",
+    order: str | StepOrder = "auto",
     rewrite: bool | Rewriting = False,
 ) -> Plan:
     """Lay a training step (or an Inference) out over a machine.
@@ -161,7 +162,7 @@ def plan(
     small for every division: `swap` moves tensors to the large memory behind the device and back in time, `recompute`
     drops them and computes them again, `auto` does whatever of both is fastest, `none` refuses; a name of
     `girih.search.table`, such as `vdnn` or `chain:stages=32`, does as published (`girih holds`). order: of
-    the steps in that case, one of `girih.search.memory.orders.order.ORDERS`, such as `least`; `auto`: the best of
+    the steps in that case, one of `girih.search.table.ORDERS`, such as `least`; `auto`: the best of
     several. rewrite: by proved rules, before it is divided, where that is cheaper on one device of the machine by its
     data sheet; the plan keeps the rules (`girih rewrite explain`).
 
@@ -245,6 +246,7 @@ def fit(
         PlanError: for a search that does not exist, or a memory limit that cannot be met.
     """
     from girih.capture.torch.training import TrainingStep
+    from girih.plans.inputs import with_data
     from girih.run.engines.engine import engine_here, engine_of
     from girih.run.engines.launcher import launched_rank
     from girih.run.training.fit import Fit, Padding
@@ -261,6 +263,7 @@ def fit(
         autocast=autocast,
         micro_batches=micro_batches,
     )
+    own, batch = with_data(own, batch)
     padding = Padding(pad or {}, buckets) if pad or buckets else None
     try:  # whether it can train here is told before anything is captured
         devices = machine_by_name(machine).devices
@@ -455,7 +458,7 @@ def plan_graph(
     store: str | Path | None = None,
     observe: Observe | None = None,
     hold: str | Baseline = "auto",
-    order: str = "auto",
+    order: str | StepOrder = "auto",
 ) -> Plan:
     """Lay a graph out over a machine; see `plan`."""
     from girih.search.choose import choose, hold_of
@@ -507,7 +510,7 @@ def check_choices(
     objective: str = "time",
     compare: Sequence[str | Search] | None = (),
     hold: str | Baseline = "auto",
-    order: str = "auto",
+    order: str | StepOrder = "auto",
     store: str | Path | None = None,
 ) -> tuple[Machine, int | None, Search, tuple[Search, ...] | None]:
     """The machine with the memory limit, the limit in bytes, the search, and those to compare with: of these, what is
@@ -519,7 +522,6 @@ def check_choices(
     from girih.partition.space.problem import OBJECTIVES
     from girih.plans.predict import opened
     from girih.search.choose import hold_of
-    from girih.search.memory.orders.order import order_of
 
     hold_of(hold)
     with opened(store):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,7 +76,9 @@ def test_a_program_runs_as_printed(page: Path, line: int, text: str, tmp_path: P
     (tmp_path / "program.py").write_text(text, encoding="utf-8")
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     surroundings = {**os.environ, "PYTHONPATH": paths, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    done = forked_programs.run(tmp_path / "program.py", surroundings, timeout=300)
+    done = forked_programs.run(
+        [sys.executable, str(tmp_path / "program.py")], surroundings, timeout=300, folder=tmp_path, new=True
+    )
     assert done.returncode == 0, f"{page.name}:{line}: {done.stderr}"
     printed = set(map(str.rstrip, done.stdout.splitlines()))
     missing = [shown for shown in shown_behind(page, line, text) if shown not in printed]

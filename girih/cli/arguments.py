@@ -83,6 +83,7 @@ alpha = number(lambda found: 1 <= found <= MOST_ALPHA, f"a number of at least 1 
 """How many times as dear as the cheapest something may be."""
 rate = number(lambda found: 0 <= found <= MOST_RATE, f"a number of at least 0 and at most {MOST_RATE:g}")
 """A learning rate."""
+share = number(lambda found: 0 <= found < 1, "a share from 0, below 1")
 
 
 def memory(text: str) -> str:
@@ -109,52 +110,22 @@ def name(text: str) -> str:
     return text
 
 
-def search(text: str) -> str:
-    """A search and its options, as girih.plan reads them."""
-    from girih.search.table import SEARCHES
+def proposer(kind: str, own: Collection[str] = ()) -> Callable[[str], str]:
+    """A proposer of a kind of `girih.search.table` with its options, as girih.plan reads them, or one of the words that
+    are girih's own."""
 
-    name = text.partition(":")[0]
-    if name not in SEARCHES:
-        raise unknown(name, SEARCHES)
-    if name == text:  # nothing to read: the search is not loaded yet
+    def read(text: str) -> str:
+        from girih.search.table import PROPOSERS, proposer_of
+
+        known = PROPOSERS[kind].places
+        if text in own or text in known:  # nothing to read: it is not loaded yet
+            return text
+        if text.partition(":")[0] not in known:
+            raise unknown(text.partition(":")[0], [*own, *known])
+        try:
+            proposer_of(kind, text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
         return text
-    from girih.partition.strategy import SearchError
-    from girih.search.table import search_of
 
-    try:
-        search_of(text)
-    except SearchError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return text
-
-
-def hold(text: str) -> str:
-    """A way to keep a memory limit and its options, as girih.plan reads them."""
-    from girih.search.table import BASELINES, HOLDS, baseline_of
-
-    name = text.partition(":")[0]
-    if text in HOLDS or text in BASELINES:  # nothing to read: it is not loaded yet
-        return text
-    if name not in BASELINES:
-        raise unknown(name, [*HOLDS, *BASELINES])
-    try:
-        baseline_of(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return text
-
-
-def order(text: str) -> str:
-    """An order of the steps and its options, as girih.plan reads them."""
-    from girih.search.memory.orders.order import ORDERS, order_of
-
-    if text == "auto":
-        return text
-    name = text.partition(":")[0]
-    if name not in ORDERS:
-        raise unknown(name, ["auto", *ORDERS])
-    try:
-        order_of(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return text
+    return read

@@ -23,7 +23,7 @@ from girih.partition.search import Search
 from girih.plans.check import check
 from girih.plans.inputs import Program, program_of
 from girih.report.tables import operators_table, summary, tensors_table, times_of
-from girih.search.table import BASELINES, HOLDS, SEARCHES, baseline_class, options_of, search_class, search_of
+from girih.search.table import BASELINES, HOLDS, SEARCHES, class_of, options_of, search_of
 
 __all__ = ["BadInputError", "FailedRunError", "checkpoint"]
 
@@ -77,7 +77,7 @@ def machines(options: argparse.Namespace) -> int:
 
 
 def searches(options: argparse.Namespace) -> int:
-    known = [search_class(item) for item in SEARCHES]
+    known = [class_of("search", item) for item in SEARCHES]
     if options.json:
         print(json.dumps([{"name": item.name, "objectives": item.objectives, "options": list(options_of(item)),
                            "summary": item.summary()} for item in known]))  # fmt: skip
@@ -89,7 +89,7 @@ def searches(options: argparse.Namespace) -> int:
 
 
 def holds(options: argparse.Namespace) -> int:
-    known = [baseline_class(item) for item in BASELINES]
+    known = [class_of("baseline", item) for item in BASELINES]
     rows = [(name, "", what) for name, what in HOLDS.items()]
     rows += [(item.name, ", ".join(f"{option.name}={option.default}" for option in fields(item)), item.summary())
              for item in known]  # fmt: skip
@@ -116,6 +116,12 @@ def rewrite(options: argparse.Namespace) -> int:
     from girih.cli import rewrite as actions
 
     return int(getattr(actions, options.action)(options))
+
+
+def gnn(options: argparse.Namespace) -> int:
+    from girih.cli import graphs
+
+    return graphs.gnn(options)
 
 
 def plan(options: argparse.Namespace) -> int:

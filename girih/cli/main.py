@@ -17,18 +17,17 @@ from girih.cli.arguments import (
     count,
     device_number,
     did_you_mean,
-    hold,
     memory,
     name,
-    order,
+    proposer,
     rate,
-    search,
     seconds,
     seed,
+    share,
     steps_done,
 )
 from girih.run.engines.engine import CALIBRATED, TRAINING
-from girih.search.table import BASELINES, SEARCHES
+from girih.search.table import BASELINES, HOLDS, SEARCHES
 
 OPTIMIZERS = (
     "sgd",
@@ -109,15 +108,15 @@ def parser() -> argparse.ArgumentParser:
         type=memory,
         help="hard limit for each device, as 600MB or 1.5GiB, or unlimited (default: what the machine's devices have)",
     )
-    plan.add_argument("--hold", type=hold, default="auto", metavar="NAME[:OPTION=VALUE,...]",
+    plan.add_argument("--hold", type=proposer("baseline", HOLDS), default="auto", metavar="NAME[:OPTION=VALUE,...]",
                       help="where the limit is too small for every division: move tensors to the large memory behind "
                       "the device and back (swap), drop them and compute them again (recompute), whatever of both is "
                       "fastest (auto), refuse (none; default auto), or as published: "
                       + ", ".join(BASELINES))  # fmt: skip
-    plan.add_argument("--order", type=order, default="auto", metavar="NAME[:OPTION=VALUE,...]",
+    plan.add_argument("--order", type=proposer("order", ("auto",)), default="auto", metavar="NAME[:OPTION=VALUE,...]",
                       help="the order of the steps in that case: captured, early, least, depth-first, depth-guided or "
                       "depth-first-guided (default auto: the best of several)")  # fmt: skip
-    plan.add_argument("--search", type=search, metavar="NAME[:OPTION=VALUE,...]",
+    plan.add_argument("--search", type=proposer("search"), metavar="NAME[:OPTION=VALUE,...]",
                       help="how to search, with the search's options, as exact:seconds=10 (default: portfolio; exact "
                       "by other objectives than time, and with --seconds): "
                       + ", ".join(SEARCHES))  # fmt: skip
@@ -281,6 +280,54 @@ def parser() -> argparse.ArgumentParser:
                          "small sizes (extra 'proofs')")  # fmt: skip
     rewrite.add_argument("--output", "-o", type=name, help="write the rules that are proved: `girih optimize --rules` "
                          "and `girih rewrite prove` read it")  # fmt: skip
+
+    gnn = _command(
+        commands, "gnn", "look at a graph, cut it, train a graph network on it, or infer with one",
+        "girih gnn train karate --network gcn --hidden 16 --epochs 50 -o karate.pt",
+    )  # fmt: skip
+    gnn.add_argument("action", choices=("info", "partition", "train", "infer"), help="info: what the graph has, and "
+                     "what was mended; -o FILE.npz writes it as one mapped file. partition: pieces of equal cost. "
+                     "train: a network on the whole graph; -o FILE.pt writes it. infer: the classes that a trained "
+                     "network gives; -o FILE.csv or FILE.npy writes them")  # fmt: skip
+    gnn.add_argument("data", metavar="FILE", type=name, help="an .npz, planetoid's ind.NAME.* files, an edge list "
+                     "(.txt, .csv, .tsv, .gz), .parquet or .mtx; or karate, community:vertices=1000, rmat:…, grid:…, "
+                     "barabasi_albert:…")  # fmt: skip
+    gnn.add_argument("--features", type=name, metavar="FILE", help="a row for each vertex (.npy, .csv, .txt), for "
+                     "graphs without")  # fmt: skip
+    gnn.add_argument("--labels", type=name, metavar="FILE", help="a number from 0 for each vertex (.npy, .csv, .txt)")
+    gnn.add_argument("--vertices", type=count, help="how many there are, where an edge list does not say")
+    gnn.add_argument("--undirected", action="store_true", help="each edge of a list counts in both directions")
+    gnn.add_argument("--self-loops", choices=("keep", "drop", "error"), default="keep",
+                     help="edges from a vertex to itself (default keep)")  # fmt: skip
+    gnn.add_argument("--duplicates", choices=("sum", "drop", "keep", "error"), help="edges that occur several times "
+                     "(default: weights are added up, edges without any are dropped)")  # fmt: skip
+    gnn.add_argument("--network", choices=("gcn", "sage", "gin", "gat", "commnet", "residual-gcn"), default="gcn",
+                     help="what is trained (default gcn)")  # fmt: skip
+    gnn.add_argument("--hidden", type=count, default=64, help="numbers of each vertex between layers (default 64)")
+    gnn.add_argument("--layers", type=count, default=2, help="aggregations (default 2)")
+    gnn.add_argument("--heads", type=count, help="of attention, for gat (default 1)")
+    gnn.add_argument("--dropout", type=share, default=0.0, help="share of hidden numbers that are set to 0 in training "
+                     "(default 0)")  # fmt: skip
+    gnn.add_argument("--epochs", type=count, help="train: how many (default 200)")
+    gnn.add_argument("--lr", type=rate, default=0.01, help="Adam's learning rate (default 0.01)")
+    gnn.add_argument("--weight-decay", type=rate, default=0.0, help="Adam's (default 0)")
+    gnn.add_argument("--every", type=count, metavar="N", help="print the accuracy after every N epochs (default: ten "
+                     "times)")  # fmt: skip
+    gnn.add_argument("--seed", type=seed, default=0, help="of initial weights and dropout (default 0)")
+    gnn.add_argument("--machine", "-m", type=name, default="local:1", help="local:N or a preset (default local:1)")
+    gnn.add_argument("--memory", type=memory, help="hard limit for each device, as 600MB; and of what edges take while "
+                     "a list is sorted (default there: 2GB)")  # fmt: skip
+    gnn.add_argument("--backend", choices=TRAINING, help="where the workers live (default: threads for one device, "
+                     "else processes)")  # fmt: skip
+    gnn.add_argument("--save", metavar="DIR", type=name, help="train: write a checkpoint at the end")
+    gnn.add_argument("--resume", metavar="DIR", type=name, help="train: go on from a checkpoint")
+    gnn.add_argument("--weights", metavar="FILE", type=name, help="infer, train: the network that train -o wrote")
+    gnn.add_argument("--pieces", type=count, help="partition: how many (default 2)")
+    gnn.add_argument("--cost", type=name, metavar="edges|vertices|FILE", help="partition: what pieces have as much of, "
+                     "or a learned cost model (default edges)")  # fmt: skip
+    gnn.add_argument("--order", type=name, metavar="NAME,...", help="partition: how vertices are numbered before, of "
+                     "given, degree, bfs, rcm, metis, kahip; of several the best is taken (default given)")  # fmt: skip
+    gnn.add_argument("--output", "-o", type=name, help="write the graph, the network, the classes or the pieces")
 
     ops = _command(commands, "ops", "count the operators that girih can divide", "girih ops gpt-tiny")
     ops.add_argument("models", metavar="MODEL", nargs="*", type=name, help="count the operators of these models too")

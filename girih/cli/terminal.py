@@ -25,6 +25,7 @@ USERS_ERRORS = (  # what a user can mend
     ("girih.run.training.checkpoint", "CheckpointError"),
     ("girih.inference.optimized", "OptimizeError"),
     ("girih.rewrite.rules.rule", "RuleError"),
+    ("girih.gnn.data.errors", "DataError"),
 )
 
 

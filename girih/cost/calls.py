@@ -19,7 +19,7 @@ class Operand:
 
     shape: of the region that is read. held: of the buffer that it is cut from, None where that is the same.
     strides: of the buffer, in elements; None where it is contiguous. pads: elements added before and after each
-    dimension, () for none. high: whole numbers in it are less than this.
+    dimension, () for none. high: whole numbers in it are less than this. ascending: they ascend from 0 to the largest.
     """
 
     shape: tuple[int, ...]
@@ -28,6 +28,7 @@ class Operand:
     strides: tuple[int, ...] | None = None
     pads: tuple[tuple[int, int], ...] = ()
     high: int = 2
+    ascending: bool = False
 
     def __str__(self) -> str:
         text = f"{self.dtype}{list(self.shape)}"

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.cost.calls import Call, Operand
-from girih.cost.work import Work, index_ranges, work_of
+from girih.cost.work import Work, bounds_of_edges, index_ranges, work_of
 from girih.graph import Argument, Node, Ref
 from girih.graph.graph import Same
 from girih.layout import bounds_of
@@ -274,7 +274,9 @@ class CallCollector(Collector[Call]):
         piece = None
         if description is not None:
             piece = make_piece(description, node.attributes, share.start, share.stop)
+        extents = [last - first for first, last in zip(share.start, share.stop, strict=True)]
         ranges = {} if description is None else index_ranges(description)
+        ascending = {} if description is None else bounds_of_edges(description, extents)
         regions = [shape_at(part.buffer, part.needed, device) for part in step.reads]
         likely = min((size for shape in (*shapes, *regions) for size in shape if size > 1), default=2)
         operands = []
@@ -287,7 +289,8 @@ class CallCollector(Collector[Call]):
                     None if held == shape or 0 in shape else held,
                     None if form is None or 0 in shape else form.strides_of(held),
                     _pads(piece, number),
-                    ranges.get(number, likely),
+                    ascending.get(number, ranges.get(number, likely)),
+                    number in ascending,
                 )
             )
         work = self.work(item, share, regions, [operand.pads for operand in operands], shapes)

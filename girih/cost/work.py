@@ -9,7 +9,7 @@ from math import prod
 
 from girih.graph.graph import ITEM_BYTES, Same
 from girih.ops import Description
-from girih.ops.derive.arithmetic import compared_of, operations_per_point
+from girih.ops.derive.arithmetic import compared_of, group_bounds, groups_of, operations_per_point
 from girih.ops.derive.kinds import COPY, LOOK_UP, VIEW, hit_of, kind_of, variables_of
 from girih.ops.language import Read, walk
 
@@ -36,6 +36,9 @@ def work_of(
     kind, operator = kind_of(description), description.operator.name
     if kind == VIEW:
         return Work(COPY, operator, 0.0, sum(inputs) + output) if moves else Work(VIEW, operator, 0.0, 0.0)
+    if kind == LOOK_UP and groups_of(description):  # the edges of a graph: each belongs to one row, and reads one
+        operations = prod(extents) * operations_per_point(description)
+        return Work(kind, operator, operations, sum(_read_by_edges(description, extents, inputs)) + output)
     if kind == LOOK_UP:  # nothing is compared with every row
         return Work(kind, operator, 0.0, sum(_looked_up(description, extents, inputs)) + output)
     return Work(kind, operator, prod(extents) * operations_per_point(description), sum(inputs) + output)
@@ -50,6 +53,31 @@ def _looked_up(description: Description, extents: Sequence[int], inputs: Sequenc
         min(size, float(count * ITEM_BYTES[kinds[number].dtype])) if number in tables else size
         for number, size in enumerate(inputs)
     ]
+
+
+def _read_by_edges(description: Description, extents: Sequence[int], inputs: Sequence[float]) -> list[float]:
+    """Bytes that are read of each input where edges belong to the groups of a range: of what is looked up, a row for
+    each edge, however often; of what edges have, the edges that are here; of all else everything.
+
+    A piece of the groups, or of the rows that are looked up, is taken to have its share of the edges: how many there
+    are in truth is in the tensors.
+    """
+    groups, compared = groups_of(description), compared_of(description)
+    here, found = (
+        prod([extents[v] / max(description.sizes[v], 1) for v in some]) for some in (groups, groups | compared)
+    )
+    hits = [hit_of(item, description) for item in walk(description.body)]
+    edges = {v for hit in hits if hit is not None for read in description.reads[hit[0]] for v in variables_of(read)}
+    read = []
+    for number, (kind, size) in enumerate(zip(description.inputs, inputs, strict=True)):
+        variables = {variable for index in description.reads[number] for variable in variables_of(index)}
+        if variables & compared:
+            rows = (variables - compared - groups) | edges
+            size = found * prod([extents[v] for v in rows]) * ITEM_BYTES[kind.dtype]
+        elif variables & edges:
+            size *= here
+        read.append(float(size))
+    return read
 
 
 @lru_cache(maxsize=65536)
@@ -77,3 +105,15 @@ def index_ranges(description: Description) -> dict[int, int]:
             count = largest + index.constant + 1
             ranges[tensor] = min(count, ranges.get(tensor, count))
     return ranges
+
+
+def bounds_of_edges(description: Description, extents: Sequence[int]) -> dict[int, int]:
+    """By number, the tensors that ascend because they say which edges belong to which row of a graph: one more than the
+    edges that a piece of such extents is taken to have (`_read_by_edges`)."""
+    bounds: dict[int, int] = {}
+    if kind_of(description) == LOOK_UP:
+        hits = [hit_of(item, description) for item in walk(description.body)]
+        edges = max((description.inputs[hit[0]].shape[0] for hit in hits if hit is not None), default=0)
+        for tensor, group in group_bounds(description):
+            bounds[tensor] = 1 + edges * extents[group] // max(description.sizes[group], 1)
+    return bounds

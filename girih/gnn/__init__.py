@@ -6,7 +6,8 @@
     plan = girih.plan(step, data, machine="local:4")
 
 `aggregate`, `attend` and `to_edges` are what networks are made of; `Adjacency` is the graph that they read, and
-`GraphBuffers` the same as a module's buffers.
+`GraphBuffers` the same as a module's buffers. `partition` cuts a graph into pieces of equal work, by a `CostModel` that
+is learned from measured times.
 """
 
 from __future__ import annotations
@@ -37,6 +38,13 @@ _HOMES = {
     "grid": "girih.gnn.data.generators",
     "karate": "girih.gnn.data.generators",
     "rmat": "girih.gnn.data.generators",
+    "Access": "girih.gnn.partitioner.features",
+    "CostModel": "girih.gnn.partitioner.cost",
+    "Layer": "girih.gnn.partitioner.cost",
+    "Partition": "girih.gnn.partitioner.partition",
+    "Repartitioner": "girih.gnn.partitioner.learning",
+    "partition": "girih.gnn.partitioner.partition",
+    "repartitioner": "girih.gnn.partitioner.learning",
 }
 
 if TYPE_CHECKING:
@@ -48,18 +56,27 @@ if TYPE_CHECKING:
     from girih.gnn.data.stored import save
     from girih.gnn.models import GAT, GCN, GIN, CommNet, GraphSAGE, ResidualGCN
     from girih.gnn.neighbours import GraphBuffers, aggregate, attend, to_edges
+    from girih.gnn.partitioner.cost import CostModel, Layer
+    from girih.gnn.partitioner.features import Access
+    from girih.gnn.partitioner.learning import Repartitioner, repartitioner
+    from girih.gnn.partitioner.partition import Partition, partition
     from girih.gnn.training import accuracy, loss, predict
 
 __all__ = [
     "GAT",
     "GCN",
     "GIN",
+    "Access",
     "Adjacency",
     "CommNet",
+    "CostModel",
     "Data",
     "DataError",
     "GraphBuffers",
     "GraphSAGE",
+    "Layer",
+    "Partition",
+    "Repartitioner",
     "ResidualGCN",
     "accuracy",
     "aggregate",
@@ -70,7 +87,9 @@ __all__ = [
     "karate",
     "load",
     "loss",
+    "partition",
     "predict",
+    "repartitioner",
     "rmat",
     "save",
     "to_edges",

@@ -132,18 +132,17 @@ def aggregate(
         ValueError: x or the weights do not fit the graph, `how` is unknown, or there are weights for a maximum.
     """
     buffers = _checked(x, graph, 1)
-    flat = x.reshape(len(x), -1)
     if how == "max":
         if weights is not None:
             raise ValueError("how='max' takes no weights: multiply x by them, or leave them out")
-        out = _Max.apply(flat, buffers)
+        out = _Max.apply(x, buffers)
     elif how in ("sum", "mean"):
         if weights is not None and weights.shape != (buffers.edges,):
             raise ValueError(f"expected a weight for each of {buffers.edges} edges, got {list(weights.shape)}")
-        out = _Sum.apply(flat, buffers, weights, how == "mean")
+        out = _Sum.apply(x, buffers, weights, how == "mean")
     else:
         raise ValueError(f"how={how!r}: expected 'sum', 'mean' or 'max'")
-    return out.reshape(buffers.vertices, *x.shape[1:])  # type: ignore[no-any-return]
+    return out  # type: ignore[no-any-return]
 
 
 class _Sum(torch.autograd.Function):
@@ -159,14 +158,13 @@ class _Sum(torch.autograd.Function):
         graph, (x, weights) = ctx.graph, ctx.saved_tensors
         if ctx.mean:
             degrees = (graph.offsets[1:] - graph.offsets[:-1]).clamp(min=1)
-            grad = grad / degrees.to(grad.dtype).unsqueeze(1)
+            grad = grad / degrees.to(grad.dtype).reshape(-1, *[1] * (grad.dim() - 1))
         of_x = of_weights = None
         if ctx.needs_input_grad[0]:
             own = graph.back_weights if weights is None else weights.index_select(0, _of_edges(graph.order))
             of_x = operators.neighbour_sum(grad, graph.back_offsets, graph.back_neighbours, _alike(own, grad), False)
         if ctx.needs_input_grad[2]:
-            of_weights = operators.edge_products(grad, x, graph.offsets, graph.neighbours, 1)
-            of_weights = of_weights.squeeze(1).to(weights.dtype)
+            of_weights = operators.edge_products(grad, x, graph.offsets, graph.neighbours).to(weights.dtype)
         return of_x, None, of_weights, None
 
 
@@ -207,8 +205,7 @@ def to_edges(x: Tensor, graph: Adjacency | GraphBuffers, end: Literal["source", 
         raise ValueError(f"end={end!r}: expected 'source' or 'target'")
     if x.dim() == 0 or len(x) != rows[end]:
         raise ValueError(f"x must have a row for each of {rows[end]} vertices, the edges' {end}s; got {list(x.shape)}")
-    out = _ToEdges.apply(x.reshape(len(x), -1), buffers, end == "source")
-    return out.reshape(buffers.edges, *x.shape[1:])  # type: ignore[no-any-return]
+    return _ToEdges.apply(x, buffers, end == "source")  # type: ignore[no-any-return]
 
 
 class _ToEdges(torch.autograd.Function):

@@ -11,6 +11,7 @@ from girih.graph.graph import (
     Value,
     check,
     format_graph,
+    of_batch,
     without_unread,
 )
 from girih.graph.repeats import Repeat, repeats
@@ -28,6 +29,7 @@ __all__ = [
     "Value",
     "check",
     "format_graph",
+    "of_batch",
     "parse_graph",
     "repeats",
     "without_unread",

@@ -129,12 +129,17 @@ class Input:
     """What enters the graph.
 
     path: for parameters and buffers the name in the module's state_dict; for optimizer state
-    `PARAMETER/KEY`; for a batch the position in its nesting (`0`, `1/input_ids`).
+    `PARAMETER/KEY`; for a batch the position in its nesting (`0`, `1/input_ids`), "" of one that is a bare tensor.
     """
 
     name: str
     role: Role
     path: str = ""
+
+
+def of_batch(path: str) -> str:
+    """How messages name the tensor at a path of the batch."""
+    return f"the batch's tensor {path!r}" if path else "the batch"
 
 
 @dataclass(frozen=True, slots=True)

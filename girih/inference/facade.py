@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from girih.capture.torch.exported import ExportedModule
     from girih.inference.onnx.module import OnnxModule
     from girih.inference.optimized import Optimized
-    from girih.inference.searching import Search as Rewrites
+    from girih.rewrite.backtracking import RuleSearch
     from girih.rewrite.rules.rule import Rule
 
 
@@ -23,7 +23,7 @@ def optimize(
     example: Any = None,
     *,
     threads: int | None = None,
-    search: str | Rewrites = "backtracking",
+    search: str | RuleSearch = "backtracking",
     seconds: float = 60.0,
     alpha: float = 1.05,
     rules: Sequence[Rule] | None = None,

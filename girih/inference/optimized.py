@@ -39,11 +39,11 @@ from girih.inference.onnx.module import OnnxModule
 from girih.inference.open_sizes import Sizes, opened
 from girih.inference.runtimes.apart import Apart
 from girih.inference.runtimes.backends import RUNTIMES, installed
-from girih.inference.searching import Found, Search, rewrite, search_of
+from girih.inference.searching import Found, rewrite, search_of
 from girih.inference.trial import Candidate, Progress, Way, clock_of, fastest
 from girih.plans.indices import check_numbers, look_ups
-from girih.rewrite.backtracking import Applied, Rewritten, fingerprint
-from girih.rewrite.certificate import Certificate
+from girih.rewrite.backtracking import Applied, Rewritten, RuleSearch, fingerprint
+from girih.rewrite.certificate import Certificate, explained
 from girih.rewrite.constants import folded
 from girih.rewrite.passes.binary_joins import FlatJoins
 from girih.rewrite.passes.computed_once import ComputeOnce
@@ -141,7 +141,7 @@ class Explanation:
             lines.append(f"  {extracted} of {len(self.searched)} parts as equality saturation found them")
         layouts = Counter(self.found.choice.layouts.values())
         lines += [f"  {count} tensors in {layout}" for layout, count in layouts.most_common()]
-        lines.append(str(self.certificate))
+        lines += explained(self.certificate)
         unfinished = sum(not part.complete for part in self.searched)
         if unfinished:
             lines.append(f"the time ran out in {unfinished} of {len(self.searched)} parts: more may be found")
@@ -413,7 +413,7 @@ def optimise(
     rules: Sequence[Rule],
     *,
     threads: int | None = None,
-    search: str | Search = "backtracking",
+    search: str | RuleSearch = "backtracking",
     seconds: float = 60.0,
     alpha: float = 1.05,
     backends: Sequence[str] | None = None,
@@ -438,7 +438,7 @@ def _made(
     model: nn.Module,
     rules: Sequence[Rule],
     threads: int | None,
-    search: Search,
+    search: RuleSearch,
     backends: Sequence[str],
     store: Store | None,
     progress: Progress,
@@ -462,7 +462,7 @@ def _made(
         tensors = [flat[item.name] for item in captured.graph.inputs if item.name in flat]
         if "onnxruntime" in installed(backends) and _survives("onnxruntime", apart, original, tensors):
             kinds[FOR_ONNX] = RuntimeCosts
-        share = replace(search, seconds=search.seconds / len(kinds))
+        share = search.within(search.seconds / len(kinds))
         found: dict[str, _Found] = {}
         for program, kind in kinds.items():
             item = _searched(graph, weights, rules, kind(weights, count, store), share, progress)
@@ -493,7 +493,7 @@ def _searched(
     weights: Mapping[str, Any],
     rules: Sequence[Rule],
     costs: KernelCosts,
-    search: Search,
+    search: RuleSearch,
     progress: Progress,
 ) -> _Found:
     """The whole graph first, then its parts; what is of weights alone is computed."""
@@ -502,7 +502,7 @@ def _searched(
     swept = Sweep(SWEEP * search.seconds).search(graph, rules, costs)
     whole, weights = folded(ComputeOnce().apply(FlatJoins(whole=True).apply(swept.graph)), weights)
     costs.knows(weights)
-    search = replace(search, seconds=(1 - SWEEP) * search.seconds)
+    search = search.within((1 - SWEEP) * search.seconds)
     found = replace(rewrite(whole, weights, rules, costs, search, progress), before=before)
     flat = FlatJoins(whole=True).apply(Whole().apply(found.graph))
     better, weights = folded(ComputeOnce().apply(flat), found.weights)

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from girih.graph import Graph
 from girih.inference.layouts import ENDS
-from girih.rewrite.backtracking import Backtracking, Rewritten
+from girih.rewrite.backtracking import Backtracking, Rewritten, RuleSearch
 from girih.rewrite.certificate import Certificate, together
 from girih.rewrite.constants import folded
 from girih.rewrite.rules.rule import Rule
 from girih.rewrite.saturation import Saturation
-from girih.rewrite.segments import joined, segments
-from girih.rewrite.ways import ChosenWays, Costing, cheapest
+from girih.rewrite.ways import ChosenWays, Cost, Costing, cheapest
+from girih.search.table import proposer_of
 
-Search = Backtracking | Saturation
 SEARCHES = ("backtracking", "saturation")
 BOUND_SHARE = 1 / 3
 """The share of a search by backtracking's seconds that its bound has."""
@@ -28,22 +27,37 @@ NODES = 400
 """The most nodes of the e-graph that gives the bound: each may have to be measured."""
 
 
-def search_of(search: str | Search, seconds: float, alpha: float) -> Search:
+@dataclass(frozen=True)
+class Bounded(RuleSearch):
+    """Backtracking with a certificate: an e-graph bounds what it finds, in a share of its seconds."""
+
+    first: Backtracking
+    seconds: float
+
+    name: ClassVar[str] = "backtracking"
+
+    def search(self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing) -> Rewritten:
+        first = self.first.within(self.seconds * (1 - BOUND_SHARE)).search(graph, rules, cost)
+        bound = Saturation(nodes=NODES, seconds=self.seconds * BOUND_SHARE, whole=False, ends=self.first.ends)
+        return bound.bounded(first, graph, rules, cost)
+
+
+def search_of(search: str | RuleSearch, seconds: float, alpha: float) -> RuleSearch:
     """A search by name, with these limits, or as it is; inputs and outputs of parts in any layout.
 
     Raises:
         ValueError: no such search.
     """
-    if isinstance(search, Search):
+    if isinstance(search, Backtracking | Saturation):
         return replace(search, ends=ENDS)
     if search not in SEARCHES:
         raise ValueError(
             f"no search {search!r} for rewrites: there are {' and '.join(SEARCHES)}, or a Backtracking or a Saturation "
             "with its options"
         )
-    if search == "backtracking":
-        return Backtracking(alpha, seconds=seconds, ends=ENDS)
-    return Saturation(seconds=seconds, ends=ENDS)
+    limits: dict[str, Any] = {"alpha": alpha} if search == "backtracking" else {}
+    own: RuleSearch = proposer_of("rewrite", search, seconds=seconds, ends=ENDS, **limits)
+    return own
 
 
 @dataclass(frozen=True)
@@ -70,29 +84,16 @@ def rewrite(
     weights: Mapping[str, Any],
     rules: Sequence[Rule],
     costs: Costing,
-    search: Search,
+    search: RuleSearch,
     progress: Callable[[str, float], None] = lambda what, share: None,
 ) -> Found:
     """The cheapest graph that is found, and how it is computed. graph: without nodes of weights alone. costs: that know
     these weights. search: its seconds are those of the whole."""
-    found: list[Rewritten] = []
-    parts = segments(graph, weights)
-    for number, part in enumerate(parts):
-        progress(f"search part {number + 1} of {len(parts)}", number / len(parts))
-        share = search.seconds * len(part.nodes) / max(len(graph.nodes), 1)
-        found.append(_searched(part, rules, costs, search, share))
+    bounded = Bounded(search, search.seconds) if isinstance(search, Backtracking) else search
+    whole, found = bounded.in_parts(graph, weights, rules, costs, progress)
     as_it_was = cheapest(graph, costs)
     before = as_it_was.cost
-    whole = joined(graph, [item.graph for item in found], parts)
     choice = cheapest(whole, costs)
     if choice.cost > before:  # by what layouts cost between parts
         whole, choice = graph, as_it_was
-    return Found(*folded(whole, weights), choice, before, tuple(found))
-
-
-def _searched(part: Graph, rules: Sequence[Rule], costs: Costing, search: Search, seconds: float) -> Rewritten:
-    if isinstance(search, Saturation):
-        return replace(search, seconds=seconds).search(part, rules, costs)
-    first = replace(search, seconds=seconds * (1 - BOUND_SHARE)).search(part, rules, costs)
-    bound = Saturation(nodes=NODES, seconds=seconds * BOUND_SHARE, whole=False, ends=search.ends)
-    return bound.bounded(first, part, rules, costs)
+    return Found(*folded(whole, weights), choice, before, found)

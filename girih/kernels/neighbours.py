@@ -5,7 +5,8 @@ PyTorch uses, in ranges of about as many edges. The sum of a row goes through it
 so that four rows of x are read at once and the result's row stays in the cache; bfloat16 is added up in float32.
 
 A piece of a divided plan has a part of the edges (from number `first`), or of the rows of x (from number `start`).
-Edges and rows that it has not got add nothing, so that pieces add up. Nothing is held beside operands and result.
+Edges and rows that it has not got add nothing, so that pieces add up. What is held beside
+operands and result is told by the operators' `temporary` rules.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 
 from girih.layout.compiled import compiled, inside
+from girih.ops.derive.temporaries import SHARES
 
 Tensor = Any  # torch is untyped for the type checker
 
@@ -52,6 +54,16 @@ def _exact(dtype: Any) -> Any:
 def _array(tensor: Tensor, dtype: Any = None) -> Any:
     """A tensor as NumPy sees it, one row after another."""
     return tensor.detach().to(dtype or tensor.dtype).contiguous().numpy()
+
+
+def _matrix(tensor: Tensor, dtype: Any = None) -> Any:
+    """The same with one row for each vertex."""
+    return _array(tensor, dtype).reshape(len(tensor), math.prod(tensor.shape[1:]))
+
+
+def _zeros(x: Tensor, rows: int) -> Tensor:
+    """Where rows like those of x are added up."""
+    return x.new_zeros((rows, *x.shape[1:]), dtype=_exact(x.dtype))
 
 
 def _of_edges(values: Tensor | None, dtype: Any, heads: int = 1) -> Any:
@@ -143,16 +155,17 @@ def neighbour_sum(
     x: Tensor, offsets: Tensor, neighbours: Tensor, weights: Tensor | None = None, mean: bool = False, first: int = 0,
     start: int = 0,
 ) -> Tensor:  # fmt: skip
-    """[vertices, features]: the sum (mean: divided by the number) of the neighbours' rows of x [sources, features].
+    """[vertices, ...features]: the sum (mean: divided by the number) of the neighbours' rows of x [sources,
+    ...features].
 
     offsets: int, [vertices + 1]. neighbours: int, [edges]. weights: what each edge's row is multiplied with, [edges],
-    or [edges, heads] where the features are as many heads one after another.
+    or [edges, ...] of edges and the first dimensions of the features.
     """
-    exact, heads = _exact(x.dtype), 1 if weights is None or weights.dim() == 1 else weights.shape[1]
-    out = x.new_zeros((len(offsets) - 1, x.shape[1]), dtype=exact)
-    rows = _array(offsets), _array(neighbours), _array(x, exact)
-    operands = *rows, _of_edges(weights, exact, heads), bool(mean), first, start, out.numpy()
-    _by_rows(_sum_rows, rows[0], x.shape[1], *operands)
+    exact, out = _exact(x.dtype), _zeros(x, len(offsets) - 1)
+    heads = 1 if weights is None else math.prod(weights.shape[1:])
+    rows = _array(offsets), _array(neighbours), _matrix(x, exact)
+    operands = *rows, _of_edges(weights, exact, heads), bool(mean), first, start, _matrix(out)
+    _by_rows(_sum_rows, rows[0], rows[2].shape[1], *operands)
     return out.to(x.dtype)
 
 
@@ -169,14 +182,16 @@ def _sum_rows(offsets, neighbours, x, weights, mean, first, start, out, begin, e
 
 
 def edge_products(
-    a: Tensor, b: Tensor, offsets: Tensor, neighbours: Tensor, heads: int = 1, first: int = 0, start: int = 0
+    a: Tensor, b: Tensor, offsets: Tensor, neighbours: Tensor, kept: int = 0, first: int = 0, start: int = 0
 ) -> Tensor:
-    """[edges, heads]: the product of row v of a [vertices, features] and the row of b [sources, features] that its edge
-    reads, head by head: the gradient of a sum's weights (a sampled product of dense matrices)."""
+    """[edges, ...]: the product of row v of a [vertices, ...features] and the row of b [sources, ...features] that each
+    of its edges reads, summed over the features behind the first `kept` dimensions: the gradient of a sum's weights (a
+    sampled product of dense matrices)."""
     exact = _exact(a.dtype)
-    out = a.new_zeros((len(neighbours), heads), dtype=exact)
-    rows = _array(offsets), _array(neighbours), _array(b, exact)
-    _by_rows(_multiply_rows, rows[0], a.shape[1], *rows, _array(a, exact), first, start, out.numpy())
+    out = a.new_zeros((len(neighbours), *a.shape[1 : kept + 1]), dtype=exact)
+    rows = _array(offsets), _array(neighbours), _matrix(b, exact)
+    heads = out.view(len(out), math.prod(out.shape[1:])).numpy()
+    _by_rows(_multiply_rows, rows[0], rows[2].shape[1], *rows, _matrix(a, exact), first, start, heads)
     return out.to(a.dtype)
 
 
@@ -197,11 +212,10 @@ def _multiply_rows(offsets, neighbours, b, a, first, start, out, begin, end):  #
 
 
 def neighbour_max(x: Tensor, offsets: Tensor, neighbours: Tensor) -> Tensor:
-    """[vertices, features]: the largest of the neighbours' rows of x [sources, features]; 0 without neighbours."""
-    exact = _exact(x.dtype)
-    out = x.new_zeros((len(offsets) - 1, x.shape[1]), dtype=exact)
-    rows = _array(offsets), _array(neighbours), _array(x, exact)
-    _by_rows(_max_rows, rows[0], x.shape[1], *rows, out.numpy())
+    """[vertices, ...features]: the largest of the neighbours' rows of x [sources, ...features], 0 where none are."""
+    out = _zeros(x, len(offsets) - 1)
+    rows = _array(offsets), _array(neighbours), _matrix(x, out.dtype)
+    _by_rows(_max_rows, rows[0], rows[2].shape[1], *rows, _matrix(out))
     return out.to(x.dtype)
 
 
@@ -211,7 +225,7 @@ def _max_rows(offsets, neighbours, x, out, begin, end):  # type: ignore[no-untyp
     sources, width = x.shape
     for v in range(begin, end):
         begun = False
-        for e in range(offsets[v], offsets[v + 1]):
+        for e in range(max(offsets[v], 0), min(offsets[v + 1], len(neighbours))):
             u = neighbours[e]
             if not 0 <= u < sources:
                 continue
@@ -222,14 +236,13 @@ def _max_rows(offsets, neighbours, x, out, begin, end):  # type: ignore[no-untyp
 
 
 def neighbour_ties(
-    x: Tensor, out: Tensor, offsets: Tensor, neighbours: Tensor, first: int = 0, start: int = 0
+    x: Tensor, top: Tensor, offsets: Tensor, neighbours: Tensor, first: int = 0, start: int = 0
 ) -> Tensor:
-    """[vertices, features]: how many of the neighbours' rows of x [sources, features] equal `out`, their maximum."""
-    exact = _exact(x.dtype)
-    count = x.new_zeros(out.shape, dtype=exact)
-    rows = _array(offsets), _array(neighbours), _array(x, exact)
-    _by_rows(_count_rows, rows[0], x.shape[1], *rows, _array(out, exact), first, start, count.numpy())
-    return count.to(x.dtype)
+    """[vertices, ...features]: how many of the neighbours' rows of x [sources, ...features] equal the largest, top."""
+    out = _zeros(x, len(offsets) - 1)
+    rows = _array(offsets), _array(neighbours), _matrix(x, out.dtype)
+    _by_rows(_count_rows, rows[0], rows[2].shape[1], *rows, _matrix(top, out.dtype), first, start, _matrix(out))
+    return out.to(x.dtype)
 
 
 @compiled(_turns, nogil=True)
@@ -247,13 +260,13 @@ def _count_rows(offsets, neighbours, x, top, first, start, out, begin, end):  # 
 def neighbour_max_gradient(
     grad: Tensor, top: Tensor, x: Tensor, offsets: Tensor, neighbours: Tensor, first: int = 0, start: int = 0
 ) -> Tensor:
-    """[sources, features]: what each row of x [sources, features] gets of grad [vertices, features], where it is the
-    maximum `top` [vertices, features]. offsets, neighbours: of the transposed graph."""
-    exact = _exact(x.dtype)
-    out = x.new_zeros(x.shape, dtype=exact)
-    rows = _array(offsets), _array(neighbours), _array(grad, exact)
-    _by_rows(_give_rows, rows[0], x.shape[1], *rows, _array(top, exact), _array(x, exact), first, start, out.numpy())
-    return out.to(x.dtype)
+    """[sources, ...features]: what each row of x [sources, ...features] gets of grad [vertices, ...features], where it
+    is the maximum `top` [vertices, ...features]. offsets, neighbours: of the transposed graph."""
+    out = _zeros(grad, len(x))
+    rows = _array(offsets), _array(neighbours), _matrix(grad, out.dtype)
+    others = _matrix(top, out.dtype), _matrix(x, out.dtype)
+    _by_rows(_give_rows, rows[0], rows[2].shape[1], *rows, *others, first, start, _matrix(out))
+    return out.to(grad.dtype)
 
 
 @compiled(_turns, nogil=True)
@@ -333,14 +346,12 @@ def attention_sum(
 
     logsumexp: [vertices, heads], of `attention_logsumexp`, whose other operands these are.
     """
-    exact, (count, heads, size) = _exact(x.dtype), x.shape
-    out = x.new_zeros((len(offsets) - 1, heads, size), dtype=exact)
-    rows = _array(offsets), _array(neighbours), _array(x.reshape(count, heads * size), exact)
+    exact, heads = _exact(x.dtype), x.shape[1]
+    out = _zeros(x, len(offsets) - 1)
+    rows = _array(offsets), _array(neighbours), _matrix(x, exact)
     parts = [_array(item, exact) for item in (logsumexp, source, target)]
     edges = _of_edges(scores, exact, heads)
-    _by_rows(
-        _attend_rows, rows[0], heads * size, *rows, *parts, edges, slope, first, start, out.view(len(out), -1).numpy()
-    )
+    _by_rows(_attend_rows, rows[0], rows[2].shape[1], *rows, *parts, edges, slope, first, start, _matrix(out))
     return out.to(x.dtype)
 
 
@@ -348,25 +359,18 @@ def attention_sum(
 def _attend_rows(offsets, neighbours, x, total, source, target, scores, slope, first, start, out, begin, end):  # type: ignore[no-untyped-def]
     """out[v] = Σ share of e · x[neighbours[e] - start] over the edges e of each row v from begin to end."""
     edges, heads = len(neighbours), source.shape[1]
-    shares = np.empty((_longest(offsets, begin, end), heads), x.dtype)
+    shares = np.empty((SHARES, heads), x.dtype)
     for v in range(begin, end):
-        low, high = min(max(offsets[v] - first, 0), edges), min(max(offsets[v + 1] - first, 0), edges)
-        for e in range(low, high):
-            u = neighbours[e] - start
-            if 0 <= u < len(x):
-                for h in range(heads):
-                    score = _score(source, u, target, v, scores, e, h)
-                    shares[e - low, h] = math.exp((score if score > 0 else score * slope) - total[v, h])
-        _add_rows(out, v, x, neighbours, low, high, shares, low, start)
-
-
-@inside(nogil=True)
-def _longest(offsets, begin, end):  # type: ignore[no-untyped-def]
-    """The most edges that a row from begin to end has, at least 1."""
-    longest = 1
-    for v in range(begin, end):
-        longest = max(longest, offsets[v + 1] - offsets[v])
-    return longest
+        last = min(max(offsets[v + 1] - first, 0), edges)
+        for low in range(max(offsets[v] - first, 0), last, SHARES):
+            high = min(low + SHARES, last)
+            for e in range(low, high):
+                u = neighbours[e] - start
+                if 0 <= u < len(x):
+                    for h in range(heads):
+                        score = _score(source, u, target, v, scores, e, h)
+                        shares[e - low, h] = math.exp((score if score > 0 else score * slope) - total[v, h])
+            _add_rows(out, v, x, neighbours, low, high, shares, low, start)
 
 
 def attention_target_gradient(
@@ -400,8 +404,8 @@ def _score_gradients(
 ) -> Tensor:  # fmt: skip
     exact, heads = _exact(x.dtype), x.shape[1]
     out = x.new_zeros(size, dtype=exact)
-    rows = _array(offsets), _array(neighbours), _array(x.flatten(1), exact)
-    parts = [_array(item, exact) for item in (grad.flatten(1), dot, logsumexp, source, target)]
+    rows = _array(offsets), _array(neighbours), _matrix(x, exact)
+    parts = [_matrix(item, exact) for item in (grad, dot, logsumexp, source, target)]
     edges = _of_edges(scores, exact, heads)
     _by_rows(kernel, rows[0], rows[2].shape[1], *rows, *parts, edges, slope, first, start, out.numpy())
     return out.to(target.dtype)
@@ -453,8 +457,8 @@ def attention_source_gradient(
     """
     exact, (count, heads, size) = _exact(x.dtype), x.shape
     out = x.new_zeros((count, heads, size + 1), dtype=exact)
-    rows = _array(offsets), _array(neighbours), _array(grad.flatten(1), exact)
-    parts = [_array(item, exact) for item in (x.flatten(1), dot, logsumexp, source, target)]
+    rows = _array(offsets), _array(neighbours), _matrix(grad, exact)
+    parts = [_matrix(item, exact) for item in (x, dot, logsumexp, source, target)]
     _by_rows(_source_rows, rows[0], heads * size, *rows, *parts, _of_edges(scores, exact, heads), slope, out.numpy())
     return out.to(x.dtype)
 
@@ -466,7 +470,7 @@ def _source_rows(offsets, neighbours, grad, x, dot, total, source, target, score
     heads = source.shape[1]
     size = x.shape[1] // heads
     for u in range(begin, end):
-        for e in range(offsets[u], offsets[u + 1]):
+        for e in range(max(offsets[u], 0), min(offsets[u + 1], len(neighbours))):
             v = neighbours[e]
             if 0 <= v < len(grad):
                 for h in range(heads):
@@ -487,7 +491,7 @@ def _like_first(first: Tensor, *_: Any, **__: Any) -> Tensor:
 
 
 def _of_rows(x: Tensor, offsets: Tensor, *_: Any, **__: Any) -> Tensor:
-    return x.new_empty((offsets.shape[0] - 1, x.shape[1]))
+    return x.new_empty((offsets.shape[0] - 1, *x.shape[1:]))
 
 
 def _of_targets(x: Tensor, _logsumexp: Tensor, _source: Tensor, target: Tensor, *_: Any, **__: Any) -> Tensor:
@@ -500,10 +504,10 @@ def _of_totals(source: Tensor, target: Tensor, *_: Any, **__: Any) -> Tensor:
 
 _OPERATORS: tuple[tuple[Callable[..., Tensor], str, Callable[..., Tensor]], ...] = (
     (neighbour_sum, f"(Tensor x, {_ROWS}, Tensor? weights=None, bool mean=False) -> Tensor", _of_rows),
-    (edge_products, f"(Tensor a, Tensor b, {_ROWS}, int heads=1) -> Tensor",
-     lambda a, b, offsets, neighbours, heads=1: a.new_empty((neighbours.shape[0], heads))),
+    (edge_products, f"(Tensor a, Tensor b, {_ROWS}, int kept=0) -> Tensor",
+     lambda a, b, offsets, neighbours, kept=0: a.new_empty((neighbours.shape[0], *a.shape[1 : kept + 1]))),
     (neighbour_max, f"(Tensor x, {_ROWS}) -> Tensor", _of_rows),
-    (neighbour_ties, f"(Tensor x, Tensor out, {_ROWS}) -> Tensor", lambda x, out, *_: torch.empty_like(out)),
+    (neighbour_ties, f"(Tensor x, Tensor top, {_ROWS}) -> Tensor", lambda x, top, *_: torch.empty_like(top)),
     (neighbour_max_gradient, f"(Tensor grad, Tensor top, Tensor x, {_ROWS}) -> Tensor",
      lambda grad, top, x, *_: torch.empty_like(x)),
     (attention_logsumexp, f"(Tensor source, Tensor target, {_ROWS}, Tensor? scores=None, float slope=1.0) -> Tensor",

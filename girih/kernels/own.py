@@ -342,16 +342,50 @@ def first_index(input: Tensor, extreme: Tensor, dim: int, first: int = 0) -> Ten
     return torch.where(input == extreme, position, torch.iinfo(torch.int64).max).amin(dim)
 
 
-def pick(input: Tensor, index: Tensor, dim: int, first: int = 0, ignored: int = -100) -> Tensor:
-    """input at position `index` of `dim`, which vanishes; 0 where index - first is outside, as `ignored` is."""
+def in_table(numbers: Tensor, size: int | None, ignored: int | None = None) -> None:
+    """Checks numbers of rows, or of classes, of a whole with `size` of them; None: there is nothing to check.
+
+    Raises:
+        IndexError: one of them is neither 0 ... size - 1 nor `ignored`.
+    """
+    if size is None or not numbers.numel():
+        return
+    least, most = torch.stack(numbers.aminmax()).tolist()
+    if least >= 0 and most < size:
+        return
+    wrong = (numbers < 0) | (numbers >= size)
+    if ignored is not None:
+        wrong &= numbers != ignored
+    if bool(wrong.any()):
+        raise IndexError(f"the table has rows 0 to {size - 1}, and none {int(numbers[wrong][0])}")
+
+
+def pick(input: Tensor, index: Tensor, dim: int, first: int = 0, ignored: int = -100, of: int | None = None) -> Tensor:
+    """input at position `index` of `dim`, which vanishes; 0 where index - first is outside, as `ignored` is.
+
+    of: the positions of the whole of which this is a part; None: any may be outside.
+
+    Raises:
+        IndexError: an index is none of the whole's positions.
+    """
+    in_table(index, of, ignored)
     place = index.long() - first
     inside = (place >= 0) & (place < input.shape[dim])
     place = place.clamp_(0, max(0, input.shape[dim] - 1)).unsqueeze_(dim)
     return input.gather(dim, place).squeeze_(dim).masked_fill_(~inside, 0)
 
 
-def place(value: Tensor, index: Tensor, dim: int, size: int, first: int = 0, ignored: int = -100) -> Tensor:
-    """Zeros with a new dimension `dim` of `size`, `value` at index - first where that is inside: pick's adjoint."""
+def place(
+    value: Tensor, index: Tensor, dim: int, size: int, first: int = 0, ignored: int = -100, of: int | None = None
+) -> Tensor:
+    """Zeros with a new dimension `dim` of `size`, `value` at index - first where that is inside: pick's adjoint.
+
+    of: the positions of the whole of which this is a part; None: any may be outside.
+
+    Raises:
+        IndexError: an index is none of the whole's positions.
+    """
+    in_table(index, of, ignored)
     dim = dim % (value.dim() + 1)
     out = value.new_zeros((*value.shape[:dim], size, *value.shape[dim:]))
     spot = index.long() - first
@@ -360,24 +394,32 @@ def place(value: Tensor, index: Tensor, dim: int, size: int, first: int = 0, ign
     return out.scatter_(dim, spot, torch.where(inside, value, torch.zeros_like(value)).unsqueeze(dim))
 
 
-def embedding(weight: Tensor, indices: Tensor, first: int | None = None) -> Tensor:
-    """Rows of a table that begins at row `first` of the whole; 0 for rows outside it.
+def embedding(weight: Tensor, indices: Tensor, first: int | None = None, of: int | None = None) -> Tensor:
+    """Rows of a table that begins at row `first` of the whole; 0 for rows outside it. of: the rows of the whole.
 
     Raises:
-        IndexError: `first` is None, which says that the table is whole, and a row is outside it.
+        IndexError: `first` is None, which says that the table is whole, or `of` is given, and a row is outside it.
     """
-    spot = indices.long() - (first or 0)
-    inside = (spot >= 0) & (spot < weight.shape[0])
+    in_table(indices, len(weight) if first is None else of)
     if first is None:
-        if not bool(inside.all()):
-            raise IndexError(f"the table has rows 0 to {len(weight) - 1}, and none {int(indices[~inside][0])}")
-        return torch.nn.functional.embedding(spot, weight)
+        return torch.nn.functional.embedding(indices.long(), weight)
+    spot = indices.long() - first
+    inside = (spot >= 0) & (spot < weight.shape[0])
     rows = torch.nn.functional.embedding(spot.clamp_(0, weight.shape[0] - 1), weight)
     return rows.masked_fill_(~inside.unsqueeze(-1), 0)
 
 
-def embedding_gradient(grad: Tensor, indices: Tensor, rows: int, first: int = 0, padding: int = -1) -> Tensor:
-    """Σ of the rows of `grad` whose index is each of first ... first + rows - 1; `padding` is dropped."""
+def embedding_gradient(
+    grad: Tensor, indices: Tensor, rows: int, first: int = 0, padding: int = -1, of: int | None = None
+) -> Tensor:
+    """Σ of the rows of `grad` whose index is each of first ... first + rows - 1; `padding` is dropped.
+
+    of: the rows of the whole of which these are a part; None: any index may be outside.
+
+    Raises:
+        IndexError: an index is none of the whole's rows.
+    """
+    in_table(indices, of)
     flat = grad.reshape(-1, grad.shape[-1])
     index = indices.reshape(-1).long()
     spot = index - first

@@ -31,7 +31,7 @@ class Budget:
     """Seconds of work that a search has, counted and not measured, so that what it finds is the same on a busy machine.
 
     What is done says about how many nanoseconds a core of 2023 takes for it. The clock is the last bound: it may show
-    `PATIENCE` times the seconds meanwhile, and who is ended by it says so (`why`).
+    `PATIENCE` times the seconds meanwhile, and who is ended by it says so (`why`). Who asks `over` has no clock.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -43,11 +43,6 @@ class Budget:
     def seconds(self) -> float:
         """Seconds of work that are left, at least 0."""
         return max(self.left - self.spent, 0.0) / 1e9
-
-    @property
-    def clock(self) -> float:
-        """Seconds that the clock still allows, at least 0."""
-        return max(self.ends - _now(), 0.0)
 
     def part(self, seconds: float) -> Budget:
         """A budget of its own for a part of the work, under the same clock. Who makes it spends here what was spent
@@ -64,8 +59,13 @@ class Budget:
         return self.spent + nanoseconds <= self.left and not self.late
 
     @property
+    def over(self) -> bool:
+        """Is the work done, whatever the clock shows?"""
+        return self.spent >= self.left
+
+    @property
     def late(self) -> bool:
-        return self.spent >= self.left or _now() > self.ends
+        return self.over or _now() > self.ends
 
     @property
     def why(self) -> str:

@@ -17,6 +17,7 @@ from girih.loop.schedules.schedule import Schedule, schedule
 from girih.loop.schedules.strategy import LoopStrategy, Movement, named
 from girih.loop.schedules.timeline import simulated
 from girih.machine.units import format_bytes
+from girih.rewrite.certificate import explained
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,9 @@ def explanation(
         for item in movements:
             lines.append(f"  {item.array} {_how(item, plan)}: {item.elements:,} elements")
         rounds = plan.spaces // plan.workers
-        gap = f"gap {strategy.gap:.0%}" if strategy.gap else "the least possible"
-        lines.append(
-            f"between processes {strategy.cost:,} elements would move in a round, bound {strategy.bound:,}, {gap}; "
-            f"with {rounds} round{'s' if rounds > 1 else ''} {format_bytes(moved)}. Threads share them"
-        )
+        first, *others = explained(strategy.certificate)
+        lines += [f"moved between processes in a round: {first}", *others]
+        lines.append(f"with {rounds} round{'s' if rounds > 1 else ''} {format_bytes(moved)}. Threads share them")
     if here:
         lines.append(f"on threads of this process: {here}")
     lines += [f"{loss}: begun anew" for loss in losses]

@@ -1,4 +1,4 @@
-"""What a proposer is; and a search, which proposes a strategy: from a Graph and an Objective to a SearchResult.
+"""What a search is: a proposer of strategies, from a Graph and an Objective to a SearchResult.
 
 `girih.search.table` has all searches by name. A search proposes: what an answer costs it is told, by the tables of
 `girih.partition.space.problem` or by the objective's score.
@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -16,6 +16,7 @@ from girih.layout import Mesh
 from girih.machine import Machine
 from girih.partition.space.problem import OBJECTIVES, Objective
 from girih.partition.strategy import SearchError, SearchResult, Strategy, check_placeable
+from girih.rewrite.proposer import Proposer
 
 
 @dataclass(frozen=True)
@@ -29,24 +30,6 @@ class Support:
 
 
 SUPPORTED = Support()
-
-
-@dataclass(frozen=True)
-class Proposer(ABC):
-    """What changes one part of a Choice: a frozen dataclass of its options with one verb, which it says itself.
-
-    It proposes and never judges: what an answer costs it is told, by tables or by a function that is its score.
-    """
-
-    name: ClassVar[str]
-    """What the command line and plan files call it."""
-    changes: ClassVar[tuple[str, ...]]
-    """The fields of `girih.plans.choice.Choice` that it may change."""
-
-    @classmethod
-    def summary(cls) -> str:
-        """What it does, in one line."""
-        return (cls.__doc__ or "").partition("\n\n")[0].replace("\n    ", " ").rstrip(".")
 
 
 @dataclass(frozen=True)

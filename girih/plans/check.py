@@ -180,7 +180,7 @@ def _check_times(plan: Plan) -> None:
     if len(choice.residency) != classes:
         there = len(choice.residency)
         raise PlanError(f"residencies: expected one for each of {classes} classes, there are {there}")
-    lives = plan.lifetimes_by_class if apart else (plan.lifetimes,)
+    lives = plan.lifetimes_by_class
     for number, (residency, own) in enumerate(zip(choice.residency, lives, strict=True)):
         if wrong := misfit(residency, own):
             raise PlanError(f"{f'residencies[{number}]' if apart else 'residency'}.{wrong}")

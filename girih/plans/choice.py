@@ -1,14 +1,15 @@
 """Choice: all that was chosen to lay a graph out over a machine, and the Program that follows from it.
 
-Nothing that follows from a Choice is kept in it. `apply` takes a graph, a machine and a Choice through the passes, one
-after the other: lower, schedule, cut into pieces or overlap or cut into blocks, order, move.
+Nothing that follows from a Choice is kept in it. A Choice is a row of passes (`girih.program.passes`): lower, schedule,
+cut into pieces or overlap or cut into blocks, reorder, move. `apply` takes a graph through them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from textwrap import wrap
 
 from girih.cost.scratch import Scratch
@@ -19,17 +20,19 @@ from girih.machine.units import format_bytes
 from girih.partition import Strategy
 from girih.plans.rewritten import Rewrite
 from girih.plans.scratch import Notes, followed, notes_of
-from girih.program import Blocks, Overlap, Program, blocked, lower, overlapped, scheduled
-from girih.program.again import sequenced
+from girih.program import Blocks, Overlap, Program
 from girih.program.life.lifetimes import Lifetimes, lifetimes, unlike, widest
-from girih.program.moves.apart import lifetimes_by_class, moved_apart
-from girih.program.moves.moves import moved
+from girih.program.moves.apart import lifetimes_by_class
 from girih.program.moves.residency import Residency
-from girih.program.pieces import InPieces, in_pieces
+from girih.program.passes import Lower, Move, Pass, Pieces, Reorder, Schedule
+from girih.program.passes import apply as apply_passes
+from girih.program.pieces import InPieces
 
 SHOWN = 4
 """Entries of a list that the page shows; it counts the others."""
 WIDTH, INDENT = 110, 12
+
+Lives = Callable[[Program], Sequence[Lifetimes]]
 
 
 @dataclass(frozen=True)
@@ -78,48 +81,56 @@ class Choice:
         return "\n".join(lines)
 
 
-def apply(graph: Graph, machine: Machine, choice: Choice, scratch: Scratch | None = None) -> Program:
+def passes(choice: Choice, machine: Machine, lives: Lives) -> tuple[Pass, ...]:
+    """The passes that a Choice is. lives: tells the lifetimes of the program that its movements are for."""
+    moving = (moves(choice, lives),) if choice.residency else ()
+    return (*lowering(choice, machine), *ordering(choice), *moving)
+
+
+def lowering(choice: Choice, machine: Machine) -> tuple[Pass, ...]:
+    """Those that write the program with everything on the devices, each step once."""
+    first = Lower(Transfers(machine.mesh, machine.links, choice.routes)), Schedule(choice.schedule, machine)
+    if choice.pieces:
+        return (*first, Pieces(choice.pieces))
+    return (*first, choice.overlap if choice.blocks is None else choice.blocks)
+
+
+def ordering(choice: Choice) -> tuple[Pass, ...]:
+    """Those that bring the steps of this program into the choice's sequence."""
+    return () if choice.sequence is None else (Reorder(choice.sequence),)
+
+
+def moves(choice: Choice, lives: Lives) -> Pass:
+    """The one that moves storages as the choice's residency says."""
+    assert choice.room is not None
+    return Move(choice.residency, choice.room, lives)
+
+
+def unlowered(graph: Graph, choice: Choice) -> Program:
+    """The program of a graph and its strategy before the first pass: without steps."""
+    return Program(graph, choice.strategy, (), {}, {})
+
+
+def apply(
+    graph: Graph, machine: Machine, choice: Choice, scratch: Scratch | None = None, *, law: bool = False
+) -> Program:
     """The Program that follows from a Choice. scratch: by what the scratch memory of kernels is told, which movements
-    keep clear; None: it is measured or bounded here and now (`girih.plans.scratch`).
+    keep clear; None: it is measured or bounded here and now (`girih.plans.scratch`). law: check it behind each pass.
 
     Raises:
         ProgramError: the choice's pieces or sequence are none of this graph's program.
         ValueError: the choice's schedule, overlap or residency are none of this graph's program.
     """
-    program = in_order(lowered(graph, machine, choice), choice)
-    if not choice.residency:
-        return program
-    return with_movements(moving_lifetimes(program, machine, scratch), choice)
-
-
-def lowered(graph: Graph, machine: Machine, choice: Choice) -> Program:
-    """The program with everything on the devices, each step once."""
-    plain = lower(graph, choice.strategy, Transfers(machine.mesh, machine.links, choice.routes))
-    plain = scheduled(plain, choice.schedule, machine)
-    if choice.pieces:
-        return in_pieces(plain, choice.pieces)
-    return overlapped(plain, choice.overlap) if choice.blocks is None else blocked(plain, choice.blocks)
-
-
-def in_order(program: Program, choice: Choice) -> Program:
-    """The lowered program with its steps in the choice's sequence, without movements."""
-    return program if choice.sequence is None else sequenced(program, choice.sequence)
-
-
-def with_movements(lives: Sequence[Lifetimes], choice: Choice) -> Program:
-    """The program with the choice's residency. lives: of the program without movements, as `moving_lifetimes` has
-    them."""
-    assert choice.room is not None
-    if lives[0].program.orders:
-        return moved_apart(lives, choice.residency, choice.room)
-    return moved(lives[0], choice.residency[0], choice.room)
+    lives = partial(moving_lifetimes, machine=machine, scratch=scratch)
+    return apply_passes(unlowered(graph, choice), passes(choice, machine, lives), law=law)
 
 
 def moving_lifetimes(program: Program, machine: Machine, scratch: Scratch | None) -> tuple[Lifetimes, ...]:
     """The lifetimes for which residencies are made: one where all devices do the same, else one for each class."""
+    notes = notes_of(program, machine, scratch)
     if program.orders:
-        return class_lifetimes(program, machine, scratch)
-    return (widest_lifetimes(program, machine, notes_of(program, machine, scratch)),)
+        return lifetimes_by_class(program, followed(machine), notes.threads, notes)
+    return (widest_lifetimes(program, machine, notes),)
 
 
 def widest_lifetimes(program: Program, machine: Machine, notes: Notes) -> Lifetimes:
@@ -127,12 +138,6 @@ def widest_lifetimes(program: Program, machine: Machine, notes: Notes) -> Lifeti
     machine, those of the first and the last device. notes: by what the scratch memory of kernels is told."""
     devices = unlike(program, followed(machine))
     return widest([lifetimes(program, device, notes.threads, notes) for device in devices])
-
-
-def class_lifetimes(program: Program, machine: Machine, scratch: Scratch | None) -> tuple[Lifetimes, ...]:
-    """The same for each class of devices that do the same, where not all do."""
-    notes = notes_of(program, machine, scratch)
-    return lifetimes_by_class(program, followed(machine), notes.threads, notes)
 
 
 # What follows writes the page of a Choice. The words for a part are "" where nothing was chosen of it.

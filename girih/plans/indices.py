@@ -1,12 +1,14 @@
-"""Which numbers of a batch pick rows of a table, or classes. Where one picks none, PyTorch raises an error; kernels
-that have a part of the rows take it for a row of another part, and libraries do as they like."""
+"""Which numbers of a batch pick rows of a table, or classes. Where one picks none, PyTorch raises an error: here it is
+raised before the step begins, and names the batch's tensor. Of numbers that a step computes, kernels raise their own
+(`girih.kernels.own.in_table`), which names the operator and stops the run; libraries do as they like.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from girih.graph import Graph, Input, Node
+from girih.graph import Graph, Input, Node, of_batch
 from girih.kernels.evaluate import evaluate
 from girih.ops.derive.lookups import looked_up, only_moves
 from girih.ops.known import descriptions
@@ -34,11 +36,9 @@ class LookUp:
 
 
 def look_ups(graph: Graph) -> tuple[LookUp, ...]:
-    """What must be checked of a batch before a step: where PyTorch raises an error, a part of a table finds nothing,
-    since another part may have it.
+    """What can be checked of a batch before a step: what is made of one tensor of it, by moves or as whole numbers.
 
-    That is what is made of one tensor of the batch alone, by moves or as whole numbers. Of other numbers, such as those
-    that depend on weights, kernels with a whole table raise an error of their own.
+    Of other numbers, such as those that depend on weights, kernels raise an error of their own.
     """
     origins: dict[str, Input] = {item.name: item for item in graph.inputs if item.role == "batch"}
     makers: dict[str, Node] = {}
@@ -102,6 +102,6 @@ def check_numbers(look_up: LookUp, tensor: Any) -> None:
         filled = {node.attributes.get("value") for node in look_up.views}  # by the program, in place of what it ignores
         beside = "".join(f" or {other}" for other in sorted(look_up.others - filled))
         raise RowError(
-            f"the batch's tensor {look_up.input.path!r} has the number {wrong[0]}: expected from "
+            f"{of_batch(look_up.input.path)} has the number {wrong[0]}: expected from "
             f"{-size if from_end else rows.start} to {size - 1}{beside}, since it picks one of {size}"
         )

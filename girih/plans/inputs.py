@@ -67,8 +67,7 @@ class Program:
 
 
 def program_of(step: Any, batch: Any, model: str = "") -> Program:
-    """Capture a training step, or an Inference, on a batch, or on data that is a part of the program (`with_step`), and
-    that says when it is no longer what was planned (`check_unchanged`).
+    """Capture a training step, or an Inference, on a batch, or on data; see `with_data`.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -76,10 +75,7 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
     from girih.capture import capture
     from girih.capture.torch.settings import Source
 
-    watch = None
-    if hasattr(batch, "with_step"):
-        watch = batch.check_unchanged
-        step, batch = batch.with_step(step)
+    step, batch = with_data(step, batch)
     captured = capture(step, batch)
     graph = captured.graph
     check(graph)
@@ -93,7 +89,7 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
         state_keys(step.model),
         constants_of(batch),
         state=partial(_state_now, source),
-        watch=watch,
+        watch=getattr(step.model, "check_unchanged", None),
     )
     program = Program(
         graph,
@@ -104,6 +100,13 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
         own=captured.own,
     )
     return program.in_parts(getattr(step, "micro_batches", 1))
+
+
+def with_data(step: Any, batch: Any) -> tuple[Any, Any]:
+    """A step and its batch. What has `with_step`, such as the whole graph of a graph network, is the same in each step:
+    it becomes a part of the program, with an empty batch. A model that has `check_unchanged` is asked before each step
+    whether its data is still what was planned with."""
+    return batch.with_step(step) if hasattr(batch, "with_step") else (step, batch)
 
 
 def _state_now(source: Source) -> Mapping[str, Any]:

@@ -14,14 +14,15 @@ from girih.cost.scratch import Scratch
 from girih.graph import Graph
 from girih.machine import Machine
 from girih.machine.units import format_bytes
-from girih.partition import Strategy
+from girih.partition import SearchResult, Strategy
 from girih.partition.search import is_seconds
 from girih.plans.arenas import arenas
-from girih.plans.choice import Choice, class_lifetimes, in_order, lowered, widest_lifetimes, with_movements
+from girih.plans.choice import Choice, lowering, moves, moving_lifetimes, ordering, unlowered, widest_lifetimes
 from girih.plans.scratch import account, notes_of
 from girih.program import Program
 from girih.program.life.accounts import MemoryUse
 from girih.program.life.lifetimes import Lifetimes, lifetimes
+from girih.program.passes import apply
 from girih.program.places.addresses import Addresses
 from girih.rewrite.certificate import Certificate
 
@@ -113,8 +114,8 @@ DEPENDS_ON: dict[str, tuple[str, ...]] = {
     "unmoved": ("lowered", "sequence"),
     "_walked": ("unmoved", "scratch"),
     "lifetimes": ("unmoved", "scratch"),
-    "lifetimes_by_class": ("unmoved", "scratch"),
-    "program": ("lifetimes", "lifetimes_by_class", "residency", "room"),
+    "lifetimes_by_class": ("lifetimes",),
+    "program": ("lifetimes_by_class", "residency", "room"),
     "_alone": ("program",),
     "_memory": ("program",),
     "peak": ("_memory",),
@@ -167,6 +168,31 @@ class Plan:
         plan.__dict__.update({name: self.__dict__[name] for name in DEPENDS_ON.keys() - stale if name in self.__dict__})
         return plan
 
+    def knowing(self, **known: Any) -> Self:
+        """The same plan, which has worked these out already, each by its name in `DEPENDS_ON`: the caller has found
+        them in another way, which tells the same."""
+        if unknown := known.keys() - DEPENDS_ON.keys():
+            raise ValueError(f"a plan does not work out {', '.join(sorted(unknown))}: expected of {list(DEPENDS_ON)}")
+        plan = self.but()
+        plan.__dict__.update(known)
+        return plan
+
+    @property
+    def whole(self) -> Self:
+        """The plan with everything on the devices, each step once, in the order of its program."""
+        return self.but(sequence=None, residency=(), room=None, pieces=())
+
+    def divided_by(self, found: SearchResult, search: str) -> Self:
+        """The plan as a search of this name divides it, without what was chosen to keep its memory limit."""
+        return self.whole.but(
+            graph=found.graph or self.graph,
+            strategy=found.strategy,
+            schedule=found.schedule,
+            certificate=found.certificate,
+            search=search,
+            baselines=(),
+        )
+
     def _part(self, name: str) -> Any:
         return getattr(getattr(self, NOUN_OF[name]) if name in NOUN_OF else self, name)
 
@@ -199,7 +225,7 @@ class Plan:
         """What the devices do; as `girih.plans.choice.apply` makes it."""
         if not self.choice.residency:
             return self.unmoved
-        return with_movements(self.lifetimes_by_class if self.unmoved.orders else (self.lifetimes,), self.choice)
+        return moves(self.choice, lambda _: self.lifetimes_by_class).apply(self.unmoved)
 
     @cached_property
     def lifetimes(self) -> Lifetimes:
@@ -215,18 +241,20 @@ class Plan:
 
     @cached_property
     def lifetimes_by_class(self) -> tuple[Lifetimes, ...]:
-        """The same for each class of devices that do the same, where not all do."""
-        return class_lifetimes(self.unmoved, self.machine, self.scratch)
+        """One for all devices that do the same: `lifetimes`, where all do."""
+        if not self.unmoved.orders:
+            return (self.lifetimes,)
+        return moving_lifetimes(self.unmoved, self.machine, self.scratch)
 
     @cached_property
     def unmoved(self) -> Program:
         """The program without movements."""
-        return in_order(self.lowered, self.choice)
+        return apply(self.lowered, ordering(self.choice))
 
     @cached_property
     def lowered(self) -> Program:
         """The program with everything on the devices, each step once, whatever the memory limit."""
-        return lowered(self.graph, self.machine, self.choice)
+        return apply(unlowered(self.graph, self.choice), lowering(self.choice, self.machine))
 
     @cached_property
     def _memory(self) -> tuple[tuple[MemoryUse, ...], Scratch]:

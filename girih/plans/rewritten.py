@@ -21,7 +21,6 @@ from girih.rewrite.backtracking import Backtracking
 from girih.rewrite.rewriting import check
 from girih.rewrite.rules.parts import with_parts
 from girih.rewrite.rules.rule import Rule, RuleError, operators, parse
-from girih.rewrite.segments import joined, segments
 
 if TYPE_CHECKING:
     from girih.rewrite.prove.verdict import Verdict
@@ -65,11 +64,8 @@ class Rewriting:
 
         rules = self.rules or (*training(), *inference(), *shipped())
         price = Prices(machine.device)
-        parts = segments(graph, [item.name for item in graph.state_inputs])
-        found = []
-        for part in parts:
-            share = self.seconds * len(part.nodes) / max(len(graph.nodes), 1)
-            found.append(Backtracking(self.alpha, seconds=share).search(part, rules, price))
+        search, state = Backtracking(self.alpha, seconds=self.seconds), [item.name for item in graph.state_inputs]
+        better, found = search.in_parts(graph, state, rules, price)
         steps = []
         for result in found:
             before = result.before
@@ -79,7 +75,6 @@ class Rewriting:
         if not steps:
             return graph, ()
         prove_all(steps)
-        better = joined(graph, [item.graph for item in found], parts)
         check(graph, better)
         return better, tuple(steps)
 

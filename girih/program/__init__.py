@@ -2,8 +2,7 @@
 
 from girih.program.check import ProgramError, check
 from girih.program.exchange import Exchange, Message, exchange
-from girih.program.fusion.block_units import CACHE_BYTES, Blocks
-from girih.program.fusion.blocks import blocked
+from girih.program.fusion.blocks import CACHE_BYTES, Blocks, blocked
 from girih.program.lower import lower
 from girih.program.overlap import Overlap, overlapped
 from girih.program.program import Program

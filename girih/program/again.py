@@ -13,11 +13,10 @@ from dataclasses import replace
 
 from girih.program.check import ProgramError
 from girih.program.life.lifetimes import Lifetimes
-from girih.program.liveness import lasting, writes_of
+from girih.program.liveness import lasting
 from girih.program.orders import arranged
 from girih.program.program import Program
-from girih.program.renamed import renamed
-from girih.program.steps import BlockStep, ComputeStep, FreeStep, Step
+from girih.program.steps import BlockStep, ComputeStep, FreeStep, Step, renamed
 
 
 def sequenced(program: Program, sequence: Sequence[int]) -> Program:
@@ -48,7 +47,7 @@ def sequenced(program: Program, sequence: Sequence[int]) -> Program:
         if not 0 <= number < len(steps):
             raise ProgramError(f"the sequence has step {number}: there are {len(steps)}, counted from 0")
         step = steps[number]
-        if times[number] and (not isinstance(step, ComputeStep | BlockStep) or not kept.isdisjoint(writes_of(step))):
+        if times[number] and (not isinstance(step, ComputeStep | BlockStep) or not kept.isdisjoint(step.targets)):
             raise ProgramError(f"step {number} comes again, but only what computes, and nothing that stays, can")
         ordered.append(renamed(step, read, write))
         times[number] += 1

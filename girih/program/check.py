@@ -13,7 +13,7 @@ import numpy as np
 from girih.layout import Partial, Placement
 from girih.ops import descriptions_of
 from girih.ops.derive.divisions import passing_sets
-from girih.program.liveness import lasting, reads_of, writes_of
+from girih.program.liveness import lasting
 from girih.program.lower import node_placements
 from girih.program.orders import Shares
 from girih.program.program import Program
@@ -177,10 +177,10 @@ class _Law:
         if isinstance(step, StartStep) and step.transfer.source in self.pending and step.transfer.source in step.after:
             return ()
         if self.device is None:
-            return reads_of(step)
+            return step.sources
         if isinstance(step, ComputeStep):
             return tuple(part.buffer for part in step.reads if self.shares.of(part.needed)[self.device])
-        return tuple(buffer for buffer in reads_of(step) if self.holds(buffer))
+        return tuple(buffer for buffer in step.sources if self.holds(buffer))
 
     def broken_by(self, step: Step) -> str:
         """What the next step breaks, or nothing; it is then done."""
@@ -207,12 +207,12 @@ class _Law:
                 return f"the exchange of {step.target} was started otherwise: {describe(StartStep(begun))}"
         elif wrong := self.misplaced(step):
             return wrong
-        for buffer in writes_of(step):
+        for buffer in step.targets:
             if buffer in self.made:
                 return f"{buffer} is made a second time"
             if buffer not in self.program.places or buffer not in self.program.value_of:
                 return f"{buffer} has no place"
-        written = [buffer for buffer in writes_of(step) if self.holds(buffer)]
+        written = [buffer for buffer in step.targets if self.holds(buffer)]
         self.made.update(written)
         self.live.update(written)
         return ""
@@ -242,7 +242,7 @@ class _Law:
                     lies = "in the large memory" if buffer in host else "on the device"
                     return f"the move {'out' if move.out else 'in'} takes {buffer}, which lies {lies}"
             return ""
-        for buffer in (*self.reads(step), *writes_of(step)):
+        for buffer in (*self.reads(step), *step.targets):
             if buffer in host:
                 return f"{buffer} is read or made, but lies in the large memory: move it first"
         return ""

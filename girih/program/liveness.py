@@ -1,28 +1,11 @@
-"""Which buffers a step reads and makes, and when each can be freed."""
+"""When each buffer can be freed, and which are kept."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
 from girih.graph import Graph
-from girih.program.steps import BlockStep, ComputeStep, FreeStep, MoveStep, StartStep, Step, TransferStep
-
-
-def reads_of(step: Step) -> tuple[str, ...]:
-    """A transfer, or a move, reads its source from its start to its finish."""
-    if isinstance(step, ComputeStep):
-        return tuple(part.buffer for part in step.reads)
-    if isinstance(step, BlockStep):
-        return step.reads
-    if isinstance(step, StartStep):
-        return (step.transfer.source,)
-    return (step.source,) if isinstance(step, TransferStep | MoveStep) else ()
-
-
-def writes_of(step: Step) -> tuple[str, ...]:
-    if isinstance(step, (ComputeStep, BlockStep)):
-        return step.writes
-    return (step.target,) if isinstance(step, TransferStep | MoveStep) else ()
+from girih.program.steps import FreeStep, MoveStep, StartStep, Step
 
 
 def lasting(graph: Graph) -> set[str]:
@@ -57,8 +40,8 @@ def last_touched(steps: Iterable[tuple[int, Step]], kept: set[str]) -> dict[int,
         if isinstance(step, StartStep) and isinstance(step.transfer, MoveStep):
             begun.add(step.transfer.target)
         leaves = isinstance(step, MoveStep) and step.out and step.target in begun
-        read = () if leaves else reads_of(step)
-        for buffer in (*read, *writes_of(step)):
+        read = () if leaves else step.sources
+        for buffer in (*read, *step.targets):
             last[buffer] = position
     ending: dict[int, list[str]] = {}
     for buffer, position in last.items():

@@ -53,6 +53,10 @@ class Overlap:
         if self.fetch < 0 or self.store < 0:
             raise ValueError(f"a window of overlap is a number of compute steps from 0, got {self}")
 
+    def apply(self, program: Program) -> Program:
+        """The same program with exchanges that overlap with computation (`overlapped`)."""
+        return overlapped(program, self)
+
 
 def overlapped(program: Program, options: Overlap) -> Program:
     """The same program with exchanges that overlap with computation. The bytes that are moved stay the same.

@@ -24,7 +24,7 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.ops import description_of
+from girih.ops.known import descriptions
 from girih.program.check import ProgramError
 from girih.program.fusion.block_memory import LoopBytes, loop_bytes
 from girih.program.fusion.block_units import Unit, ordered
@@ -32,12 +32,11 @@ from girih.program.fusion.registers import Member, member_of, ranges
 from girih.program.life.accounts import threads_here
 from girih.program.life.lifetimes import Lifetimes
 from girih.program.life.sequences import able, blocked
-from girih.program.liveness import lasting, reads_of, writes_of
+from girih.program.liveness import lasting
 from girih.program.moves.residency import alone, alone_of, floor, floor_of
 from girih.program.orders import arranged
 from girih.program.program import Program
-from girih.program.renamed import renamed
-from girih.program.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, node_of
+from girih.program.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, renamed
 
 MOST_SIZES = 6
 """So many sizes are tried, from which on a tensor is too large."""
@@ -97,8 +96,8 @@ def in_pieces(program: Program, loops: Sequence[InPieces]) -> Program:
             times[position] += 1
         bodies.append((loop, members))
     alone = [(position, step) for position, step in enumerate(steps) if position not in times]
-    outside = [set(reads_of(step)) for _, step in alone]
-    outside += [{name for member in members for name in reads_of(member)} - _made(members) for _, members in bodies]
+    outside = [set(step.sources) for _, step in alone]
+    outside += [{name for member in members for name in member.sources} - _made(members) for _, members in bodies]
     wanted = kept.union(*outside)
     parts: list[tuple[Unit, list[Step]]] = [(Unit(0, position, step), [step]) for position, step in alone]
     first: set[int] = set()
@@ -119,7 +118,7 @@ def _made(members: Iterable[ComputeStep]) -> set[str]:
 
 def _member(program: Program, step: ComputeStep, variable: int) -> Member | None:
     """The step along a variable; None where it cannot be cut along it on every device."""
-    description = description_of(program.graph, program.graph.nodes[step.node])
+    description = descriptions(program.graph)[step.node]
     if description is None or variable >= description.rank or len(step.writes) != 1:
         return None
     members = [member_of(program, step, variable, device) for device in range(program.mesh.devices)]
@@ -297,7 +296,7 @@ class PieceFinder:
         blocks: list[tuple[BlockStep, LoopBytes]] = []
         for number, (loop, reads) in enumerate(zip(loops, outside, strict=True)):
             members = tuple(self.steps[position] for position, _ in loop.steps)
-            writes = [writes_of(self.steps[at])[0] for at, _ in loop.steps if first[at] == number]
+            writes = [self.steps[at].targets[0] for at, _ in loop.steps if first[at] == number]
             variables = tuple(variable for _, variable in loop.steps)
             kept = tuple(name for name in writes if name in wanted)
             block = BlockStep(members, variables, loop.rows, tuple(sorted(reads)), kept)  # type: ignore[arg-type]
@@ -355,7 +354,7 @@ class PieceFinder:
         """A step along each variable along which it can be cut."""
         if position not in self.known:
             step = self.steps[position]
-            description = description_of(self.program.graph, self.program.graph.nodes[node_of(step)])
+            description = descriptions(self.program.graph)[step.node]
             rank = description.rank if isinstance(step, ComputeStep) and description is not None else 0
             ways = [_member(self.program, step, variable) for variable in range(rank)]  # type: ignore[arg-type]
             self.known[position] = [
@@ -455,7 +454,7 @@ class PieceFinder:
                 dims[member.write] = member.way.made
         bodies: list[set[int]] = [set() for _ in range(max(loop_of.values(), default=-1) + 1)]
         for position, level in loop_of.items():  # large buffers are made where something that stays is made of them
-            pending = [] if large.keys() >= set(writes_of(self.steps[position])) else [position]
+            pending = [] if large.keys() >= set(self.steps[position].targets) else [position]
             while pending:
                 at = pending.pop()
                 if at in bodies[level]:

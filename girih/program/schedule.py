@@ -31,7 +31,7 @@ from girih.graph import Graph, Node
 from girih.machine import Machine
 from girih.partition.space.problem import Objective
 from girih.program.exchange import is_local
-from girih.program.liveness import lasting, reads_of, writes_of
+from girih.program.liveness import lasting
 from girih.program.lower import node_placements
 from girih.program.orders import Mask, Shares, arranged
 from girih.program.program import Program
@@ -269,10 +269,10 @@ def _with_starts(program: Program, steps: Sequence[Step], chunks: Sequence[Place
     chunk_of = [chunks[step.node] if isinstance(step, ComputeStep | TransferStep) else None for step in steps]
     for position, step in enumerate(steps):
         first.setdefault(chunk_of[position], position)
-        for buffer in reads_of(step):
+        for buffer in step.sources:
             first_read.setdefault(buffer, position)
         if isinstance(step, ComputeStep):
-            there.update(dict.fromkeys(writes_of(step), position + 1))
+            there.update(dict.fromkeys(step.targets, position + 1))
     starting: list[list[Step]] = [[] for _ in range(len(steps) + 1)]
     ending: list[list[Step]] = [[] for _ in range(len(steps) + 1)]
     arrived: set[str] = set()

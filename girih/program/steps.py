@@ -1,10 +1,16 @@
-"""The steps of a Program, and the order in which the devices of a class take them."""
+"""The steps of a Program, and the order in which the devices of a class take them.
+
+Every step says in the same words what it is: `node`, the node that it computes (a group the last), or for whose sake it
+exchanges or copies, -1 of frees; `stream`; `sources`, the buffers that it reads; `targets`, those that it makes. A
+transfer, or a move, reads its source from its start to its finish.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import ClassVar, TypeAlias
 
 from girih.layout import Placement
@@ -44,6 +50,14 @@ class ComputeStep:
     writes: tuple[str, ...]
     stream: ClassVar[Stream] = Stream.COMPUTE
 
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        return tuple(part.buffer for part in self.reads)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return self.writes
+
 
 @dataclass(frozen=True)
 class BlockStep:
@@ -61,9 +75,36 @@ class BlockStep:
     writes: tuple[str, ...]
     stream: ClassVar[Stream] = Stream.COMPUTE
 
+    @property
+    def node(self) -> int:
+        return self.members[-1].node
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return self.reads
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return self.writes
+
+
+class _FromTo:
+    """One buffer becomes another."""
+
+    source: str
+    target: str
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.source,)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return (self.target,)
+
 
 @dataclass(frozen=True)
-class TransferStep:
+class TransferStep(_FromTo):
     """A value changes its placement: from the buffer `source` to the new buffer `target`.
 
     purpose: `fetch` (an input of a node) or `store` (what a node made goes to its layout).
@@ -82,7 +123,7 @@ class TransferStep:
 
 
 @dataclass(frozen=True)
-class MoveStep:
+class MoveStep(_FromTo):
     """A buffer is copied to the large memory behind the device, or back: to a new buffer `target`, in which its
     elements lie in the same order (SwapAdvisor §4.3.2, swap-out and swap-in).
 
@@ -115,6 +156,15 @@ class StartStep:
 
     transfer: TransferStep | MoveStep
     after: tuple[str, ...] = ()
+    targets: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def node(self) -> int:
+        return self.transfer.node
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return self.transfer.sources
 
     @property
     def stream(self) -> Stream:
@@ -127,18 +177,40 @@ class FreeStep:
 
     buffers: tuple[str, ...]
     stream: ClassVar[Stream] = Stream.MEMORY
+    node: ClassVar[int] = -1
+    sources: ClassVar[tuple[str, ...]] = ()
+    targets: ClassVar[tuple[str, ...]] = ()
 
 
 Step: TypeAlias = ComputeStep | BlockStep | StartStep | TransferStep | MoveStep | FreeStep
 
 
-def node_of(step: Step) -> int:
-    """The node that a step computes, of a group the last, or for whose sake it exchanges or copies; -1 of frees."""
-    if isinstance(step, FreeStep):
-        return -1
-    if isinstance(step, BlockStep):
-        return step.members[-1].node
-    return step.transfer.node if isinstance(step, StartStep) else step.node
+Renaming = Callable[[str], str]
+
+
+def renamed(step: Step, read: Renaming, write: Renaming) -> Step:
+    """The step with the names of what it reads, then of what it writes, replaced: each is asked for once, in order."""
+    if isinstance(step, StartStep):
+        transfer = renamed(step.transfer, read, write)
+        assert isinstance(transfer, TransferStep | MoveStep)
+        return StartStep(transfer, step.after)
+    if isinstance(step, TransferStep | MoveStep):
+        return replace(step, source=read(step.source), target=write(step.target))
+    assert isinstance(step, ComputeStep | BlockStep)
+    names = {buffer: read(buffer) for buffer in step.sources}
+    names |= {buffer: write(buffer) for buffer in step.targets}
+    if all(name == buffer for buffer, name in names.items()):
+        return step
+    if isinstance(step, ComputeStep):
+        return _on(step, names)
+    members = tuple(_on(member, names) for member in step.members)
+    reads, writes = (tuple(names[name] for name in buffers) for buffers in (step.reads, step.writes))
+    return replace(step, members=members, reads=reads, writes=writes)
+
+
+def _on(step: ComputeStep, names: dict[str, str]) -> ComputeStep:
+    reads = tuple(ReadPart(names.get(part.buffer, part.buffer), part.needed) for part in step.reads)
+    return ComputeStep(step.node, reads, tuple(names.get(name, name) for name in step.writes))
 
 
 @dataclass(frozen=True)

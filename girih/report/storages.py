@@ -23,7 +23,7 @@ from girih.plans.scratch import notes_of
 from girih.program import BlockStep, ComputeStep, FreeStep, MoveStep, Program, StartStep
 from girih.program.life.accounts import Tracker, begun, host_bytes, live_bytes
 from girih.program.life.strides import Shape
-from girih.program.steps import Step, node_of
+from girih.program.steps import Step
 from girih.report.page.holdings import what_is
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def device_memory(plan: Plan, device: int = 0) -> DeviceMemory:
     live = live_bytes(program, device, notes.threads, notes)
     edges = [0, *(at + 2 for at in computing), len(live)]  # the first entry is before the first step
     used = np.asarray([live[low:high].max() if low < high else 0 for low, high in pairwise(edges)])
-    names = tuple(plan.graph.nodes[node_of(program.steps[at])].name for at in computing)
+    names = tuple(plan.graph.nodes[program.steps[at].node].name for at in computing)
     storages = _storages(program, device, computing, notes.threads, notes)
     home = sum(_bytes(program, item.name, device) for item in program.graph.state_inputs if item.name in program.host)
     return DeviceMemory(device, names, used, storages, host_bytes(program, device), home)

@@ -16,6 +16,7 @@ from girih.machine.units import format_bytes, format_count, format_gap, format_s
 from girih.ops import first_description
 from girih.program.life.accounts import host_bytes
 from girih.report.tiles import axis_divisions, division_words
+from girih.rewrite.certificate import explained
 
 if TYPE_CHECKING:
     from girih.plans.plan import Costs, Plan
@@ -35,7 +36,7 @@ def title(plan: Plan) -> str:
     """The plan in one line."""
     return (
         f"{plan.origin.model or 'program'} on {plan.machine}, search {plan.search}, "
-        f"cost {_cost(plan, plan.certificate.cost)}, gap {format_gap(plan.gap)}"
+        f"cost {plan.certificate.amount(plan.certificate.cost)}, gap {format_gap(plan.gap)}"
     )
 
 
@@ -49,10 +50,7 @@ def summary(plan: Plan) -> RenderableType:
         f" on {plan.machine}: {len(plan.graph.nodes)} nodes, {format_count(count)} parameters, "
         f"search {plan.search}, objective {plan.objective}\n"
     )
-    head.append(
-        f"cost {_cost(plan, plan.certificate.cost)}, bound {_cost(plan, plan.certificate.bound)}, "
-        f"gap {format_gap(plan.gap)} ({plan.certificate.how}; {plan.certificate.stopped})"
-    )
+    head.append("\n".join(explained(plan.certificate)))
     if plan.objective == "seconds":
         head.append(
             "\nthis cost is the sum of the roofline's seconds of computing and of transfers, nothing overlapped"
@@ -142,10 +140,6 @@ def arena_words(plan: Plan) -> str:
         f"everything of a step has its address in an arena of {format_bytes(plan.arena.bytes)}, "
         f"{plan.arena.bytes / max(plan.arena.bound, 1):.4f} × the most that is alive at one time"
     )
-
-
-def _cost(plan: Plan, cost: float) -> str:
-    return format_bytes(cost) if plan.objective == "bytes" else format_seconds(cost)
 
 
 def undivided(plan: Plan) -> set[str]:

@@ -12,21 +12,24 @@ Cost: for each graph taken, one look at its nodes for each rule, and one more fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import count
+from typing import ClassVar, Self
 
 from girih.graph import Argument, Graph, Ref
 from girih.layout.budget import Budget
 from girih.rewrite.certificate import Certificate
 from girih.rewrite.passes.binary_joins import BinaryJoins, FlatJoins
 from girih.rewrite.passes.computed_once import ComputeOnce
+from girih.rewrite.proposer import Proposer
 from girih.rewrite.rules.apply import Match, NodeIndex, matches, replaced
 from girih.rewrite.rules.rule import Rule
+from girih.rewrite.segments import joined, segments
 from girih.rewrite.ways import Cost, Costing, Remembered, cheapest, costing_of
 
-Progress = Callable[["Rewritten"], None]
 MATCHED, CHILD = 1_000.0, 25_000.0
 """Nanoseconds for each node of a graph: of looking for one rule, and of making and pricing a replacement."""
 
@@ -59,9 +62,44 @@ class Rewritten:
     stopped: str = ""
 
 
+class RuleSearch(Proposer):
+    """A search over the graphs that rules lead to. seconds: of work at most, counted (`girih.layout.budget.Budget`), so
+    that a busy machine finds the same."""
+
+    changes: ClassVar[tuple[str, ...]] = ("rewrites",)
+    seconds: float
+
+    @abstractmethod
+    def search(self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing) -> Rewritten:
+        """The cheapest graph that is found. cost: of a node, in seconds; a graph's is the sum, and with a `Costing` the
+        cheapest choice of kernels and layouts."""
+
+    def within(self, seconds: float) -> Self:
+        return replace(self, seconds=seconds)  # type: ignore[call-arg]
+
+    def in_parts(
+        self,
+        graph: Graph,
+        constant: Collection[str],
+        rules: Sequence[Rule],
+        cost: Cost | Costing,
+        note: Callable[[str, float], None] = lambda what, share: None,
+    ) -> tuple[Graph, tuple[Rewritten, ...]]:
+        """The graph whose parts (`girih.rewrite.segments`) are each searched by itself in its share of the seconds, and
+        what was found of each. constant: values that all parts may read."""
+        parts, found = segments(graph, constant), list[Rewritten]()
+        for number, part in enumerate(parts):
+            note(f"search part {number + 1} of {len(parts)}", number / len(parts))
+            own = self.within(self.seconds * len(part.nodes) / len(graph.nodes))
+            found.append(own.search(part, rules, cost))
+        return joined(graph, [item.graph for item in found], parts), tuple(found)
+
+
 @dataclass(frozen=True)
-class Backtracking:
-    """alpha: how much dearer than the cheapest a graph may be to be looked at. graphs: how many are taken at most.
+class Backtracking(RuleSearch):
+    """Cost-based backtracking: the cheapest sequence of replacements, the cheapest graphs looked at first (TASO §2.7).
+
+    alpha: how much dearer than the cheapest a graph may be to be looked at. graphs: how many are taken at most.
     seconds: of work at most, counted (`girih.layout.budget.Budget`), so that a busy machine finds the same. patience:
     how many are taken, at most, after the last that was cheaper. ends: layouts besides rows in which inputs may come
     and outputs leave."""
@@ -72,11 +110,9 @@ class Backtracking:
     patience: int = 40
     ends: tuple[str, ...] = ()
 
-    def search(
-        self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing, progress: Progress | None = None
-    ) -> Rewritten:
-        """The cheapest graph that is found. cost: of a node, in seconds; a graph's is the sum, and with a `Costing` the
-        cheapest choice of kernels and layouts."""
+    name: ClassVar[str] = "backtracking"
+
+    def search(self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing) -> Rewritten:
         budget, costing = Budget(self.seconds), Remembered(costing_of(cost))
         measured = costing.measuring
 
@@ -118,8 +154,6 @@ class Backtracking:
                     if amount < best.cost * (1 - 1e-12):
                         last = taken
                         best = Rewritten(child, before, amount, longer, taken, tried, False)
-                        if progress is not None:
-                            progress(best)
                         heappush(queue, current)  # its other children wait until the better graph's are seen
                         break
                 if budget.late:

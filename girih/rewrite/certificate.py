@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from girih.machine.units import format_bytes, format_gap, format_seconds
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -35,13 +37,38 @@ class Certificate:
         """Seconds of counted work that the search has done (`girih.layout.budget.Budget`); 0 where it counts none."""
         return float(self.statistics.get("seconds of work", 0.0))
 
+    @property
+    def tried(self) -> dict[str, float]:
+        """What each proposal that was judged costs, by the name of who made it; the cheapest first."""
+        costs = {
+            name.removeprefix(f"{self.unit}, "): float(cost)
+            for name, cost in self.statistics.items()
+            if name.startswith(f"{self.unit}, ")
+        }
+        return dict(sorted(costs.items(), key=lambda item: item[1]))
+
+    def amount(self, cost: float) -> str:
+        """A cost with its unit, for people."""
+        known = {"bytes": format_bytes, "seconds": format_seconds}
+        return known[self.unit](cost) if self.unit in known else f"{cost:,.0f} {self.unit}"
+
+    @property
+    def words(self) -> str:
+        """The cost and what is proved of it: `cost 5.66 KB, bound 5.66 KB, gap 0 % (proved) (elimination; optimal)`."""
+        return (
+            f"cost {self.amount(self.cost)}, bound {self.amount(self.bound)}, gap {format_gap(self.gap)} "
+            f"({self.how}; {self.stopped})"
+        )
+
     def __str__(self) -> str:
-        unit = "s" if self.unit == "seconds" else self.unit
-        cost = f"{self.cost:.4g} {unit}"
-        if self.gap == float("inf"):
-            return f"{cost}; without a bound it is not known how far from the best of {self.space}"
-        best = f"at most {self.gap:.2%} over the best of {self.space}"
-        return f"{cost}, at least {self.bound:.4g} {unit} by {self.how}: {best}"
+        return f"{self.words}, in: {self.space}"
+
+
+def explained(certificate: Certificate) -> list[str]:
+    """Why an answer was taken, as lines: what it costs, what is proved, and what else was tried with what it costs. All
+    reports of what was chosen begin with these: of plans, arrays, optimised models and loops."""
+    tried = [f"{certificate.amount(cost)} by {name}" for name, cost in certificate.tried.items() if cost < float("inf")]
+    return [certificate.words, *([f"tried: {'; '.join(tried)}"] if len(tried) > 1 else [])]
 
 
 def together(parts: tuple[Certificate, ...]) -> Certificate:

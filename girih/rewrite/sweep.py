@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from girih.graph import Graph, Node
 from girih.layout.budget import Budget
-from girih.rewrite.backtracking import MATCHED, Applied, Rewritten, total
+from girih.rewrite.backtracking import MATCHED, Applied, Rewritten, RuleSearch, total
 from girih.rewrite.rules.apply import NodeIndex, matches, replaced
 from girih.rewrite.rules.rule import Rule
-from girih.rewrite.ways import Cost, measuring
+from girih.rewrite.ways import Cost, Costing, measuring
 
 LEAST = 1e-3
 """What a replacement must save, of the cost of the nodes that it changes: less is noise of measurements."""
@@ -27,13 +28,15 @@ TRIED = 5_000.0
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """seconds: of work at most, counted (`girih.layout.budget.Budget`), so that a busy machine finds the same."""
+class Sweep(RuleSearch):
+    """Every replacement that pays at once, anywhere in the graph. A graph's cost is the sum of its nodes'."""
 
     seconds: float = 20.0
 
-    def search(self, graph: Graph, rules: Sequence[Rule], cost: Cost) -> Rewritten:
-        """The graph that is found. cost: of a node, in seconds; a graph's is the sum."""
+    name: ClassVar[str] = "sweep"
+
+    def search(self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing) -> Rewritten:
+        assert callable(cost)
         budget, before, measured = Budget(self.seconds), total(graph, cost), measuring(cost)
         now, tried, whole = before, 0, True
         steps: list[Applied] = []

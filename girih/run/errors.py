@@ -123,6 +123,10 @@ class SpoiltError(WorkerError):
     are there, and their tiles are as before."""
 
 
+class WorkerIndexError(WorkerError, IndexError):
+    """A number that a worker computed picks no row of a table, for which PyTorch has an IndexError."""
+
+
 class UnreadableError(WorkerError):
     """What was lost with a worker cannot be read from the checkpoint."""
 
@@ -142,6 +146,8 @@ class Failure:
 
     def error(self, kind: type[WorkerError] = WorkerError) -> WorkerError:
         reason = f"failed ({self.message})"
+        if kind is WorkerError and self.kind == "builtins.IndexError":
+            kind = WorkerIndexError
         return kind(self.rank, self.place, reason, self.details, self.in_transfer, self.kind, self.raised)
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    from girih.search.table import SEARCHES, search_class
+    from girih.search.table import SEARCHES, class_of
 
     for search, place in SEARCHES.items():
         if place.rpartition(".")[2] == name:
-            return search_class(search)
+            return class_of("search", search)
     raise AttributeError(f"module 'girih.search' has no attribute {name!r}")

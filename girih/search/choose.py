@@ -17,18 +17,19 @@ from girih.partition.searches.exact import Exact
 from girih.partition.space.problem import Objective
 from girih.plans.choice import Choice
 from girih.plans.plan import Goal, Observe, Plan, PlanError
-from girih.plans.predict import by_measurements, calibrated, predict
+from girih.plans.predict import by_measurements, calibrated
 from girih.plans.scratch import followed
 from girih.program.life.accounts import memory_use
-from girih.search.compare import beside, compared, searched, simulated_step
+from girih.search.compare import beside, compared, simulated_step
 from girih.search.judge import Judge, ProvingSearch, beginning, judged
 from girih.search.memory.holds import Baseline
 from girih.search.memory.limit import NothingFitsError, fit, refused_whole, widest_overlap
+from girih.search.memory.orders.order import StepOrder
 from girih.search.memory.step_seconds import simulated_seconds
 from girih.search.memory.together import divided, seconds_per_byte, together
+from girih.search.moves import improved, searched
 from girih.search.portfolio import ALONE, Portfolio
 from girih.search.table import BASELINES, HOLDS, baseline_of, search_of
-from girih.simulate.bounds import bound_of
 
 MOST_JUDGED = 100_000_000
 """Nodes × devices of a program whose step is simulated for each candidate: with so many, one takes half a minute."""
@@ -62,14 +63,14 @@ def choose(
     store: str | Path | None,
     note: Observe,
     hold: str | Baseline = "auto",
-    order: str = "auto",
+    order: str | StepOrder = "auto",
 ) -> Plan:
     """The plan that a search finds, with its costs beside those of others.
 
     compare: these; None: `girih.search.compare.beside`.
     limit: bytes of each device; None: what the machine's devices have, unless the plan is to be `unlimited`. hold: what
     to do where that is too little, one of HOLDS, or a published way. order: of the steps in that case, `auto` or one of
-    `girih.search.memory.orders.order.ORDERS`. store: measured costs, for the objective `time` and for simulated steps.
+    `girih.search.table.ORDERS`. store: measured costs, for the objective `time` and for simulated steps.
 
     Raises:
         PlanError: the search can make nothing of the graph, or the limit cannot be met.
@@ -109,7 +110,7 @@ class _Planning:
     goal: Objective
     search: Search
     hold: str | Baseline
-    order: str
+    order: str | StepOrder
     store: str | Path | None
     note: Observe
     budget: Budget
@@ -153,12 +154,16 @@ class _Planning:
         if goal.name == "time":
             moving = limit is not None and self.hold != "none"
             judge = Judge(plan, self.store, seconds_per_byte(goal.machine) if moving else inf)
-            best = judged(plan, search, first.name, judge, budget=self.budget, store=self.store, note=self.note)
+            best = judged(plan, search, first.name, judge, budget=self.budget, note=self.note)
+            if isinstance(search, Portfolio) and goal.machine.devices > 1 and best.certificate.stopped != ALONE:
+                # Megatron-LM splits the attention heads of the graph before it divides it. It stands apart from the
+                # portfolio's candidates because their layers are exchanged, and it has no layers in common with them.
+                other = improved(best, (search_of("megatron", search.seconds),), judge, Budget(search.seconds))
+                if other is not best:
+                    return other
             fitting = () if judge.fitting is None else (judge.fitting[1],)
             plans = divided(best, (), (*fitting, *(plan.strategy for plan in plans)))
         plan = plans[0]
-        if isinstance(search, Portfolio) and (other := self.rewritten(graph, plan)) is not None:
-            return other
         if limit is not None and (refused or plan.peak > limit):
             try:
                 plan = together(plans, self.hold, order=self.order, store=self.store, note=self.note)
@@ -171,31 +176,6 @@ class _Planning:
                 bound = min(plan.certificate.bound, cost)  # costs are of whole ticks
                 plan = plan.but(certificate=replace(plan.certificate, cost=cost, bound=bound))
         return plan
-
-    def rewritten(self, graph: Graph, plan: Plan) -> Plan | None:
-        """Megatron-LM's plan, which splits the attention heads of the graph before it divides it, if that plan is
-        faster than the given one.
-
-        None where it is not, where it exceeds the memory limit, and where Megatron's search can make nothing of the
-        graph. It stands apart from the portfolio's candidates because their layers are exchanged, and a plan of
-        another graph has no layers in common with them.
-        """
-        if self.goal.machine.devices == 1 or plan.certificate.stopped == ALONE:
-            return None
-        try:
-            found = searched(search_of("megatron", self.search.seconds), graph, self.goal)
-        except PlanError:
-            return None
-        other = plan.but(graph=found.graph or graph, strategy=found.strategy, search="megatron")
-        seconds = predict(other, store=self.store, memory=False).seconds
-        told = plan.certificate
-        if seconds >= told.cost or (plan.memory is not None and other.peak > plan.memory):
-            return None
-        least = bound_of(other.graph, self.goal.machine)
-        statistics = {**told.statistics, "found by": "megatron", "seconds, megatron": seconds}
-        return other.but(
-            certificate=replace(told, cost=seconds, bound=least.seconds, how=least.how, statistics=statistics)
-        )
 
     def plan_in_machine(self, graph: Graph) -> Plan:
         """The plan within what each device has, where nobody said a limit.
@@ -215,8 +195,8 @@ class _Planning:
 
 def one_device(plan: Plan) -> tuple[str, ...]:
     """A note where no division was found with which several devices are faster than one; else nothing."""
-    alone = plan.certificate.statistics.get("seconds, single")
-    if plan.machine.devices == 1 or not isinstance(alone, float) or alone > plan.certificate.cost * (1 + 1e-9):
+    alone = plan.certificate.tried.get("single")
+    if plan.machine.devices == 1 or alone is None or alone > plan.certificate.cost * (1 + 1e-9):
         return ()
     return (
         f"one device is as fast: no division of this step over {plan.machine.devices} devices takes less than the "

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from girih.graph import Graph
 from girih.machine import Machine
-from girih.partition import SearchResult
 from girih.partition.search import ScoredSearch, Search
 from girih.partition.searches.exact import Exact
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
 from girih.plans.plan import Costs, Observe, Plan, PlanError
 from girih.plans.predict import predict
+from girih.search.moves import searched
 from girih.search.table import search_of
 
 SECONDS = 10.0  # that each search may take
@@ -34,20 +34,6 @@ BESIDE = ("single", "data", "sharded", "megatron")
 def beside(machine: Machine) -> tuple[str, ...]:
     """The names of searches to compare with where nobody says them; one device is its own comparison."""
     return BESIDE if machine.devices > 1 else BESIDE[:1]
-
-
-def searched(search: Search, graph: Graph, objective: Objective) -> SearchResult:
-    """What a search finds.
-
-    Raises:
-        PlanError: it does not support the objective, or can make nothing of this graph.
-    """
-    try:
-        if not (support := search.supports(objective)):
-            raise SearchError(support.why_not)
-        return search.search(graph, objective)
-    except SearchError as error:
-        raise PlanError(f"search {search.name}: {error}") from error
 
 
 def _over_tables(search: Search) -> Search:
@@ -78,7 +64,7 @@ def compared(
     graph: as it was given; the plan's search may have written it otherwise. named: did somebody ask for these searches,
     so that it is told which of them can make nothing of the graph?
     """
-    objective = Objective(plan.objective, plan.machine)
+    objective, begun = Objective(plan.objective, plan.machine), plan.but(graph=graph, memory=None)
     others, missing = [], []
     for name, search in {search.name: search for search in map(_over_tables, searches)}.items():
         if name == plan.search:
@@ -90,29 +76,14 @@ def compared(
             if named:
                 missing.append(f"not compared with {name}: {str(error).removeprefix(f'search {name}: ')}")
             continue
-        alternative = _alternative(plan, other.graph or graph, other, name)
+        alternative = begun.divided_by(other, name)
         if plan.objective == "time":
-            took = plan.certificate.statistics.get(f"seconds, {name}")  # judged by the search, and as it is priced here
-            if plan.memory is not None or not isinstance(took, float):
+            took = plan.certificate.tried.get(name)  # judged by the search, and as it is priced here
+            if plan.memory is not None or took is None:
                 took = predict(alternative, store=store, memory=False).seconds
             alternative = alternative.but(certificate=replace(alternative.certificate, cost=took))
         others.append(alternative.but(simulated=simulated_step(alternative, store)).costs)
     return tuple(others), tuple(missing)
-
-
-def _alternative(plan: Plan, graph: Graph, found: SearchResult, search: str) -> Plan:
-    """The plan as another search divides it, without a memory limit and what was chosen for it."""
-    whole = replace(plan.choice, sequence=None, residency=(), room=None, pieces=())
-    return plan.but(
-        graph=graph,
-        choice=whole,
-        strategy=found.strategy,
-        schedule=found.schedule,
-        certificate=found.certificate,
-        search=search,
-        memory=None,
-        baselines=(),
-    )
 
 
 def simulated_alternatives(
@@ -129,7 +100,7 @@ def simulated_alternatives(
             outcome = searched(search, plan.graph, Objective(plan.objective, plan.machine))
         except (PlanError, SearchError):
             continue
-        other = _alternative(plan, outcome.graph or plan.graph, outcome, item.name)
+        other = plan.but(memory=None).divided_by(outcome, item.name)
         seconds = predict(other, machine=machine, store=store, backend=backend, memory=False).seconds
         costs.append(replace(item, seconds=seconds))
     return tuple(costs)

@@ -10,8 +10,8 @@ The time is counted and not measured (`girih.layout.budget.Budget`), so that a b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -19,15 +19,14 @@ import numpy as np
 from girih.graph import Graph
 from girih.layout.budget import Budget
 from girih.machine import Machine
-from girih.partition import SearchResult, Strategy
+from girih.partition import SearchResult
 from girih.partition.search import ScoredSearch
 from girih.partition.searches.sampled import Sampled
 from girih.partition.space.options import MOST_PLACES, SECONDS, SOAP, Rules
 from girih.partition.space.pricing import OutOfTimeError
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
-from girih.rewrite.certificate import Certificate
-from girih.search.crossover import Crossing
+from girih.search.candidates import Candidates, Counted
 from girih.search.table import search_of
 from girih.simulate.bounds import WORK, bound_of
 
@@ -44,90 +43,52 @@ RECURRENT = ("model", "rnn-expert", "exact", "hybrid", "one-weird-trick", "equal
 """The order in which candidates are searched beside data parallelism, for networks with convolutions and others."""
 EXPERTS = ("one-weird-trick", "rnn-expert", "hybrid", "model")
 """The sampled search begins with the best of their plans, too (FlexFlow §3.5.2)."""
-NOTHING_PROVED = Certificate(float("inf"), 0.0, "seconds", "none", "", SPACE, {})
-"""The certificate of a candidate, which nobody reads: its score alone counts."""
-
-
-class Counted:
-    """A score that is asked once for each strategy, and spends its work.
-
-    seconds: of work that a call takes.
-    """
-
-    def __init__(self, score: Callable[[Strategy], float], budget: Budget, seconds: float) -> None:
-        self.score, self.budget, self.seconds = score, budget, seconds
-        self.known: dict[int, tuple[Strategy, float]] = {}  # by identity, with the strategy to keep it alive
-
-    def __call__(self, strategy: Strategy) -> float:
-        if id(strategy) not in self.known:
-            self.budget.spend(self.seconds * 1e9)
-            self.known[id(strategy)] = strategy, self.score(strategy)
-        return self.known[id(strategy)][1]
 
 
 @dataclass(frozen=True)
 class Fastest(ScoredSearch):
     """What `exact` is by the objective `time`.
 
-    known: what data parallelism, or the exact search over tables, found. budget: of work; by default one of its
-    seconds. What is not begun for want of work is estimated from what other searches took before it.
+    known: what data parallelism, or the exact search over tables, found. It spends the objective's budget of work, or
+    one of its seconds. What is not begun for want of work is estimated from what other searches took before it.
     """
-
-    budget: Budget | None = field(default=None, repr=False, compare=False)
 
     name: ClassVar[str] = "fastest"
 
     def search(self, graph: Graph, objective: Objective) -> SearchResult:
-        budget = self.budget or Budget(self.seconds)
+        budget, objective = objective.budget or Budget(self.seconds), replace(objective, budget=None)
         score = Counted(self.score(objective), budget, objective.judging)
-        (first,) = self.known or (self.first(graph, objective),)
+        (first,) = self.known
         best = bound_of(graph, objective.machine)
         score(first.strategy)
-        candidates = _Candidates(graph, objective, score, budget)
-        candidates.gather(first, dict(best.parts)[WORK] * objective.machine.devices, self.observe)
+        candidates = _Candidates(graph, objective, score, budget, self.observe)
+        candidates.gather(first, dict(best.parts)[WORK] * objective.machine.devices)
         rules = candidates.affordable()
-        candidates.cross(1.0 if rules is None else CROSSING, self.observe)
+        share = 1.0 if rules is None else CROSSING
+        candidates.cross(max(share * candidates.left, 0.0), candidates.results)
         if rules is not None:
             self.observe("search sampled", 0.0)
             result = candidates.sampled(rules, best.seconds, best.how)
             if result is not None:
                 return result
-        name, strategy = min(candidates.strategies.items(), key=lambda one: score(one[1]))
-        statistics = {**first.certificate.statistics, "found by": name, "proposals": 0}
-        statistics |= {f"seconds, {name}": score(strategy) for name, strategy in candidates.strategies.items()}
-        statistics["seconds of work"] = round(budget.spent / 1e9, 3)
-        certificate = Certificate(score(strategy), best.seconds, "seconds", best.how, budget.why, SPACE, statistics)
-        return SearchResult(strategy, certificate, search=name)
-
-    def first(self, graph: Graph, objective: Objective) -> SearchResult:
-        """Data parallelism, whose tables are small; on one device nothing is divided."""
-        search = search_of("exact" if objective.machine.devices == 1 else "data", self.seconds / 2)
-        return replace(search.search(graph, objective), search=search.name)
+        told = {**first.certificate.statistics, "proposals": 0}
+        return candidates.answer(best.seconds, best.how, budget.why, SPACE, told)
 
 
 @dataclass
-class _Candidates:
-    """Strategies by name, judged. took: seconds of work that searches over tables took so far, the longest; tables:
-    those that the tables of all divisions took, None where they were not made."""
+class _Candidates(Candidates):
+    """Strategies by name, judged as they come. took: seconds of work that searches over tables took so far, the
+    longest; tables: those that the tables of all divisions took, None where they were not made."""
 
-    graph: Graph
-    objective: Objective
-    score: Counted
-    budget: Budget
     took: float = 0.0
     tables: float | None = None
-    strategies: dict[str, Strategy] = field(default_factory=dict)
 
     @property
     def left(self) -> float:
         """Seconds of work, without those that judging what is found takes."""
         return self.budget.seconds - self.score.seconds
 
-    def add(self, name: str, strategy: Strategy) -> None:
-        self.strategies[name] = strategy
-        self.score(strategy)
-
-    def gather(self, first: SearchResult, work: float, note: Callable[[str, float], None]) -> None:
+    def gather(self, first: SearchResult, work: float) -> None:
         """The first answer; then, of several devices, what other searches find.
 
         work: seconds in which one device does all of it, at least.
@@ -135,11 +96,11 @@ class _Candidates:
         alone, whole = self.objective.machine.devices == 1, first.search == "exact"
         if whole:
             self.tables = _pricing(first)
-        self.add(first.search, first.strategy)
+        self.results[first.search] = first
         if alone:
             return
         self.took = first.certificate.work
-        note("search experts", 0.0)
+        self.observe("search experts", 0.0)
         if whole:
             self.search("data", 0.5, needed=True)
         if work < self.score(first.strategy):  # less than sending takes: a small model
@@ -149,17 +110,6 @@ class _Candidates:
                 self.search(name, 0.25)
             elif not whole:
                 self.search(name, 0.5)
-
-    def cross(self, share: float, note: Callable[[str, float], None]) -> None:
-        """Layers exchanged between the candidates, in a share of the time that is left."""
-        if len(self.strategies) < 2:
-            return
-        note("cross", 0.0)
-        known = tuple(SearchResult(strategy, NOTHING_PROVED, search=name) for name, strategy in self.strategies.items())
-        search = Crossing(max(share * self.left, 0.0), known)
-        result = search.search(self.graph, replace(self.objective, score=self.score))
-        if result.certificate.cost < min(map(self.score, self.strategies.values())):
-            self.strategies[search.name] = result.strategy
 
     def search(self, name: str, share: float, needed: bool = False) -> None:
         """What a search over tables finds in a share of the time that is left, if it is likely to find something, or
@@ -171,7 +121,7 @@ class _Candidates:
         part = self.budget.part(seconds)
         objective = self.objective if needed else replace(self.objective, budget=part)
         try:
-            result = search_of(name, max(seconds, LEAST)).search(self.graph, objective)
+            result = self.propose(search_of(name, max(seconds, LEAST)), objective)
         except (OutOfTimeError, SearchError):
             self.budget.spend(part.spent)
             return
@@ -180,7 +130,7 @@ class _Candidates:
             self.tables = _pricing(result)
         elif name in EXPERTS:
             self.took = max(self.took, result.certificate.work)
-        self.add(name, result.strategy)
+        self.score(result.strategy)
 
     def affordable(self) -> Rules | None:
         """The widest space whose tables can be priced in the time that chains have."""
@@ -190,13 +140,14 @@ class _Candidates:
 
     def sampled(self, rules: Rules, bound: float, how: str) -> SearchResult | None:
         """What chains find from the best expert's plan and the others; None where the tables take too long."""
-        experts = [name for name in self.strategies if name in EXPERTS]
-        chosen = min(experts, key=lambda name: self.score(self.strategies[name]), default="")
+        seconds = self.seconds
+        experts = [name for name in seconds if name in EXPERTS]
+        chosen = min(experts, key=seconds.__getitem__, default="")
         search = Sampled(
             self.budget.seconds,
             tuple(
-                SearchResult(strategy, NOTHING_PROVED, search=name)
-                for name, strategy in self.strategies.items()
+                replace(result, search=name)
+                for name, result in self.results.items()
                 if name not in EXPERTS or name == chosen
             ),
             bound=bound,

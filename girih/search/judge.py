@@ -1,4 +1,4 @@
-"""The judge of strategies under the objective `time`: a plan's simulated step.
+"""The judge of what is proposed: the simulated step of a plan.
 
 Searches propose strategies and ask the objective's score what they take; here this score is made of a plan, and what a
 scored search finds becomes the plan.
@@ -7,6 +7,7 @@ scored search finds becomes the plan.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from girih.cost.pricing import PRESET, Pricing
@@ -20,6 +21,7 @@ from girih.partition.searches.data_parallel import DataParallel
 from girih.partition.searches.exact import Exact
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
+from girih.plans.choice import Choice
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import opened, predict, priced_on
 from girih.program import Overlap
@@ -47,24 +49,31 @@ class ProvingSearch(ScoredSearch):
 
 
 class Judge:
-    """The simulated seconds of strategies of a plan's graph; above its memory limit with a price for each byte that is
-    too many, or infinite.
+    """Simulated seconds of plans that have the graph and the machine of one plan, and of strategies of its graph: above
+    its memory limit with a price for each byte that is too many, or infinite.
 
     per_byte: that price, in seconds: of copying a byte out of the device and back. An estimate: what is proposed so is
     simulated with its movements afterwards (`girih.search.memory.together`). fitting: (seconds, strategy) of the
     fastest that was seen within the limit.
     """
 
-    def __init__(self, plan: Plan, store: str | Path | None, per_byte: float = float("inf")) -> None:
-        self.plan, self.per_byte = plan, per_byte
+    def __init__(self, plan: Plan, store: str | Path | None = None, per_byte: float = float("inf")) -> None:
+        self.plan, self.store, self.per_byte = plan, store, per_byte
         self.fitting: tuple[float, Strategy] | None = None
-        where = plan.machine
-        with opened(store) as known:
+
+    @property
+    def goal(self) -> Objective:
+        return Objective(self.plan.objective, self.plan.machine, score=self, judging=self.work)
+
+    @cached_property
+    def composer(self) -> Composer:
+        """Simulates strategies by difference: only pieces that no other strategy had are lowered and priced."""
+        where = self.plan.machine
+        with opened(self.store) as known:
             profile = None if known is None else load_profile(known, where.name)
             pricing = Pricing(where if profile is None else profile.applied(where), store=known, profile=profile)
-        transfers = Objective(plan.objective, where).transfers
         simulated = where if profile is None else profile.simulated(where)
-        self.composer = Composer(plan.graph, where, transfers, plan.choice.overlap, pricing, simulated)
+        return Composer(self.plan.graph, where, self.goal.transfers, self.plan.choice.overlap, pricing, simulated)
 
     def __call__(self, strategy: Strategy) -> float:
         seconds = self.composer.seconds(strategy)
@@ -76,9 +85,18 @@ class Judge:
             self.fitting = seconds, strategy
         return seconds
 
+    def seconds(self, plan: Plan) -> float:
+        """What a plan's step takes, whatever its choice: composed of pieces where it divides the judge's graph and
+        nothing else was chosen, else of its whole Program; to the last bit the same."""
+        own = self.plan.choice
+        divided = Choice(plan.strategy, plan.choice.rewrites, own.routes, overlap=own.overlap)
+        if plan.graph is self.plan.graph and plan.choice == divided:
+            return self.composer.seconds(plan.strategy)
+        return predict(plan, store=self.store, memory=False).seconds
+
     @property
-    def seconds(self) -> float:
-        """The seconds of work that a call takes."""
+    def work(self) -> float:
+        """The seconds of work that a judgement takes."""
         return judging_seconds(self.plan.graph, self.plan.machine, peaks=self.plan.memory is not None)
 
     def planned(self, strategy: Strategy) -> Plan:
@@ -106,9 +124,7 @@ def beginning(search: Search, objective: Objective, limit: int | None) -> Search
     return DataParallel(search.seconds)
 
 
-def judged(
-    plan: Plan, search: Search, first: str, judge: Judge, *, budget: Budget, store: str | Path | None, note: Observe
-) -> Plan:
+def judged(plan: Plan, search: Search, first: str, judge: Judge, *, budget: Budget, note: Observe) -> Plan:
     """The plan of the objective `time`: the given one, or a faster one.
 
     plan: what the first search, by its name `first`, found. judge: of its strategies. `exact` goes on as
@@ -120,14 +136,17 @@ def judged(
     """
     told, least = plan.certificate, bound_of(plan.graph, plan.machine)
     note("simulate", 0.0)
-    objective = Objective("time", plan.machine, score=judge, judging=judge.seconds)
-    known = (SearchResult(plan.strategy, told, search=first),)
+    objective, known = judge.goal, (SearchResult(plan.strategy, told, search=first),)
     if isinstance(search, Exact):
-        search = Fastest(search.seconds, known=known, observe=note, budget=budget)
-    elif isinstance(search, Portfolio):
-        search = replace(search, known=known, observe=note, budget=budget, peaks=plan.memory is not None)
+        search = Fastest(search.seconds)
+    if isinstance(search, ScoredSearch):
+        search = replace(search, known=known, observe=note)
+    if isinstance(search, Portfolio):
+        search = replace(search, peaks=plan.memory is not None)
+    if isinstance(search, Fastest | Portfolio):
+        objective = replace(objective, budget=budget)
     elif isinstance(search, ScoredSearch):
-        search = replace(search, seconds=budget.seconds, known=known, observe=note)
+        search = replace(search, seconds=budget.seconds)
     else:
         if any(division.shares for division in plan.strategy.divisions):
             # On a path through small parts work ends earlier than on any through equal ones; all of it must be done.
@@ -136,11 +155,11 @@ def judged(
         if plan.choice.schedule == "graph":
             seconds = judge(plan.strategy)
         else:  # pieces are composed in the order of the graph
-            seconds = predict(plan, store=store, memory=False).seconds
+            seconds = judge.seconds(plan)
         certificate = replace(told, cost=seconds, bound=least.seconds, how=least.how, stopped=stopped)
         return plan.but(certificate=certificate)
     if isinstance(search, ProvingSearch):
-        _by_data_sheet(plan, store)
+        _by_data_sheet(plan, judge.store)
         objective = replace(objective, score=judge.in_full)
         search = replace(search, overlap=plan.choice.overlap)
     try:

@@ -21,13 +21,11 @@ from girih.graph import Graph
 from girih.layout.budget import Budget
 from girih.partition import SearchResult
 from girih.partition.search import ScoredSearch
-from girih.partition.searches.exact import exact
+from girih.partition.searches.exact import Exact
 from girih.partition.space.pricing import OutOfTimeError
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
-from girih.rewrite.certificate import Certificate
-from girih.search.crossover import Crossing
-from girih.search.fastest import Counted
+from girih.search.candidates import Candidates, Counted
 from girih.search.table import search_of
 from girih.simulate.bounds import bound_of
 
@@ -48,76 +46,47 @@ PEAKS = 10
 class Portfolio(ScoredSearch):
     """The fastest simulated step of what experts, data parallelism and `exact` do, layers exchanged between them.
 
-    known: what was found already. peaks: does the score look at peaks of memory, too? budget: of work; by default one
-    of its seconds.
+    known: what was found already. peaks: does the score look at peaks of memory, too? It spends the objective's budget
+    of work, or one of its seconds.
     """
 
     peaks: bool = field(default=False, repr=False)
-    budget: Budget | None = field(default=None, repr=False, compare=False)
 
     name: ClassVar[str] = "portfolio"
 
     def search(self, graph: Graph, objective: Objective) -> SearchResult:
-        budget = self.budget or Budget(self.seconds)
+        budget, one = objective.budget or Budget(self.seconds), objective.machine.devices == 1
+        objective = replace(objective, budget=budget)
         score = Counted(self.score(objective), budget, objective.judging)
-        least = bound_of(graph, objective.machine)
         found = {result.search: result for result in self.known}
-        stopped = "every candidate"
-        for name in CANDIDATES if objective.machine.devices > 1 else ():
+        candidates, stopped = Candidates(graph, objective, score, budget, self.observe, found), "every candidate"
+        for name in () if one else CANDIDATES:
             if name in found:
                 continue
             self.observe(f"search {name}", 0.0)
             try:
-                found[name] = _searched(name, graph, replace(objective, budget=budget))
+                if budget.late:
+                    raise OutOfTimeError
+                search = Exact(budget.seconds, enough=ENOUGH) if name == "exact" else search_of(name, budget.seconds)
+                candidates.propose(search, objective)
             except OutOfTimeError:
                 stopped = budget.why
                 break
             except SearchError:  # it can make nothing of this graph, or of this machine
                 continue
-            if name == "exact" and min(found, key=lambda name: score(found[name].strategy)) == "single":
+            if name == "exact" and candidates.best == "single":
                 stopped = ALONE
                 break
         if not found:
             raise SearchError("search portfolio needs a machine of several devices, or a known answer: got neither")
-        seconds = {name: score(result.strategy) for name, result in found.items()}
-        best = min(seconds, key=seconds.__getitem__)
-        strategy = found[best].strategy
-        known = tuple(replace(result, search=name) for name, result in found.items() if seconds[name] < float("inf"))
-        if len(known) > 1 and stopped == "every candidate":
-            self.observe("exchange layers", 0.0)
+        able = [name for name, seconds in candidates.seconds.items() if seconds < float("inf")]
+        if stopped == "every candidate":
             work = len(graph.nodes) * (objective.machine.devices + NODE) * (PEAKS if self.peaks else 1)
-            crossing = Crossing(budget.seconds, known, tries=max(EXCHANGES // max(work, 1), 1))
-            crossed = crossing.search(graph, replace(objective, score=score))
-            stopped = "every candidate, layers exchanged"
-            if crossed.certificate.stopped in ("time", "clock"):
-                stopped = crossed.certificate.stopped
-            if crossed.certificate.cost < seconds[best] * (1 - 1e-9):
-                best, strategy = Crossing.name, crossed.strategy
-                seconds[best] = crossed.certificate.cost
-        bound, how = least.seconds, least.how
-        if objective.machine.devices == 1 and not self.peaks:  # else movements are chosen, too
-            bound, how, stopped = seconds[best], "one device divides nothing", "optimal"
-        statistics: dict[str, float | int | str] = {"found by": best}
-        statistics |= {f"seconds, {name}": value for name, value in seconds.items()}
-        statistics["seconds of work"] = round(budget.spent / 1e9, 3)
-        certificate = Certificate(seconds[best], bound, "seconds", how, stopped, SPACE, statistics)
-        return SearchResult(strategy, certificate, search=best)
-
-
-def _searched(name: str, graph: Graph, objective: Objective) -> SearchResult:
-    """What a search over tables finds by seconds.
-
-    Raises:
-        OutOfTimeError: the objective's budget is too small for its tables.
-        SearchError: it can make nothing of the graph.
-    """
-    assert objective.budget is not None
-    if objective.budget.late:
-        raise OutOfTimeError
-    left = objective.budget.seconds
-    if name == "exact":
-        return exact(graph, objective, seconds=left, enough=ENOUGH)
-    search = search_of(name, left)
-    if not (support := search.supports(objective)):
-        raise SearchError(support.why_not)
-    return search.search(graph, objective)
+            ended = candidates.cross(budget.seconds, able, max(EXCHANGES // max(work, 1), 1))
+            stopped = ended if ended in ("time", "clock") else f"{stopped}, layers exchanged" if ended else stopped
+        least = bound_of(graph, objective.machine)
+        if one and not self.peaks:  # else movements are chosen, too
+            return candidates.answer(
+                score(found[candidates.best].strategy), "one device divides nothing", "optimal", SPACE
+            )
+        return candidates.answer(least.seconds, least.how, stopped, SPACE)

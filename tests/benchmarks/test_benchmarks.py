@@ -31,8 +31,8 @@ def benchmark(name: str) -> Benchmark:
 
 # Their floors are times, which decide no test: a loaded machine, or kernels compiled for the first time, would fail it.
 TIMED = {
-    "arrays_dask", "arrays_faults", "arrays_numpy", "arrays_straggler", "blocked_layouts", "first_use", "loops_lda",
-    "loops_prefetch", "many_devices", "partition_search", "planning_time", "predict_time",
+    "arrays_dask", "arrays_faults", "arrays_numpy", "arrays_straggler", "blocked_layouts", "first_use", "gnn_partition",
+    "loops_lda", "loops_prefetch", "many_devices", "partition_search", "planning_time", "predict_time",
     "rewrite_search", "rules", "simulate_speed", "slow_links", "small_optimum", "tables_bandwidth",
     "tables_throughput", "taso_table", "tiling_als", "tiling_random", "transports", "worker_overhead",
 }  # fmt: skip
@@ -41,10 +41,11 @@ TIMED = {
 # measure in tests of their own: the first use in test_first_use.py, slow links in run/engines/test_run_ranks.py and
 # loop/test_hosts.py, memory in search/memory, memory/test_bound.py and run/worker/test_run_memory.py, rules in
 # workshop/generate, predictions in cost and simulate, transports in run/transport, programs of arrays in array,
-# tables in loop/shared_tables, topics in loop/apps.
+# tables in loop/shared_tables, topics in loop/apps, graph networks in gnn.
 LONG_ONES = {
-    "arrays_dask", "capped_planning", "first_use", "hf_models", "loops_lda", "memory_caps", "predict_time", "rules",
-    "slow_links", "swap_inference", "swap_throughput", "tables_bandwidth", "tables_throughput", "transports",
+    "arrays_dask", "capped_planning", "first_use", "gnn_accuracy", "gnn_large", "gnn_partition", "hf_models",
+    "loops_lda", "memory_caps", "predict_time", "rules", "slow_links", "swap_inference", "swap_throughput",
+    "tables_bandwidth", "tables_throughput", "transports",
 }  # fmt: skip
 
 

@@ -242,6 +242,23 @@ def test_inference_is_asked_too() -> None:
         capture(Inference(net), (batch()[0],))
 
 
+class Once(Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self.calls > 1:
+            raise ValueError("this module has been called before\nlong ago")
+        return self.layer(x)
+
+
+def test_a_step_behind_which_there_is_no_next_one_is_refused() -> None:
+    net = Once()
+    text = r"changes 'model\.calls' \(now 0, then 1\), and the next one cannot .* raises ValueError: .* before"
+    with pytest.raises(CaptureError, match=text) as told:
+        capture(step_of(net), batch())
+    assert isinstance(told.value.__cause__, CaptureError)
+    assert net.calls == 0
+
+
 def test_attributes_are_put_back_where_capture_fails() -> None:
     net = Logs()
     step = TrainingStep(net, step=lambda model, x: model(x[0]).sum().item())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import pickle
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 from typing import Any
 
+import forked_programs
 import pytest
 import torch
 from torch import nn
@@ -134,7 +134,7 @@ def test_files_that_are_no_programs(file: Path, tmp_path: Path, caplog: pytest.L
 
 def test_an_operator_of_a_stranger_is_named(tmp_path: Path) -> None:
     path = tmp_path / "custom.pt2"
-    subprocess.run([sys.executable, "-c", CUSTOM, str(path)], check=True, timeout=120)
+    forked_programs.run([sys.executable, "-c", CUSTOM, str(path)], timeout=120).check_returncode()
     with pytest.raises(CaptureError, match=r"operator stranger\.twice\.default, which is not registered here") as error:
         girih.read_exported(path, trust=True)
     assert "\n" not in str(error.value)

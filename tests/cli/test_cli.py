@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import forked_programs
 import pytest
 
 from girih.capture.torch.optimizers import OPTIMIZERS as CAPTURED
@@ -253,21 +253,10 @@ def test_ops_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(row["described"] >= 0.95 * row["total"] for row in rows)
 
 
-def test_torchrun_runs_a_plan(plan_file: Path) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "-m",
-        "girih",
-    ]
-    done = subprocess.run(
-        [*command, "run", str(plan_file), "--steps", "1", "--verify"],
-        capture_output=True, text=True, timeout=240, env=environment, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("same") == 1
+def test_ranks_of_a_launcher_run_a_plan(plan_file: Path) -> None:
+    """The first speaks for all. `run/engines/test_run_ranks.py` does the same under torchrun itself."""
+    command = [sys.executable, "-m", "girih", "run", str(plan_file), "--steps", "1", "--verify"]
+    ranks = forked_programs.start_ranks(command, 2, {**os.environ, "OMP_NUM_THREADS": "1"})
+    said = [rank.communicate(timeout=240) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+    assert [out.count("same") for out, _ in said] == [1, 0]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked_programs
 import pytest
 
 from girih.cli import terminal
@@ -208,7 +209,8 @@ def test_workers_that_fail_are_exit_code_1(
 
 def test_a_pipe_sees_every_step_when_it_is_done(folder: Path) -> None:
     command = [sys.executable, "-m", "girih", "run", str(folder / "plan.json"), "--steps", "3", "--backend", "threads"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
+    done = forked_programs.run(command, timeout=240)
+    assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line.split()[:2] for line in lines[:3]] == [["step", "1"], ["step", "2"], ["step", "3"]]
     assert lines[3].endswith("in 3 steps (as planned)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from girih.cost.work import Work, index_ranges, work_of
+from girih.cost.work import Work, bounds_of_edges, index_ranges, work_of
 from girih.ops.derive.kinds import KINDS, kind_of
 from girih.ops.describe import describe_call
 from girih.ops.operator import Description, TensorType
@@ -106,3 +106,15 @@ def test_a_view_costs_what_it_moves() -> None:
     description = described("aten.reshape", (24,), {"shape": (24,)}, self=(4, 6))
     assert work_of(description, description.sizes, (96,), 96, moves=False) == Work("view", "aten.reshape", 0.0, 0.0)
     assert work_of(description, description.sizes, (96,), 96) == Work("copy", "aten.reshape", 0.0, 192.0)
+
+
+def test_a_graph_is_priced_by_its_edges() -> None:
+    """Not by all pairs of vertices and edges: each edge reads a row, however often, and a piece has its share."""
+    rows = {"offsets": ("int", 11), "neighbours": ("int", 40)}
+    description = described("girih.neighbour_sum", (10, 6), x=(20, 6), **rows)
+    whole = work_of(description, description.sizes, (480, 88, 320), 240)
+    assert (whole.kind, whole.operations, whole.bytes) == ("look-up", 40 * 6, 40 * 24 + 88 + 320 + 240)
+    half = work_of(description, (5, *description.sizes[1:]), (480, 48, 320), 120)
+    assert (half.operations, half.bytes) == (20 * 6, 20 * 24 + 48 + 160 + 120)
+    assert bounds_of_edges(description, description.sizes) == {1: 41}
+    assert bounds_of_edges(description, (5, *description.sizes[1:])) == {1: 21}

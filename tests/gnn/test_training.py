@@ -97,12 +97,37 @@ def test_a_step_of_ones_own_gets_all(data: Data) -> None:
         assert run.step() == pytest.approx(expected.item(), rel=1e-6)
 
 
+def test_a_loop_of_ones_own(data: Data) -> None:
+    """`girih.fit` gives weights back into the network."""
+    network = NETWORKS["gcn"](6, 8, 3).double()
+    begin = {key: item.clone() for key, item in network.state_dict().items()}
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.02)
+    with girih.fit(network, loss, optimizer, data) as train:
+        losses = [train() for _ in range(STEPS)]
+        assert accuracy(predict(train.module.network, data), data)["train"] > 0
+    other = NETWORKS["gcn"](6, 8, 3).double()
+    other.load_state_dict(begin)
+    np.testing.assert_allclose(losses, plain(other, data, STEPS), rtol=1e-10)
+    for key, item in other.state_dict().items():
+        torch.testing.assert_close(network.state_dict()[key], item, rtol=1e-9, atol=1e-9)
+
+
+def test_networks_of_torch_geometric(data: Data) -> None:
+    from torch_geometric.nn import GraphSAGE
+
+    network = GraphSAGE(6, 8, 2, 3).double()
+    own = NETWORKS["sage"](6, 8, 3).double()
+    own.load_state_dict(network.state_dict())
+    plan = girih.plan(step_of(network), data, machine="local:1", compare=())
+    with plan.start(backend="threads") as run:
+        losses = [run.step() for _ in range(STEPS)]
+    np.testing.assert_allclose(losses, plain(own, data, STEPS), rtol=1e-10)
+
+
 def test_inference(data: Data) -> None:
     network = NETWORKS["sage"](6, 8, 3)
-    plan = girih.plan(girih.Inference(network.eval()), data, machine="local:1", compare=())
-    with plan.start(backend="threads") as run:
-        (output,) = run.step()
-    torch.testing.assert_close(output, predict(network, data))
+    with girih.infer(network.eval(), data, compare=()) as answer:
+        torch.testing.assert_close(answer(), predict(network, data))
 
 
 def test_a_file_that_changes_stops_the_run_and_nothing_is_lost(data: Data, tmp_path: Path) -> None:

@@ -357,6 +357,67 @@ def test_unsigned_numbers_have_signed_differences() -> None:
             loop(a, n)
 
 
+def larger(x, y):
+    return max(x, y, 0) - min(y, x)
+
+
+def test_numbers_with_and_without_a_sign_keep_their_digits() -> None:
+    """Of one of each NumPy and Numba make floats; what is chosen, and how they compare, is told by all 64 bits."""
+
+    def body(i, u, s, out, signs):
+        out[i, 0], out[i, 1], out[i, 2] = max(u[i], s[i]), min(s[i], u[i], 2**62), larger(u[i], s[i])
+        signs[i] = (u[i] < s[i]) + 2 * (u[i] == s[i]) + 4 * (s[i] <= u[i]) + 8 * (s[i] != u[i])
+
+    def few(i, u, n):
+        n[i] = max(u[i], 5)
+
+    large = 2**53 + 1
+    u, s = [large, large + 2, 7, large + 6], [large, large + 4, -3, large + 8]
+    out, signs, n = (gl.array(np.zeros(shape, np.int64)) for shape in ((4, 3), 4, 4))
+    unsigned, signed = gl.array(np.array(u, np.uint64)), gl.array(np.array(s))
+    gl.parallel_for(gl.range(4), workers=2)(body)(unsigned, signed, out, signs)
+    pairs = list(zip(u, s, strict=True))
+    assert out.numpy().tolist() == [[max(a, b), min(a, b, 2**62), larger(a, b)] for a, b in pairs]
+    assert signs.numpy().tolist() == [(a < b) + 2 * (a == b) + 4 * (b <= a) + 8 * (b != a) for a, b in pairs]
+    gl.parallel_for(gl.range(4), workers=2)(few)(unsigned, n)
+    assert n.numpy().tolist() == [max(a, 5) for a in u]
+    m = gl.accumulator(0, "max")
+
+    def most(i, u):
+        m = max(m, u[i])
+
+    gl.parallel_for(gl.range(4), workers=2)(most)(unsigned)
+    assert m.value == large + 6
+    unsigned[0] = np.uint64(2**64 - 1)
+    with pytest.raises(
+        OverflowError, match=r"test_arithmetic\.py:\d+: `max\(u\[i\], s\[i\]\)`: the whole number would not"
+    ):
+        gl.parallel_for(gl.range(4), workers=2)(body)(unsigned, signed, out, signs)
+
+    def beside(i, s, out):
+        out[i, 0] = max(s[i], 0.5)
+
+    with pytest.raises(OverflowError, match=r"`max\(s\[i\], 0\.5\)`: a whole number above 2\*\*53"):
+        gl.parallel_for(gl.range(4), workers=2)(beside)(signed, out)
+
+
+def test_a_variable_that_would_become_a_float_is_refused() -> None:
+    def chosen(i, u, s, out):
+        x = s[i]
+        if i == 1:
+            x = u[i]
+        out[i] = x
+
+    def either(i, u, s, out):
+        out[i] = s[i] if i % 2 else u[i]
+
+    for body, what in ((chosen, "x"), (either, "the result of `… if … else …`")):
+        arrays = [gl.array(np.ones(3, dtype)) for dtype in (np.uint64, np.int64, np.int64)]
+        with pytest.raises(LoopError, match=f"{what} is an unsigned number of 64 bits at one place") as told:
+            gl.parallel_for(gl.range(3), workers=1)(body)(*arrays)
+        assert "write np.int64(…)" in str(told.value)
+
+
 def test_what_cannot_overflow_is_not_checked() -> None:
     def body(key, v, a, n):
         i, j = key

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+import forked_programs
 import loop_hosts_program
 import numpy as np
 import pytest
@@ -28,14 +26,11 @@ ROOT = Path(__file__).parents[2]
 SECONDS = 120.0
 
 
-def started(command: Sequence[str], **more: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **more},
-    )  # fmt: skip
+def surroundings() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
-def ended(processes: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str]]:
+def ended(processes: Sequence[forked_programs.Program]) -> list[tuple[int, str]]:
     """(exit code, what it said) of each; none is left behind."""
     try:
         said = [process.communicate(timeout=SECONDS)[1] for process in processes]
@@ -45,10 +40,6 @@ def ended(processes: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str]]:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-def torchrun(*options: str) -> list[str]:
-    return [sys.executable, "-m", "torch.distributed.run", *options, PROGRAM]
 
 
 def expected(workers: int) -> dict[str, np.ndarray]:
@@ -77,33 +68,27 @@ def checked(place: Path, addresses: Sequence[str]) -> None:
 
 
 def test_processes_of_torchrun_on_this_host(tmp_path: Path) -> None:
-    done = ended([started([*torchrun("--standalone", "--nproc-per-node=2"), str(tmp_path), ""])])
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = ended([forked_programs.start([*launcher, PROGRAM, str(tmp_path), ""], surroundings())])
     assert [code for code, _ in done] == [0], done
     checked(tmp_path, ["127.0.0.1"] * 2)
 
 
-def test_processes_of_torchrun_on_two_hosts(tmp_path: Path) -> None:
+def test_ranks_on_two_hosts(tmp_path: Path) -> None:
     if why := refusal():
         pytest.skip(f"no hosts as network namespaces here ({why})")
     with network(2, 1e9) as hosts:
-        launcher = ["--nnodes=2", "--nproc-per-node=1", f"--master-addr={hosts.addresses[0]}", "--master-port=29400"]
-        processes = [
-            started(["ip", "netns", "exec", name, *torchrun(*launcher, f"--node-rank={number}"), str(tmp_path), ""])
-            for number, name in enumerate(hosts.names)
-        ]
-        done = ended(processes)
+        command = [sys.executable, PROGRAM, str(tmp_path), ""]
+        host = hosts.addresses[0]
+        done = ended(forked_programs.start_ranks(command, 2, surroundings(), networks=hosts.names, host=host))
     assert [code for code, _ in done] == [0, 0], done
     checked(tmp_path, hosts.addresses)
 
 
 def test_a_rank_that_is_killed_is_named_at_once(tmp_path: Path) -> None:
     """Without torchrun, which would end the others before they can say anything."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port = str(bound.getsockname()[1])
     command = [sys.executable, PROGRAM, str(tmp_path), "killed"]
-    common: dict[str, Any] = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    (code, said), (other, _) = ended([started(command, RANK=str(rank), **common) for rank in range(2)])
+    (code, said), (other, _) = ended(forked_programs.start_ranks(command, 2, surroundings()))
     assert other == -signal.SIGKILL
     assert code == 1
     assert "rank 1 is gone: its process has ended, or its host does not answer" in said

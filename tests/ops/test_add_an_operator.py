@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import forked_programs
@@ -85,7 +86,9 @@ except ValueError as error:
 def run(folder: Path, program: str) -> str:
     paths = os.pathsep.join(map(str, (folder, ROOT, ROOT / "tests" / "support")))
     (folder / "program.py").write_text(program)
-    done = forked_programs.run(folder / "program.py", {**os.environ, "PYTHONPATH": paths}, timeout=300)
+    done = forked_programs.run(
+        [sys.executable, str(folder / "program.py")], {**os.environ, "PYTHONPATH": paths}, timeout=300, new=True
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -91,6 +91,7 @@ MISSED: dict[str, dict[str, str]] = {
     "aten.scatter_reduce.two": {"PRP->P": TOGETHER},
     "aten.view_as_complex": {"P->P": COMPLEX},
     "girih.assign": {"PRP->P": TOGETHER},
+    "girih.attention_logsumexp": {"RSSR->S": DATA},
     "girih.carried": {"PP->P": OWN},
     "girih.join_panels": {"S->S": ATTRIBUTE},
     "girih.join_parts": {"P->P": OWN, "P->R": OWN},
@@ -98,6 +99,7 @@ MISSED: dict[str, dict[str, str]] = {
     "girih.join_update": {"PR->P": OWN, "RP->P": OWN, "SS->P": OWN},
     "girih.label_positions": {"RS->R": DATA, "SS->S": DATA},
     "girih.less_panels": dict.fromkeys(("PPPPR->P", "PRP->P", "PRRP->P", "PRRRP->P", "PSS->P"), TOGETHER),
+    "girih.neighbour_max": {"PRR->P": DATA},
     "girih.normalise_input_gradient": dict.fromkeys(
         ("PPPRPR->P", "PPPRRPR->P", "PRRRRPP->P", "RPPRPPR->P", "RRRRPPP->P"), TOGETHER
     ),

@@ -20,7 +20,6 @@ from girih.program import Program, check
 from girih.program.again import sequenced, with_again
 from girih.program.life.accounts import memory_use
 from girih.program.life.lifetimes import Lifetimes, lifetimes
-from girih.program.liveness import reads_of
 from girih.program.moves.moves import moved
 from girih.program.moves.residency import floor
 from girih.run.worker.measure import peak_bytes
@@ -76,7 +75,7 @@ def cost(lives: Lifetimes, seconds: NDArray[np.float64], pivot: int, price: floa
         if item.born <= pivot and any(step > pivot for step in item.touched)
     }
     for step in again:
-        needed |= {number_of[buffer] for buffer in reads_of(lives.steps[step]) if buffer in number_of}
+        needed |= {number_of[buffer] for buffer in lives.steps[step].sources if buffer in number_of}
     kept = [lives.storages[number] for number in needed if number not in state and not lives.storages[number].lasts]
     return float(
         sum(price * item.bytes for item in kept if item.born not in again) + sum(seconds[list(again)], start=0.0)

@@ -1,27 +1,33 @@
-"""A newcomer's proposers, written by docs/add-a-search.md alone: of a strategy, and of what a device holds."""
+"""A newcomer's proposers, written by docs/add-a-search.md alone: of a strategy, of what a device holds, of any part."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
+import numpy as np
 import pytest
 from graphs import perceptron
 
 from girih.api import plan_graph
 from girih.graph import Graph
+from girih.layout.budget import Budget
 from girih.partition.search import ScoredSearch, Search
 from girih.partition.searches.exact import exact
+from girih.partition.space.layers import layers_of
 from girih.partition.space.problem import Candidates, Objective
 from girih.partition.strategy import SearchError, SearchResult
 from girih.plans.check import check
 from girih.plans.choice import Choice
-from girih.plans.plan import PlanError
+from girih.plans.plan import Plan, PlanError
 from girih.published.divisions.classic import Single
 from girih.rewrite.certificate import Certificate
+from girih.search.judge import Judge
 from girih.search.memory.holds import Baseline, Holding, Setting
 from girih.search.memory.orders.locality import updates_early
-from girih.search.table import BASELINES, SEARCHES, baseline_class, search_class
+from girih.search.moves import Move, improved, proposals
+from girih.search.table import PROPOSERS, SEARCHES, baseline_of, class_of, order_of, search_of
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,15 @@ def test_it_refuses_and_falls_back_as_the_page_says() -> None:
 def test_it_stands_beside_another() -> None:
     plan = plan_graph(perceptron(2), machine="2x2", compare=(SplitAlong(20.0),), objective="bytes")
     assert [item.name for item in plan.baselines] == ["split-along"]
+
+
+def test_a_name_in_the_table_is_all_that_the_planner_knows_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SEARCHES, "split-along", f"{__name__}.SplitAlong")
+    options = {"machine": "2x2", "objective": "bytes"}
+    plan = plan_graph(perceptron(2), search="split-along:dimension=1", compare=("split-along",), **options)
+    assert plan.certificate.space == "inputs split along dimension 1"
+    with pytest.raises(PlanError, match="search split-along has no option 'dim': expected one of seconds, dimension"):
+        plan_graph(perceptron(2), search="split-along:dim=1", **options)
 
 
 @dataclass(frozen=True)
@@ -122,8 +137,68 @@ def test_a_way_to_hold_orders_the_steps_within_a_limit_or_is_refused() -> None:
         plan_graph(graph, machine="p3.2xlarge", memory=plan.peak - 1, hold=EarlyUpdates(), compare=())
 
 
+@dataclass(frozen=True)
+class LayersAnew(Move):
+    """One layer after another is divided anew by the exact search, while all others stay as they are."""
+
+    name: ClassVar[str] = "layers-anew"
+    changes: ClassVar[tuple[str, ...]] = ("strategy",)
+
+    def propose(self, plan: Plan, judge: Judge) -> Iterator[Plan]:
+        layers, strategy, nodes = layers_of(plan.graph), plan.strategy, plan.graph.nodes
+        for layer in dict.fromkeys(layers):
+            others = [number for number, own in enumerate(layers) if own != layer]
+            beside = {name for number in others for name in (*nodes[number].inputs, *nodes[number].outputs)}
+            layouts = {name: (strategy.layouts[name].codes,) for name in beside}
+            held = Candidates(layouts, {number: np.array([strategy.divisions[number].codes]) for number in others})
+            found = exact(plan.graph, Objective("seconds", plan.machine), candidates=held, seconds=1.0)
+            yield plan.but(strategy=found.strategy)
+
+
+def test_a_move_solves_a_region_again_and_the_judge_keeps_what_is_faster() -> None:
+    plan = plan_graph(perceptron(3, 64, 512), machine="2x2", search="sharded")
+    judge = Judge(plan)
+    better = improved(plan, (LayersAnew(),), judge, Budget(5.0))
+    check(better)
+    assert better.search == better.certificate.statistics["found by"] == "layers-anew"
+    assert better.certificate.cost == better.predict().seconds < plan.certificate.cost
+    assert better.certificate.bound == plan.certificate.bound > 0
+    assert better.certificate.statistics["seconds, layers-anew"] == better.certificate.cost
+    assert improved(plan, (LayersAnew(),), judge, Budget(0.0)).strategy == plan.strategy
+    assert judge.seconds(better) == judge.in_full(better.strategy)  # composed of pieces, and of the whole program
+
+
+def test_other_kinds_propose_plans_too_within_the_limit() -> None:
+    plan = plan_graph(perceptron(3, 64, 512), machine="2x2", search="greedy")
+    faster = (baseline_of("odswap"), search_of("single"))  # the first has nothing to do
+    assert improved(plan, faster, Judge(plan), Budget(5.0)).search == "single"
+    limited = plan.but(memory=plan.peak)  # less than one device alone needs
+    assert improved(limited, faster[1:], Judge(limited), Budget(5.0)) is limited
+    graph = perceptron(4)
+    alone = plan_graph(graph, machine="p3.2xlarge", compare=())
+    (ordered,) = proposals(order_of("early"), alone, Judge(alone))
+    assert ordered.peak < alone.peak
+    assert ordered.choice == replace(alone.choice, sequence=ordered.choice.sequence) != alone.choice
+    capped = alone.but(memory=int(0.8 * alone.peak))
+    (moved,) = proposals(baseline_of("odswap"), capped, Judge(capped))
+    check(moved)
+    assert moved.choice.residency
+    assert moved.peak <= 0.8 * alone.peak
+
+
+def test_what_cannot_be_improved_says_why() -> None:
+    plan = plan_graph(perceptron(1), machine="2x2", objective="bytes")
+    with pytest.raises(PlanError, match="expected objective time, got bytes"):
+        improved(plan, (), Judge(plan), Budget(1.0))
+    with pytest.raises(PlanError, match="hold odswap keeps a memory limit: expected a plan with one, got none"):
+        list(proposals(baseline_of("odswap"), plan, Judge(plan)))
+    with pytest.raises(TypeError, match="Backtracking proposes no plans: expected a Move"):
+        list(proposals(class_of("rewrite", "backtracking")(), plan, Judge(plan)))
+
+
 def test_every_proposer_changes_parts_of_a_choice() -> None:
     parts = {part.name for part in fields(Choice)}
-    for proposer in (*map(search_class, SEARCHES), *map(baseline_class, BASELINES), SplitAlong, EarlyUpdates):
+    known = [class_of(kind, name) for kind, own in PROPOSERS.items() for name in own.places]
+    for proposer in (*known, SplitAlong, EarlyUpdates, LayersAnew):
         assert parts.issuperset(proposer.changes)
         assert proposer.changes

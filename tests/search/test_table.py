@@ -20,7 +20,7 @@ from girih.partition.searches.sampled import Sampled
 from girih.partition.space.problem import OBJECTIVES, Objective
 from girih.partition.strategy import SearchError
 from girih.search import Exact
-from girih.search.table import SEARCHES, options_of, search_class, search_of
+from girih.search.table import SEARCHES, class_of, options_of, search_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
 SCORED = {"optimum", "sampled", "portfolio"}
@@ -128,7 +128,7 @@ def test_the_table_feeds_clusters_of_arrays() -> None:
 def test_the_page_lists_every_search() -> None:
     text = PAGE.read_text(encoding="utf-8")
     for name in SEARCHES:
-        item = search_class(name)
+        item = class_of("search", name)
         row = f"| `{name}` | {', '.join(item.objectives)} | {', '.join(options_of(item))} | {item.summary()} |"
         assert row in text, row
 

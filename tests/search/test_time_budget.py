@@ -14,13 +14,15 @@ from graphs import perceptron
 from girih.api import plan_graph
 from girih.layout.budget import Budget
 from girih.machine import machine
+from girih.partition.search import nobody
 from girih.partition.space.options import SECONDS, SOAP
 from girih.partition.space.pricing import OutOfTimeError
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import Strategy
-from girih.search.fastest import Counted, _affordable, _Candidates
+from girih.search.candidates import Counted
+from girih.search.fastest import _affordable, _Candidates
 from girih.search.judge import Judge
-from girih.search.table import search_class
+from girih.search.table import class_of
 
 
 def test_without_time_the_first_answers_are_simulated_and_the_best_is_returned() -> None:
@@ -109,11 +111,10 @@ def test_experts_have_the_time_that_such_a_search_took(monkeypatch: pytest.Monke
         raise OutOfTimeError
 
     for name in ("one-weird-trick", "equal", "model"):
-        monkeypatch.setattr(search_class(name), "search", late)
+        monkeypatch.setattr(class_of("search", name), "search", late)
     objective = Objective("time", made.machine)
-    candidates = _Candidates(
-        made.graph, objective, Counted(Judge(made, None), Budget(100.0), 0.0), Budget(100.0), took=60.0
-    )
+    score = Counted(Judge(made), Budget(100.0), 0.0)
+    candidates = _Candidates(made.graph, objective, score, Budget(100.0), nobody, took=60.0)
     candidates.search("one-weird-trick", 0.25)
     candidates.search("equal", 0.25)
     candidates.took = 200.0

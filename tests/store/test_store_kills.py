@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import forked_programs
 import pytest
 from counts import LONG
 
@@ -31,7 +31,7 @@ def outcomes(*names: str) -> Any:
         paths = [str(SUPPORT.parent.parent), str(SUPPORT)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, str(SUPPORT / "killed_saves.py"), folder, str(EVERY), *names]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = forked_programs.run(command, environment, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -39,7 +39,7 @@ def outcomes(*names: str) -> Any:
 @pytest.mark.parametrize("names", [TRAINING, FURTHER, OTHERS], ids=["training", "training, further", "others"])
 def test_a_kill_at_any_call_leaves_the_old_or_the_new(names: tuple[str, ...]) -> None:
     """The program itself compares all numbers, saves again, and looks for rubbish. Before a call is behind the one
-    before it."""
+    before it; behind whole writes, the exchange and the last call of all it is tried too."""
     for found in outcomes(*names).values():
         seen, before = found["seen"], found["before"]
         assert {"open", "write", "fsync", "close", "replace"} <= set(seen)
@@ -47,6 +47,11 @@ def test_a_kill_at_any_call_leaves_the_old_or_the_new(names: tuple[str, ...]) ->
         assert found["outcomes"]["before"]
         for number, step in (*found["outcomes"]["before"], *found["outcomes"]["within"]):
             assert step == (NEW if number > exchange else before), number
+        after = dict(found["outcomes"]["after"])
+        assert {exchange, len(seen) - 1} < set(after)
+        assert {seen[number] for number in after} >= {"write", "replace"}
+        for number, step in after.items():
+            assert step == (NEW if number >= exchange else before), number
 
 
 @pytest.mark.parametrize("names", [TRAINING, OTHERS], ids=["training", "others"])

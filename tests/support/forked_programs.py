@@ -1,66 +1,219 @@
-"""Programs as `python FILE` runs them, each in a process of its own, which is forked from one that has loaded PyTorch.
+"""Commands of Python, each in a process of its own, which is forked from one that has loaded PyTorch, Numba and girih.
 
-Loading PyTorch takes more than a second of a core, and what its optimizers load as long again (`torch._dynamo`); most
-programs of the documentation do little else. All else is as in a new process: no module of girih is loaded, and what
-runs at the end of a process runs.
+Loading them takes two seconds of a core, and what PyTorch's optimizers load as long again (`torch._dynamo`); most
+programs of the tests do little else. All else is as in a new process: command line, surroundings, folder, output,
+a session of its own, what runs at its end, and how it ends. What libraries read as they are loaded is as it was for the
+tests, but for OMP_NUM_THREADS. Who tests the loading itself starts a process by `subprocess`.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import json
 import os
 import runpy
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
+from typing import IO, NoReturn
 
 from girih.run.engines.fork_server import ProcessKind, launch
 
-KIND = ProcessKind(__name__, "main", ("torch", "torch._dynamo"))
+LOADED = (
+    "torch", "torch._dynamo", "girih.layout.jit", "girih.cli.main", "girih.api", "girih.array", "girih.loop",
+    "girih.loop.code.kernel", "girih.run.engines.processes", "girih.run.worker.service", "girih.run.transport.shared",
+)  # fmt: skip
+KIND = ProcessKind(__name__, "main", LOADED)
+WITHOUT_GIRIH = ProcessKind(__name__, "main", ("torch", "torch._dynamo", "numba"))
+NETWORK = 0x40000000
+"""CLONE_NEWNET, of the system's setns."""
 
 
-def run(program: Path, environment: Mapping[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
-    """Run a program in its folder, with syntax warnings as errors.
+class Program:
+    """A command that runs, as `subprocess.Popen` shows it. Its output and errors are text."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None,
+        folder: Path | None,
+        network: str,
+        new: bool,
+    ) -> None:
+        assert command[0] == sys.executable
+        self.args = list(command)
+        self.returncode: int | None = None
+        self._files: list[IO[str]] = [tempfile.TemporaryFile("w+", encoding="utf-8") for _ in range(2)]  # noqa: SIM115
+        known = dict(os.environ if environment is None else environment)
+        order = json.dumps([self.args[1:], known, os.fspath(folder or os.getcwd()), network, new])
+        threads = int(known.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+        kind = WITHOUT_GIRIH if new else KIND
+        self._process = launch([order], [file.fileno() for file in self._files], threads, kind)
+        self.pid = self._process.pid
+
+    def wait(self, timeout: float | None = None) -> int:
+        """See `subprocess.Popen.wait`."""
+        self.returncode = self._process.wait(timeout)
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """The exit code, if it has ended."""
+        try:
+            return self.wait(0.0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it has printed, and its errors, once it has ended.
+
+        Raises:
+            subprocess.TimeoutExpired: it goes on after so many seconds.
+        """
+        self.wait(timeout)
+        printed = []
+        for file in self._files:
+            file.seek(0)
+            printed.append(file.read())
+            file.close()
+        return printed[0], printed[1]
+
+
+def start(
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    *,
+    folder: Path | None = None,
+    network: str = "",
+    new: bool = False,
+) -> Program:
+    """Begin `python -c CODE`, `python -m MODULE` or `python FILE` with its arguments.
+
+    environment: all of it; None: as it is here. network: the name of a network namespace to run in. new: no module of
+    girih is loaded yet, so that what the program forgets to import is not there.
+    """
+    return Program(command, environment, folder, network, new)
+
+
+def run(
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    *,
+    timeout: float,
+    folder: Path | None = None,
+    new: bool = False,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end. See `start`.
 
     Raises:
         subprocess.TimeoutExpired: it goes on after so many seconds; it is ended.
     """
-    process = launch([str(program), json.dumps(dict(environment))], [], os.cpu_count() or 1, KIND)
+    program = start(command, environment, folder=folder, new=new)
     try:
-        code = process.wait(timeout)
+        out, err = program.communicate(timeout)
     except subprocess.TimeoutExpired:
-        process.kill()
+        program.kill()
         raise
-    printed = [program.with_suffix(suffix).read_text(encoding="utf-8") for suffix in (".out", ".err")]
-    return subprocess.CompletedProcess([str(program)], code, *printed)
+    return subprocess.CompletedProcess(program.args, program.wait(), out, err)
 
 
-def main(arguments: list[str]) -> None:
-    """What such a process does."""
-    program = Path(arguments[0])
-    for descriptor, suffix in ((1, ".out"), (2, ".err")):
-        file = os.open(program.with_suffix(suffix), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        os.dup2(file, descriptor)
-        os.close(file)
+def start_ranks(
+    command: Sequence[str], count: int, environment: Mapping[str, str], *, networks: Sequence[str] = (), host: str = ""
+) -> list[Program]:
+    """A command as so many ranks, with the variables that torchrun, mpirun and others set.
+
+    networks: of each rank, its network namespace. host: the address of the first rank's.
+    """
+    port = "29400"
+    if not networks:
+        with socket.socket() as bound:
+            bound.bind(("127.0.0.1", 0))
+            port = str(bound.getsockname()[1])
+    common = {"WORLD_SIZE": str(count), "MASTER_ADDR": host or "127.0.0.1", "MASTER_PORT": port}
+    return [
+        start(command, {**environment, **common, "RANK": str(rank)}, network=networks[rank] if networks else "")
+        for rank in range(count)
+    ]
+
+
+def main(arguments: list[str]) -> NoReturn:
+    """What such a process does. It ends as Python ends: with its own exit code, or by Ctrl-C's signal."""
+    for descriptor, file in enumerate(arguments[1:], 1):
+        os.dup2(int(file), descriptor)
+        os.close(int(file))
+    command, environment, folder, network, new = json.loads(arguments[0])
+    if network:
+        with open(f"/var/run/netns/{network}") as place:
+            assert ctypes.CDLL(None, use_errno=True).setns(place.fileno(), NETWORK) == 0, os.strerror(
+                ctypes.get_errno()
+            )
     os.environ.clear()
-    os.environ.update(json.loads(arguments[1]))
-    os.chdir(program.parent)
+    os.environ.update(environment)
+    os.chdir(folder)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if new:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "girih"]:
+            del sys.modules[name]
+    code = _ended(command)
+    _flush()
+    if code == -signal.SIGINT:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(60.0)
+    os._exit(code)
+
+
+def _ended(command: list[str]) -> int:
+    """The exit code of a command that has run, with what runs at the end of a process."""
+    code = 0
+    try:
+        try:
+            _execute(command)
+        finally:
+            threading._shutdown()
+    except SystemExit as end:
+        if isinstance(end.code, int) or end.code is None:
+            code = end.code or 0
+        else:
+            print(end.code, file=sys.stderr)
+            code = 1
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+    atexit._run_exitfuncs()
+    return code
+
+
+def _execute(command: list[str]) -> None:
+    how, rest = (command[0], command[1:]) if command[0] in ("-c", "-m") else ("", command)
+    first = str(Path(rest[0]).parent) if not how else "" if how == "-c" else os.getcwd()
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     here = str(Path(__file__).parent)
-    sys.path[:] = [str(program.parent), *filter(None, paths), *(path for path in sys.path if path not in ("", here))]
-    sys.argv[:] = [program.name]
-    for name in [name for name in sys.modules if name.partition(".")[0] == "girih"]:
-        del sys.modules[name]
+    sys.path[:] = [first, *filter(None, paths), *(path for path in sys.path if path not in ("", here))]
+    sys.argv[:] = [how or rest[0], *rest[1:]]
     warnings.filterwarnings("error", category=SyntaxWarning)
-    try:
-        runpy.run_path(str(program), run_name="__main__")
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            raise
-    finally:
-        threading._shutdown()
-        atexit._run_exitfuncs()
+    if how == "-m":
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    elif how == "-c":
+        sys.modules["__main__"] = ModuleType("__main__")
+        exec(compile(rest[0], "<string>", "exec"), vars(sys.modules["__main__"]))
+    else:
+        runpy.run_path(rest[0], run_name="__main__")
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # closed, or its reader is gone
+            stream.flush()

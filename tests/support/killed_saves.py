@@ -1,4 +1,4 @@
-"""Saves that are killed before and within every call of the system that changes files.
+"""Saves that are killed before and within every call of the system that changes files, and after those that matter.
 
 Command line: a directory, N, and names of what is saved (`KEPT`). Every Nth call is tried, and those beside the last
 exchange, from which on the new is there. Prints as JSON, for each name, the calls that a save makes, and what was found
@@ -54,7 +54,7 @@ class Counting:
 
 
 class Counter:
-    """Stops at the call of a number: `before`, `within` (a write of half of it), or `full` (the disk is)."""
+    """Stops at the call of a number: `before`, `within` (a write of half of it), `after`, or `full` (the disk is)."""
 
     def __init__(self, number: int, how: str) -> None:
         self.number = number
@@ -73,6 +73,8 @@ class Counter:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a file")
             if self.how == "within" and name == "write":
                 function(arguments[0], arguments[1][: len(arguments[1]) // 2])
+            if self.how == "after":
+                function(*arguments)
             if self.how != "full":
                 os._exit(9)
             return function(*arguments)
@@ -364,8 +366,11 @@ def examine(goal: Path, kept: Any, every: int) -> dict[str, Any]:
     exchange = len(seen) - 1 - seen[::-1].index("replace")
     tried = [number for number in range(len(seen)) if number % every == 0 or abs(number - exchange) < 2]
     outcomes: dict[str, list[tuple[int, int]]] = {}
-    for how in ("before", "within"):
-        numbers = [number for number in tried if how == "before" or seen[number] == "write"]
+    writes = [number for number in tried if seen[number] == "write"]
+    # After any other call is before the next one, which changes nothing of itself.
+    whole = [number for number, name in enumerate(seen) if name == "write"][0 if every == 1 else -1 :]
+    numbers_of = {"before": tried, "within": writes, "after": sorted({*whole, exchange, len(seen) - 1})}
+    for how, numbers in numbers_of.items():
         found = [killed(goal, kept, number, how) for number in numbers]
         assert all(was for _, was in found)
         outcomes[how] = [(number, step) for number, (step, _) in zip(numbers, found, strict=True)]

@@ -12,7 +12,6 @@ from girih.graph import Graph
 from girih.partition.space.options import Rules
 from girih.partition.space.problem import Objective, PartitionProblem, build
 from girih.program import FreeStep, Program, lower
-from girih.program.liveness import reads_of, writes_of
 
 RULES = [Rules(), Rules(small=0), Rules(repeat=True, partial=True), Rules(repeat=True, small=0), Rules(partial=True)]
 MESHES = [(2,), (3,), (2, 2), (2, 3), (3, 2)]
@@ -45,8 +44,8 @@ def check_buffers(program: Program) -> None:
             assert len(set(step.buffers)) == len(step.buffers)
             live -= set(step.buffers)
             continue
-        assert set(reads_of(step)) <= live
-        for buffer in writes_of(step):
+        assert set(step.sources) <= live
+        for buffer in step.targets:
             assert buffer not in made
             assert buffer in program.places
             made.add(buffer)
@@ -63,7 +62,7 @@ def check_buffers(program: Program) -> None:
 def check_frees_are_early(program: Program) -> None:
     for before, step in zip(program.steps, program.steps[1:], strict=False):
         if isinstance(step, FreeStep):
-            assert set(step.buffers) <= {*reads_of(before), *writes_of(before)}
+            assert set(step.buffers) <= {*before.sources, *before.targets}
 
 
 def alone(graph: Graph) -> Program:

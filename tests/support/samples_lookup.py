@@ -87,25 +87,28 @@ def embedding_bag(rng: Generator) -> Arguments:
     return {**tables, "offsets": np.array([0, 2, 3]), "mode": some(rng, 0, 1)}
 
 
+def classes(rng: Generator, size: tuple[int, ...], count: int, options: Arguments) -> np.ndarray:
+    """Others than 0 ... count - 1 only where they are ignored, or may belong to another part."""
+    least, most = {"first": (-1, count), "ignored": (-1, count - 1)}.get(next(iter(options), ""), (0, count - 1))
+    return whole(rng, size, least, most)
+
+
 @sample("girih.pick")
 def pick(rng: Generator) -> Arguments:
     size = shape(rng, 1, 3)
     dim = dim_of(rng, len(size))
     rest = tuple(np.delete(size, dim))
-    return {
-        "input": real(rng, size),
-        "index": whole(rng, rest, -1, size[dim]),
-        "dim": dim,
-        **some(rng, {}, {"first": 1}, {"ignored": -1}),
-    }
+    options = some(rng, {}, {"first": 1}, {"ignored": -1})
+    return {"input": real(rng, size), "index": classes(rng, rest, size[dim], options), "dim": dim, **options}
 
 
 @sample("girih.place")
 def place(rng: Generator) -> Arguments:
     size = shape(rng, 0, 2)
     extent = integer(rng, 1, 4)
-    given = {"value": real(rng, size), "index": whole(rng, size, -1, extent), "dim": dim_of(rng, len(size) + 1)}
-    return {**given, "size": extent, **some(rng, {}, {"first": 1}, {"ignored": -1})}
+    options = some(rng, {}, {"first": 1}, {"ignored": -1})
+    index = classes(rng, size, extent, options)
+    return {"value": real(rng, size), "index": index, "dim": dim_of(rng, len(size) + 1), "size": extent, **options}
 
 
 @sample("girih.wrap_index")
@@ -302,3 +305,88 @@ def topk_indices(rng: Generator) -> Arguments:
     x = real(rng, shape(rng, 1))
     dim = integer(rng, 0, x.ndim - 1)
     return {"input": x, "k": integer(rng, 1, x.shape[dim]), "dim": dim, "largest": some(rng, False, True)}
+
+
+# ------------------------------------------------------------------------------------------- graphs
+
+
+def graph_rows(rng: Generator, vertices: int, sources: int) -> Arguments:
+    """Compressed rows of a graph: some are empty, edges may be there twice."""
+    edges = integer(rng, 3, 8)
+    offsets = np.array([0, *np.sort(whole(rng, (vertices - 1,), 0, edges)), edges])
+    return {"offsets": offsets, "neighbours": whole(rng, (edges,), 0, sources - 1).astype(np.int32)}
+
+
+def ends(rng: Generator) -> tuple[int, int, Arguments]:
+    vertices, sources = integer(rng, 1, 4), integer(rng, 2, 4)
+    return vertices, sources, graph_rows(rng, vertices, sources)
+
+
+@sample("girih.neighbour_sum")
+def neighbour_sum(rng: Generator) -> Arguments:
+    _, sources, rows = ends(rng)
+    size = shape(rng, 0, 2)
+    given = {"x": real(rng, (sources, *size)), **rows}
+    if rng.random() < 0.6:
+        given["weights"] = real(rng, (len(rows["neighbours"]), *size[: integer(rng, 0, 1)]))
+    return {**given, **some(rng, {}, {"mean": True})}
+
+
+@sample("girih.edge_products")
+def edge_products(rng: Generator) -> Arguments:
+    vertices, sources, rows = ends(rng)
+    size = shape(rng, 0, 2)
+    both = {"a": real(rng, (vertices, *size)), "b": real(rng, (sources, *size))}
+    return {**both, **rows, "kept": integer(rng, 0, len(size))}
+
+
+@sample("girih.neighbour_max")
+def neighbour_max(rng: Generator) -> Arguments:
+    _, sources, rows = ends(rng)
+    return {"x": real(rng, (sources, *shape(rng, 0, 2))), **rows}
+
+
+@sample("girih.neighbour_ties")
+def neighbour_ties(rng: Generator) -> Arguments:
+    vertices, sources, rows = ends(rng)
+    size = shape(rng, 0, 1)
+    return {"x": whole(rng, (sources, *size), 0, 1), "top": whole(rng, (vertices, *size), 0, 1), **rows}
+
+
+@sample("girih.neighbour_max_gradient")
+def neighbour_max_gradient(rng: Generator) -> Arguments:
+    vertices, sources, rows = ends(rng)
+    size = shape(rng, 0, 1)
+    tops = {"top": whole(rng, (sources, *size), 0, 1), "x": whole(rng, (vertices, *size), 0, 1)}
+    return {"grad": real(rng, (sources, *size)), **tops, **rows}
+
+
+def attention(rng: Generator, turned: bool = False) -> tuple[Arguments, int]:
+    """(operands of an attention without x, the size of its features); turned: of the transposed graph."""
+    vertices, sources, rows = ends(rng)
+    heads = integer(rng, 1, 2)
+    reading, read = (sources, vertices) if turned else (vertices, sources)
+    given = {"source": real(rng, (read, heads)), "target": real(rng, (reading, heads)), **rows}
+    if rng.random() < 0.5:
+        given["scores"] = real(rng, (len(rows["neighbours"]), heads))
+    return {**given, **some(rng, {}, {"slope": 0.2})}, integer(rng, 1, 3)
+
+
+def attention_gradient(rng: Generator, turned: bool = False) -> Arguments:
+    given, size = attention(rng, turned)
+    read, reading = given["source"].shape, given["target"].shape
+    tensors = {"grad": real(rng, (*reading, size)), "x": real(rng, (*read, size)), "dot": real(rng, reading)}
+    return {**tensors, "logsumexp": real(rng, reading), **given}
+
+
+@sample("girih.attention_sum")
+def attention_sum(rng: Generator) -> Arguments:
+    given, size = attention(rng)
+    x = real(rng, (*given["source"].shape, size))
+    return {"x": x, "logsumexp": real(rng, given["target"].shape), **given}
+
+
+add("girih.attention_logsumexp", lambda rng: attention(rng)[0])
+add("girih.attention_target_gradient", attention_gradient)
+add("girih.attention_score_gradient", attention_gradient)
+add("girih.attention_source_gradient", lambda rng: attention_gradient(rng, True))

@@ -15,16 +15,15 @@ from girih.array.session.clusters import current
 from girih.array.session.materialised import Materialised
 from girih.array.session.planning import RULES, Tiled
 from girih.capture.lazy.expressions import needed
-from girih.graph import Graph
 from girih.machine.machine import two_axes
+from girih.partition import SearchResult
 from girih.partition.searches.data_parallel import along
 from girih.partition.searches.exact import exact
 from girih.partition.searches.tiled import Wanted
 from girih.partition.searches.tiled import tiled as tiled_by
 from girih.partition.space.copies import Held
 from girih.partition.space.problem import Candidates, Objective
-from girih.plans.choice import Choice
-from girih.plans.plan import Costs, Goal, Plan
+from girih.plans.plan import Costs, Plan
 from girih.report.notebook import notebook_html
 from girih.report.tables import operators_table, render, summary, tensors_table
 from girih.search.table import search_of
@@ -105,7 +104,7 @@ def with_others(plan: Plan, tiled: Tiled | None = None) -> Plan:
     taken to be loaded.
     """
     held = {name: (lies[0],) for name, lies in ((tiled.wanted.held or {}) if tiled is not None else {}).items()}
-    plain = plan.but(graph=tiled.graph) if tiled is not None else plan
+    plain = plan.but(graph=plan.graph if tiled is None else tiled.graph, blocks=None)
     others = [_searched(plain, "spartan" if plan.search == "exact" else "exact", held)]
     if tiled is not None and tiled.copies:
         others.insert(0, replace(_searched(plain, plan.search, held), name=f"{plan.search}, no second copies"))
@@ -118,20 +117,17 @@ def with_others(plan: Plan, tiled: Tiled | None = None) -> Plan:
 def _searched(plan: Plan, search: str, held: Held) -> Costs:
     objective = Objective(plan.objective, plan.machine)
     tiling, certificate = tiled_by(plan.graph, objective, Wanted(search_of(search, 10.0), 0, held, RULES))
-    choice, goal = Choice(tiling.strategy, routes=objective.unit), Goal(search, plan.objective)
-    other = Plan(tiling.graph, plan.machine, choice, certificate, goal)
-    return replace(other.costs, name="greedy (Spartan)" if search == "spartan" else search)
+    found = SearchResult(tiling.strategy, certificate, tiling.graph)
+    return plan.divided_by(found, "greedy (Spartan)" if search == "spartan" else search).costs
 
 
 def _tiled(plan: Plan, name: str, dimension: int, held: Held) -> Costs:
-    mesh = plan.machine.mesh
-    graph = plan.graph
     layouts = {}
-    for key, value in graph.values.items():
+    for key, value in plan.graph.values.items():
         at = dimension % len(value.shape) if value.shape else None
         lies = tuple(item.codes for item in held.get(key, ()))
-        layouts[key] = lies or (along(value, at, mesh),)
-    return _costs(plan, graph, name, layouts)
+        layouts[key] = lies or (along(value, at, plan.machine.mesh),)
+    return _costs(plan, name, layouts)
 
 
 def _blocks(plan: Plan) -> Costs:
@@ -146,15 +142,13 @@ def _blocks(plan: Plan) -> Costs:
             for dimension in ((0, last) if value.shape else (0, 0))
         ]
         layouts[key] = (tuple(codes),)
-    return _costs(plan.but(machine=where), plan.graph, "blocks", layouts)
+    return _costs(plan.but(machine=where), "blocks", layouts)
 
 
-def _costs(plan: Plan, graph: Graph, name: str, layouts: dict[str, Any]) -> Costs:
+def _costs(plan: Plan, name: str, layouts: dict[str, Any]) -> Costs:
     objective = Objective(plan.objective, plan.machine)
-    result = exact(graph, objective, rules=RULES, candidates=Candidates(layouts, {}), seconds=10.0)
-    choice, goal = Choice(result.strategy, routes=objective.unit), Goal(name, plan.objective)
-    other = Plan(graph, plan.machine, choice, result.certificate, goal)
-    return replace(other.costs, name=name)
+    found = exact(plan.graph, objective, rules=RULES, candidates=Candidates(layouts, {}), seconds=10.0)
+    return plan.divided_by(found, name).costs
 
 
 __all__ = ["Array", "Explanation", "explain"]

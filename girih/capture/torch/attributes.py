@@ -273,8 +273,8 @@ def check_next_step(
 ) -> None:
     """Raises CaptureError if the next step does something else for what this one has left behind.
 
-    recorder, entries: of this step. differs: captures the next one; is its graph another? What goes wrong there for
-    another reason says nothing about this step.
+    recorder, entries: of this step. differs: captures the next one; is its graph another? What cannot be captured is
+    another step too: this one was.
     """
     try:
         if not differs():
@@ -288,14 +288,23 @@ def check_next_step(
             f"the step leaves a tensor in {path!r} and the next one reads it, which a plan does not carry over: make "
             "it a buffer of the model (register_buffer) that the step writes into, or give it with the batch"
         ) from None
-    except Exception:
-        return
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), "no message")
+        raise CaptureError(
+            f"the step changes {_told(changed)}, and the next one cannot be captured then "
+            f"({type(error).__name__}: {first}); a plan repeats one step: set it outside of the step, or make it a "
+            "buffer of the model (register_buffer)"
+        ) from error
     named = [item for item in changed if not isinstance(item[2], torch.Tensor)] or changed  # no tensor was read
-    what = ", ".join(f"{path!r} (now {_short(old)}, then {_short(new)})" for path, old, new in named[:3])
+    what = _told(named)
     raise CaptureError(
         f"the step changes {what}, and the next one computes otherwise for it; a plan repeats one step: make it a "
         "buffer of the model (register_buffer) that the step computes with, or set it outside of the step"
     )
+
+
+def _told(changed: Sequence[tuple[str, Any, Any]]) -> str:
+    return ", ".join(f"{path!r} (now {_short(old)}, then {_short(new)})" for path, old, new in changed[:3])
 
 
 def hooks_of(module: torch.nn.Module) -> list[Any]:

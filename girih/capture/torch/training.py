@@ -12,6 +12,7 @@ from girih.capture.batches import check_leaf
 from girih.capture.errors import CaptureError
 from girih.capture.torch.initial import is_real
 from girih.capture.torch.optimizers import rule_of
+from girih.graph import of_batch
 
 
 @dataclass(frozen=True)
@@ -196,9 +197,10 @@ def check_batch(leaves: Sequence[tuple[str, Any]]) -> None:
         raise CaptureError(f"the batch has several items at {twice}: give them keys that differ, without slashes")
     for path, leaf in leaves:
         if type(leaf).__module__.partition(".")[0] == "numpy" and hasattr(leaf, "__array__"):
-            raise CaptureError(f"the batch has a NumPy array at {path!r}: make it a tensor, with torch.from_numpy")
+            what = f"has a NumPy array at {path!r}" if path else "is a NumPy array"
+            raise CaptureError(f"the batch {what}: make it a tensor, with torch.from_numpy")
         if isinstance(leaf, torch.Tensor) and leaf.layout != torch.strided:
-            raise CaptureError(f"the batch's tensor {path!r} is {leaf.layout}: give it with to_dense()")
+            raise CaptureError(f"{of_batch(path)} is {leaf.layout}: give it with to_dense()")
         check_leaf(path, leaf)
     kinds = sorted({type(leaf).__name__ for _, leaf in leaves})
     if kinds and not any(isinstance(leaf, torch.Tensor) for _, leaf in leaves):

@@ -103,11 +103,6 @@ class Data:
         rows = sparse.csr_array((np.ones(graph.edges, np.int8), graph.neighbours, offsets), (size, size), copy=False)
         return int(sparse.csgraph.connected_components(rows, directed=False, return_labels=False))
 
-    def check_unchanged(self) -> None:
-        """Raises DataError, naming the file, if the one whose arrays are mapped is no longer what it was."""
-        if self.watch is not None:
-            self.watch.check()
-
     def with_step(self, step: Any) -> tuple[Any, Any]:
         """What `girih.plan(step, data)` plans: the step with this data as a part of its program, and an empty batch."""
         from girih.gnn.data.resident import with_data

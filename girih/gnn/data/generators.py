@@ -177,7 +177,7 @@ def community(
             anywhere = random.integers(0, vertices, size)
             yield np.where(random.random(size) < mixing, anywhere, inside), reading, None
 
-    graph, _, notes = compress(Edges("community", blocks(), vertices), mending)
+    graph, _, _ = compress(Edges("community", blocks(), vertices), mending)
     labels = np.arange(vertices, dtype=np.int64) % classes
     random = np.random.default_rng((seed, 2**32))
     centres = random.standard_normal((classes, features), np.float32)
@@ -185,7 +185,7 @@ def community(
     for first in range(0, vertices, BLOCK // 16):
         rows = slice(first, first + BLOCK // 16)
         x[rows] = np.float32(noise) * x[rows] + centres[labels[rows]]
-    return Data(graph, x, labels, notes=notes, name="community").split(seed=seed)
+    return Data(graph, x, labels, name="community").split(seed=seed)
 
 
 GENERATORS: dict[str, Callable[..., Data]] = {
@@ -251,10 +251,10 @@ def _normal(rows: int, columns: int, random: np.random.Generator, mending: Mendi
 
 def _with_features(edges: Edges, features: int, classes: int, seed: int, mending: Mending) -> Data:
     """Data of edges, with features and labels that follow no pattern."""
-    graph, _, notes = compress(edges, mending)
+    graph, _, _ = compress(edges, mending)
     random = np.random.default_rng((seed, 2**32))
     x = _normal(graph.vertices, features, random, mending) if features else None
     labels = random.integers(0, classes, graph.vertices) if classes else None
     names = tuple(map(str, range(classes)))
-    data = Data(graph, x, labels, names=names, notes=notes, name=edges.name)
+    data = Data(graph, x, labels, names=names, name=edges.name)
     return data.split(seed=seed) if classes else data

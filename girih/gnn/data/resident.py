@@ -49,17 +49,21 @@ class Resident(torch.nn.Module):
         self.network = network
         self.register_buffer("x", torch.from_numpy(data.x).to(dtype), persistent=False)
         self.register_buffer("target", torch.from_numpy(data.target()) if learns else None, persistent=False)
-        self.graph = self.edge_index = None
-        if is_geometric(network):
-            self.register_buffer("edge_index", edge_index(data.graph), persistent=False)
-        else:
-            own = getattr(network, "graph_of", None)
-            self.graph = GraphBuffers(data.graph, dtype) if own is None else own(data.graph, dtype)
+        self._watch = data.watch
+        whole = is_geometric(network)
+        self.register_buffer("edge_index", edge_index(data.graph) if whole else None, persistent=False)
+        own = getattr(network, "graph_of", GraphBuffers)
+        self.graph = None if whole else own(data.graph, dtype)
 
     def forward(self) -> Any:
         if self.edge_index is not None:
             return self.network(self.x, self.edge_index)
         return self.network(self.x, self.graph)
+
+    def check_unchanged(self) -> None:
+        """Raises DataError if the file of the data is no longer what it was."""
+        if self._watch is not None:
+            self._watch.check()
 
     def state_dict(self, *arguments: Any, **options: Any) -> Any:
         return self.network.state_dict(*arguments, **options)

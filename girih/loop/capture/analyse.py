@@ -21,7 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from girih.loop.capture.arithmetic import constant, is_beyond, literal, of_intervals, result_type, ufunc_result
+from girih.loop.capture.arithmetic import (
+    chosen_type,
+    constant,
+    is_beyond,
+    literal,
+    of_intervals,
+    result_type,
+    ufunc_result,
+)
 from girih.loop.capture.body import (
     AccumulatorRole,
     ArrayRole,
@@ -961,7 +969,10 @@ class _Run:
             return UNKNOWN
         if target in (abs, min, max) and not lengths:
             dtypes = [dtype for item in values if (dtype := self.dtype(item)) is not None]
-            return Scalar(result_type(*dtypes)) if len(dtypes) == len(values) and dtypes else UNKNOWN
+            if len(dtypes) < len(values) or not dtypes:
+                return UNKNOWN
+            signed = [literal(item) is None or literal(item) < 0 for item in node.args]  # type: ignore[operator]
+            return Scalar(chosen_type(dtypes, signed))
         if target is int or (name in ("int64", "int32", "intp") and module == "numpy"):
             if len(values) == 1 and isinstance(values[0], Index | Interval):
                 return values[0]

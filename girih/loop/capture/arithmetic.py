@@ -110,6 +110,14 @@ def result_type(*dtypes: str) -> str:
     return str(np.result_type(*(_WEAK_TYPES.get(dtype, dtype) for dtype in dtypes)))
 
 
+def chosen_type(dtypes: Sequence[str], signed: Sequence[bool]) -> str:
+    """The type of `min` and `max`: of an unsigned number of 64 bits and one with a sign int64, of whole numbers written
+    out the other's. signed: where it is None of those, or is one below 0."""
+    whole = all(dtype.startswith(("int", "uint", "bool")) for dtype in dtypes)
+    others = [dtype for dtype, has in zip(dtypes, signed, strict=True) if has and not dtype.startswith("uint")]
+    return "int64" if whole and "uint64" in dtypes and others else result_type(*dtypes)
+
+
 def sums_of(dtype: str) -> str:
     """In which workers add up what goes to an array: whole numbers in 64 bits, so that their total is checked."""
     return "int64" if dtype.startswith(("int", "uint")) and dtype != "uint64" else dtype

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
 from types import ModuleType
@@ -25,14 +25,16 @@ from numba.core import cgutils
 from numba.core import ir as numba_ir
 from numba.core import types as numba_types
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import FunctionPass, register_pass
+from numba.core.compiler_machinery import AnalysisPass, FunctionPass, register_pass
+from numba.core.errors import TypingError
 from numba.core.imputils import impl_ret_borrowed
 from numba.core.ir_utils import mk_unique_var
+from numba.core.typed_passes import NopythonTypeInference
 from numba.core.typing import signature
 from numba.core.untyped_passes import InlineClosureLikes
 from numba.extending import intrinsic, overload
 
-import girih.layout.jit  # noqa: F401 Numba as all modules have it
+from girih.layout.jit import numba
 
 types: Any = numba_types
 FAST = {"reassoc", "contract", "arcp", "nsz"}
@@ -43,10 +45,15 @@ OPERATIONS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]
     "**": (operator.pow, operator.ipow), "<<": (operator.lshift, operator.ilshift),
     ">>": (operator.rshift, operator.irshift), "/": (operator.truediv, operator.itruediv),
     "//": (operator.floordiv, operator.ifloordiv), "%": (operator.mod, operator.imod),
+    "==": (operator.eq,) * 2, "!=": (operator.ne,) * 2, "<": (operator.lt,) * 2, "<=": (operator.le,) * 2,
+    ">": (operator.gt,) * 2, ">=": (operator.ge,) * 2,
 }  # fmt: skip
 """Those that are checked, by their sign: the function, and the one that changes its first operand."""
+COMPARISONS = frozenset(("==", "!=", "<", "<=", ">", ">="))
+"""Of these only those of an unsigned number and one with a sign, of which Numba makes floats."""
 SIGNS = {function: sign for sign, both in OPERATIONS.items() for function in both}
 ROUNDED = "whole numbers above 2**53 are divided, which would be rounded first; write float(…)"
+BESIDE = "a whole number above 2**53 is chosen beside floats, and would be rounded; write float(…)"
 BEYOND = "the whole number would not fit 64 bits; begin with a float (`1.0 * …`) where it may be so large"
 WHOLE = (int, round, math.floor, math.ceil, math.trunc)
 """Functions that make a whole number of a float, and are the whole number of one."""
@@ -77,6 +84,8 @@ def checked(sign: str, words: str, fast: bool = False, in_place: bool = False) -
         x, y = types.unliteral(x), types.unliteral(y)
         function = OPERATIONS[sign][in_place and not isinstance(x, types.Number | types.Boolean)]
         whole = all(isinstance(item, types.Integer | types.Boolean) for item in (x, y))
+        if sign in COMPARISONS:
+            whole = whole and types.uint64 in (x, y) and any(map(_is_signed, (x, y)))
         # Numba has no sign where both are unsigned, and a float where one has 64 bits and the other a sign.
         whole &= types.uint64 not in (x, y) or any(isinstance(item, types.Boolean) or item.signed for item in (x, y))
         plain = typing_context.resolve_function_type(function, (types.int64,) * 2 if whole else (x, y), {})
@@ -101,6 +110,8 @@ def checked(sign: str, words: str, fast: bool = False, in_place: bool = False) -
                 return builder.call(power, given)
             if not whole:
                 return as_plain()
+            if sign in COMPARISONS:
+                return _compared(context, builder, sign, *zip(sig.args, operands, strict=True))
             # Whole numbers: in 64 bits with a sign, of which each operation tests what Python would do otherwise.
             a, b = (context.cast(builder, *item, types.int64) for item in zip(operands, sig.args, strict=True))
             zero = ir.Constant(INT64, 0)
@@ -250,6 +261,8 @@ def replaced(function: Any, count: int, words: str) -> Any | None:
         return _sum(words)
     if function is pow and count == 2:
         return checked("**", words)
+    if function in (min, max) and count > 1:
+        return _extreme(function, count, words)
     return _guarded(function, count, words) if any(function is item for item in GUARDED.get(count, ())) else None
 
 
@@ -333,6 +346,96 @@ def _rounding(words: str) -> Any:
 
 
 @lru_cache(maxsize=4096)
+def _extreme(function: Any, count: int, words: str) -> Any:
+    """`min` or `max` of so many numbers: one of them, to the last digit, where Numba makes floats of an unsigned number
+    and one with a sign. Raises OverflowError where a type of 64 bits cannot hold the one that is chosen."""
+    sign = ">" if function is max else "<"
+
+    @intrinsic
+    def chosen(typing_context, x, y):  # type: ignore[no-untyped-def]
+        pair = tuple(map(types.unliteral, (x, y)))
+        plain = typing_context.resolve_function_type(typing_context.resolve_value_type(function), pair, {})
+        if plain is None:
+            return None
+        result = plain.return_type
+        if result == types.float64 and not any(isinstance(item, types.Float) for item in pair):
+            result = types.int64
+        numbers = all(isinstance(item, types.Integer | types.Boolean | types.Float) for item in pair)
+
+        def code(context, builder, sig, operands):  # type: ignore[no-untyped-def]
+            if not numbers:
+                return context.compile_internal(builder, lambda x, y: function(x, y), sig, operands)
+            first, second = zip(pair, operands, strict=True)
+            later = _compared(context, builder, sign, second, first)  # of equal ones Python has the first
+            for (kind, item), taken in ((first, builder.not_(later)), (second, later)):
+                lost = _lost(context, builder, kind, item, result)
+                _raise_where(context, builder, words, builder.and_(taken, lost), OverflowError,
+                             BEYOND if result == types.int64 else BESIDE)  # fmt: skip
+            cast = [context.cast(builder, item, kind, result) for kind, item in (first, second)]
+            return builder.select(later, cast[1], cast[0])
+
+        return signature(result, *pair), code
+
+    names = [f"x{at}" for at in range(count)]
+    text = names[0]
+    for name in names[1:]:
+        text = f"chosen({text}, {name})"
+    return numba.njit(eval(f"lambda {', '.join(names)}: {text}", {"chosen": chosen}))
+
+
+def _is_signed(kind: Any) -> bool:
+    return isinstance(kind, types.Boolean) or bool(kind.signed)
+
+
+def _lost(context: Any, builder: Any, kind: Any, given: Any, result: Any) -> Any:
+    """Would a number change if it became one of the result's type?"""
+    if kind == result or not isinstance(kind, types.Integer):
+        return ir.Constant(ir.IntType(1), 0)
+    if result == types.int64:
+        wide = context.cast(builder, given, kind, types.int64)
+        below = builder.icmp_signed("<", wide, ir.Constant(INT64, 0))
+        return below if kind == types.uint64 else ir.Constant(ir.IntType(1), 0)
+    return builder.not_(
+        _compared(
+            context, builder, "==", (kind, given), (types.float64, context.cast(builder, given, kind, types.float64))
+        )
+    )
+
+
+def _compared(context: Any, builder: Any, sign: str, first: tuple[Any, Any], second: tuple[Any, Any]) -> Any:
+    """How two numbers compare, exactly, as in Python. Each is (type, value)."""
+    kinds = (first[0], second[0])
+    if all(isinstance(kind, types.Integer | types.Boolean) for kind in kinds):
+        wide = ir.IntType(128)
+        a, b = (
+            builder.sext(value, wide) if _is_signed(kind) and isinstance(kind, types.Integer)
+            else builder.zext(value, wide)
+            for kind, value in (first, second)
+        )  # fmt: skip
+        return builder.icmp_signed(sign, a, b)
+    if not any(isinstance(kind, types.Integer | types.Boolean) for kind in kinds):
+        a, b = (context.cast(builder, value, kind, types.float64) for kind, value in (first, second))
+        return builder.fcmp_ordered(sign, a, b)
+    if isinstance(kinds[0], types.Float):
+        turned = {"<": ">", ">": "<"}.get(sign, sign)
+        return _compared(context, builder, turned, second, first)
+    kind, value = first
+    signed = _is_signed(kind)
+    whole = types.int64 if signed else types.uint64
+    number = context.cast(builder, second[1], second[0], types.float64)
+    near = context.cast(builder, value, kind, types.float64)
+    # Rounding keeps the order, so that only where both are the same float the digits tell.
+    same = builder.fcmp_ordered("==", near, number)
+    beyond = builder.fcmp_ordered(">=", number, ir.Constant(ir.DoubleType(), float(2**63 if signed else 2**64)))
+    small = builder.select(beyond, ir.Constant(ir.DoubleType(), 0.0), number)
+    back = context.cast(builder, small, types.float64, whole)
+    exact = context.cast(builder, value, kind, whole)
+    compare = builder.icmp_signed if signed else builder.icmp_unsigned
+    told = builder.select(beyond, ir.Constant(ir.IntType(1), int(sign == "<")), compare(sign, exact, back))
+    return builder.select(same, told, builder.fcmp_ordered(sign, near, number))
+
+
+@lru_cache(maxsize=4096)
 def _sum(words: str) -> Any:
     """`sum` by checked additions, one after another."""
     add = checked("+", words)
@@ -380,6 +483,49 @@ def _in_any_order(typing_context: Any, *given: Any) -> Any:
         return builder.fadd(total, product, flags=ANY_ORDER)
 
     return signature(result, *given), code
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class Unmixed(AnalysisPass):
+    """Refuses a variable that is an unsigned number of 64 bits at one place and one with a sign at another: Numba would
+    make it a float, which has 53 bits."""
+
+    _name = "girih_unmixed_variables"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        for block in state.func_ir.blocks.values():
+            for item in block.find_insts(numba_ir.Assign):
+                if state.typemap[item.target.name] == types.float64:
+                    kinds = set(self.kinds(state, item.target.name))
+                    whole = all(isinstance(kind, types.Integer) for kind in kinds)
+                    if whole and types.uint64 in kinds and any(map(_is_signed, kinds)):
+                        name = item.target.unversioned_name
+                        what = "the result of `… if … else …`" if name.startswith("$") else name
+                        raise TypingError(
+                            f"{what} is an unsigned number of 64 bits at one place and has a sign at another: write "
+                            "np.int64(…) or np.uint64(…) around one of them",
+                            item.loc,
+                        )
+        return False
+
+    def kinds(self, state: Any, name: str) -> Iterator[Any]:
+        """The types of all that is assigned to a variable."""
+        for given in state.func_ir._definitions[name]:
+            if isinstance(given, numba_ir.Expr) and given.op == "phi":
+                for value in given.incoming_values:
+                    if isinstance(value, numba_ir.Var):
+                        yield state.typemap[value.name]
+            elif isinstance(given, numba_ir.Var):
+                yield state.typemap[given.name]
+            elif isinstance(given, numba_ir.Const | numba_ir.Global | numba_ir.FreeVar):
+                yield types.unliteral(state.typingctx.resolve_value_type(given.value))
+            elif given in state.calltypes and state.calltypes[given] is not None:
+                yield types.unliteral(state.calltypes[given].return_type)
+            else:
+                yield state.typemap[name]
 
 
 @register_pass(mutates_CFG=False, analysis_only=False)
@@ -458,11 +604,22 @@ class Checks(FunctionPass):
         return f"{Path(item.loc.filename).name}:{item.loc.line}: `{what}` in {state.func_id.func_name}"
 
 
+class Exact(CompilerBase):
+    """Numba's compiler, which refuses variables that would lose digits."""
+
+    def define_pipelines(self) -> list[Any]:
+        pipeline = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        pipeline.add_pass_after(Unmixed, NopythonTypeInference)
+        pipeline.finalize()
+        return [pipeline]
+
+
 class Checked(CompilerBase):
     """Numba's compiler with those checks."""
 
     def define_pipelines(self) -> list[Any]:
         pipeline = DefaultPassBuilder.define_nopython_pipeline(self.state)
         pipeline.add_pass_after(Checks, InlineClosureLikes)  # so that those within comprehensions are too
+        pipeline.add_pass_after(Unmixed, NopythonTypeInference)
         pipeline.finalize()
         return [pipeline]

@@ -44,6 +44,7 @@ from girih.loop.code.arithmetic import (
     EXACT,
     FAST,
     Checked,
+    Exact,
     checked,
     fitting,
     replaced,
@@ -68,6 +69,9 @@ SIGNS: dict[type, str] = {
     ast.FloorDiv: "//", ast.Mod: "%",
 }  # fmt: skip
 """Operations whose result may not fit, or may not be."""
+COMPARISONS: dict[type, str] = {
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+}  # fmt: skip
 STREAM = ("generator", "counter", "state")
 """The arguments that a NumPy Generator becomes: a stream (`girih.loop.run.streams`)."""
 WEAK_OPERATIONS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
@@ -171,7 +175,8 @@ def built(recipe: Recipe, code: Any = None) -> Any:
     for name, words in recipe.stores:
         space[name] = storable(words)
     exec(compile(recipe.text, "<loop>", "exec") if code is None else code, space)
-    compiled = numba.njit(space[recipe.name], boundscheck=recipe.bounds, **_options(recipe.fast))
+    options = _options(recipe.fast)
+    compiled = numba.njit(space[recipe.name], boundscheck=recipe.bounds, pipeline_class=Exact, **options)
 
     def run(*arguments: Any) -> None:
         try:
@@ -537,6 +542,8 @@ class _KernelWriter:
             made = as_single(made)
         if isinstance(node, ast.BinOp):
             made = self.operation(node, node.op, node.left, node.right, made.left, made.right) or made
+        elif isinstance(node, ast.Compare):
+            made = self.comparison(node, made) or made
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and self.is_whole(node.operand):
             zero = ast.Constant(0)
             made = self.operation(node, ast.Sub(), zero, node.operand, zero, made.operand) or made
@@ -548,6 +555,11 @@ class _KernelWriter:
                 made = self.operation(node, ast.Pow(), *node.args, *made.args) or made
             elif (not node.keywords or known.target is sum) and not self.is_harmless(known.target, node.args):
                 made.func = self.called(node, known.target) or made.func
+                if known.target in (min, max) and self.type_of(node) == "uint64":  # beside numbers written out
+                    made.args = [
+                        item if literal(told) is None else _call(f"{OWN}uint64", item)
+                        for told, item in zip(node.args, made.args, strict=True)
+                    ]
         if isinstance(made, ast.expr):
             ast.copy_location(made, node)
             return self.checked(node, made)
@@ -588,6 +600,24 @@ class _KernelWriter:
         self.operations[name] = sign, f"{self.body.source.file}:{node.lineno}: `{short(node)}`", in_place
         return _call(name, *code)
 
+    def comparison(self, node: ast.Compare, made: ast.Compare) -> ast.expr | None:
+        """The exact form of a comparison of an unsigned number of 64 bits; None: it needs none. Of several in one, what
+        is between them would be computed twice."""
+        sign = COMPARISONS.get(type(node.ops[0]))
+        if (
+            sign is None
+            or len(node.ops) > 1
+            or self.prefetches
+            or any(map(self.is_array, (node.left, *node.comparators)))
+        ):
+            return None
+        dtypes = {self.type_of(item) for item in (node.left, *node.comparators)}
+        if dtypes <= {"uint64", "bool"} or not dtypes & {"uint64", None}:
+            return None
+        name = f"{OWN}operation{len(self.operations)}"
+        self.operations[name] = sign, f"{self.body.source.file}:{node.lineno}: `{short(node)}`", False
+        return _call(name, made.left, made.comparators[0])
+
     def called(self, node: ast.Call, function: Any) -> ast.expr | None:
         """The checked form of a function that makes whole numbers; None: it needs none."""
         told = function, len(node.args), f"{self.body.source.file}:{node.lineno}: `{short(node)}`"
@@ -606,6 +636,8 @@ class _KernelWriter:
             return self.is_proved(ast.FloorDiv(), *spans)
         if function in (abs, math.gcd):
             return all(span.low > LEAST for span in spans)
+        if function in (min, max):
+            return all(fits(span.low, span.high) for span in spans)
         held = _range_of(np.dtype(function).name) if isinstance(function, type) else None
         return function is int or (held is not None and held.low <= spans[0].low and spans[0].high <= held.high)
 

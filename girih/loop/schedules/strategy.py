@@ -27,6 +27,7 @@ from girih.loop.capture.dependences import (
 from girih.loop.capture.errors import LoopError
 from girih.loop.capture.values import Reference
 from girih.loop.schedules.unimodular import Form, Transformation, transformation
+from girih.rewrite.certificate import Certificate
 
 KINDS = ("1d", "2d", "unimodular", "serial")
 
@@ -49,7 +50,7 @@ class LoopStrategy:
     """How a loop is divided among workers.
 
     space: each worker has a range of this form's values. time: parts in this direction are taken one after another.
-    why: for people. cost, bound: elements moved in one execution, and at least.
+    why: for people. certificate: of the elements that are moved in one execution.
     """
 
     kind: str
@@ -57,20 +58,11 @@ class LoopStrategy:
     workers: int
     vectors: tuple[Vector, ...]
     movements: tuple[Movement, ...]
-    bound: int
+    certificate: Certificate
     why: str
     space: Form | None = None
     time: Form | None = None
     transformation: Transformation | None = None
-    considered: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def cost(self) -> int:
-        return sum(item.elements for item in self.movements)
-
-    @property
-    def gap(self) -> float:
-        return self.cost / self.bound - 1 if self.bound else float(self.cost > 0)
 
     @property
     def wavefront(self) -> bool:
@@ -109,10 +101,14 @@ def choose(
             movements = tuple(movements_of(body, ordered, option[0], option[1], option[2], workers))
             priced.append((sum(item.elements for item in movements), option, movements))
     cost, (chosen, space, time, found), movements = min(priced, key=lambda item: item[0])
+    certificate = Certificate(
+        cost, min(least_moved(body, ordered, workers), cost), "elements", "the arrays' subscripts alone",
+        "every division was counted", "divisions along one dimension",
+        {f"elements, {_words(*option[:3])}": each for each, option, _ in priced},
+    )  # fmt: skip
     return LoopStrategy(
-        chosen, ordered, workers, vectors, movements, min(least_moved(body, ordered, workers), cost),
+        chosen, ordered, workers, vectors, movements, certificate,
         _why(chosen, vectors, space, time, len(options) > 1, workers), space, time, found,
-        tuple((_words(*option[:3]), elements) for elements, option, _ in priced),
     )  # fmt: skip
 
 

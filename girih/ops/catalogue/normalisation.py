@@ -29,7 +29,7 @@ def log_softmax(x, dim):
     return lambda *i: x[i] - LogSumExp(lambda k: x[replaced(i, dim, k)]) if x.rank else x[()] - x[()]
 
 
-@operator("aten._softmax_backward_data")
+@operator("aten._softmax_backward_data", temporary=copied)
 def softmax_backward(grad_output, output, dim):
     dim %= output.rank
     dot = lambda i: Sum(lambda k: grad_output[replaced(i, dim, k)] * output[replaced(i, dim, k)])
@@ -79,7 +79,20 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     return meaning
 
 
-@operator("aten.native_layer_norm_backward", result=0, condition=lambda _, attributes: attributes["output_mask"][0])
+def rows_in_threads(work):
+    """In each thread the gradients of weight and bias, where they are asked for, beside what does not lie in order."""
+    if not any(work.attributes["output_mask"][1:]):
+        return work.copied
+    item = max(operand.item_bytes for operand in work.inputs.values())
+    return work.copied + 2 * work.threads * prod(work.attributes["normalized_shape"]) * item
+
+
+@operator(
+    "aten.native_layer_norm_backward",
+    result=0,
+    condition=lambda _, attributes: attributes["output_mask"][0],
+    temporary=rows_in_threads,
+)
 def layer_norm_backward(grad_out, input, normalized_shape, mean, rstd, weight=None, bias=None):
     batches = input.rank - len(normalized_shape)
     rest = (slice(None),) * len(normalized_shape)
@@ -98,7 +111,18 @@ def group_piece(attributes, piece):
     return {**attributes, "N": length("n"), "group": length("g"), "C": length("g") * length("c")}
 
 
-@operator("aten.native_group_norm", result=0, piece=group_piece)
+def channel_pairs(work):
+    """Two numbers for each channel of each image, of at least four bytes."""
+    shape = work.inputs["input"].shape
+    return 2 * prod(shape[:2]) * max(work.output.item_bytes, 4)
+
+
+def channel_factors(work):
+    """Of images channels last PyTorch makes a factor and a term for each channel first."""
+    return channel_pairs(work) if work.inputs["input"].channels_last else 0
+
+
+@operator("aten.native_group_norm", result=0, piece=group_piece, temporary=channel_factors)
 def group_norm(input, N, C, HxW, group, eps, weight=None, bias=None):
     width = C // group
 
@@ -120,6 +144,7 @@ def group_backward_piece(attributes, piece):
     "aten.native_group_norm_backward",
     result=0,
     piece=group_backward_piece,
+    temporary=channel_pairs,
     condition=lambda _, attributes: attributes["output_mask"][0],
 )
 def group_norm_backward(grad_out, input, mean, rstd, N, weight=None):
@@ -152,7 +177,19 @@ def normalised_by(input, mean, variance, weight, bias, eps):
     )
 
 
-@operator("aten._native_batch_norm_legit", "aten._native_batch_norm_legit_functional", result=0)
+def channel_statistics(work):
+    """Up to four numbers for each channel; short numbers that lie in no order of PyTorch's are copied (a bound)."""
+    x = work.inputs["input"]
+    copy = 0 if x.contiguous or x.channels_last else 2 * x.bytes
+    return 4 * prod(x.shape[1:2]) * max(x.item_bytes, 4) + copy
+
+
+@operator(
+    "aten._native_batch_norm_legit",
+    "aten._native_batch_norm_legit_functional",
+    result=0,
+    temporary=channel_statistics,
+)
 def batch_norm(input, running_mean, running_var, training, momentum, eps, weight=None, bias=None):
     if not training:
         return normalised_by(input, running_mean, running_var, weight, bias, eps)
@@ -160,12 +197,12 @@ def batch_norm(input, running_mean, running_var, training, momentum, eps, weight
     return lambda n, c, *s: shapes_of(fresh(n, c, *s), running_mean[c], running_var[c])
 
 
-@operator("aten._native_batch_norm_legit.no_stats", result=0)
+@operator("aten._native_batch_norm_legit.no_stats", result=0, temporary=channel_statistics)
 def batch_norm_without_statistics(input, training, momentum, eps, weight=None, bias=None):
     return batch_normalised(input, weight, bias, eps)
 
 
-@operator("aten._native_batch_norm_legit_no_training", result=0)
+@operator("aten._native_batch_norm_legit_no_training", result=0, temporary=channel_statistics)
 def batch_norm_inference(input, running_mean, running_var, momentum, eps, weight=None, bias=None):
     return normalised_by(input, running_mean, running_var, weight, bias, eps)
 

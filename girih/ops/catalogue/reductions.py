@@ -7,14 +7,43 @@ from math import inf, prod
 import numpy as np
 
 from girih.ops.catalogue.moves.indices import dimensions, inserted, opaque_along, reduced, reduced_position, whole
-from girih.ops.derive.temporaries import summed
+from girih.ops.derive.temporaries import copied, summed
 from girih.ops.language import LogSumExp, Max, Min, Opaque, Prod, Select, Sum, equal, fn
 from girih.ops.operator import operator
 
 absolute, square_root, not_equal = fn("abs"), fn("sqrt"), fn("ne")
 
 
-@operator("aten.sum", "aten.sum.dim_IntList")
+def lie_together(x, dims):
+    """Do the dimensions follow each other in memory, so that PyTorch goes through them as one?"""
+    wide = [d for d, size in enumerate(x.shape) if size > 1]
+    order = wide if x.strides is None else sorted(wide, key=lambda d: -x.strides[d])
+    at = [place for place, d in enumerate(order) if d in dims]
+    if at != list(range(at[0], at[-1] + 1) if at else ()):
+        return False
+    follow = lambda d, after: x.strides is None or x.strides[d] == x.strides[after] * x.shape[after]
+    return all(follow(order[place], order[place + 1]) for place in at[:-1])
+
+
+def summed_wide(work):
+    """Of short floating-point numbers PyTorch adds some sums up in float32: of all, and, after a copy of them, of
+    dimensions that do not follow each other in memory."""
+    (x,) = work.inputs.values()
+    if not work.output.short:
+        return 0
+    dims = set(dimensions(len(x.shape), work.attributes.get("dim", work.attributes.get("dims"))))
+    if not lie_together(x, dims):
+        return 4 * (x.elements + work.output.elements)
+    return 4 * work.output.elements if len(dims) == len(x.shape) else 0
+
+
+def averaged_wide(work):
+    """PyTorch averages short floating-point numbers in a float32 copy, and divides all of them by a number."""
+    (x,) = work.inputs.values()
+    return 4 * (x.elements + work.output.elements) + 8 if work.output.short else 0
+
+
+@operator("aten.sum", "aten.sum.dim_IntList", temporary=summed_wide)
 def sum_(x, dim=None, keepdim=False):
     return reduced(Sum, x, dim, keepdim)
 
@@ -31,7 +60,11 @@ def mean_by_count(attributes, piece):
 
 
 @operator(
-    "aten.mean", "aten.mean.dim", piece=mean_by_count, condition=lambda _, attributes: attributes.get("dtype") is None
+    "aten.mean",
+    "aten.mean.dim",
+    piece=mean_by_count,
+    condition=lambda _, attributes: attributes.get("dtype") is None,
+    temporary=averaged_wide,
 )
 def mean(x, dim=None, keepdim=False):
     return reduced(Sum, x, dim, keepdim, finish=lambda total: total / extent(x, dim))
@@ -39,7 +72,7 @@ def mean(x, dim=None, keepdim=False):
 
 def count_as_tensor(work):
     """girih.kernels.scripted.mean: PyTorch makes a tensor of the number, and one of the operand's type of that."""
-    return 8 + work.output.item_bytes
+    return 8 + work.output.item_bytes + summed_wide(work)
 
 
 @operator("girih.mean", temporary=count_as_tensor)
@@ -47,14 +80,17 @@ def counted_mean(input, dims, keepdim, count):
     return reduced(Sum, input, dims, keepdim, finish=lambda total: total / count)
 
 
-@operator("aten.amax", "aten.max")
-def amax(x, dim=None, keepdim=False):
+def greatest(x, dim=None, keepdim=False):
     return reduced(Max, x, dim, keepdim)
 
 
-@operator("aten.amin", "aten.min")
-def amin(x, dim=None, keepdim=False):
+def least(x, dim=None, keepdim=False):
     return reduced(Min, x, dim, keepdim)
+
+
+amax, amin = operator("aten.amax")(greatest), operator("aten.amin")(least)
+max_of_all = operator("aten.max", temporary=copied)(greatest)
+min_of_all = operator("aten.min", temporary=copied)(least)
 
 
 @operator("aten.max.dim", result=0)
@@ -72,14 +108,23 @@ def prod_(x, dim=None, keepdim=False):
     return reduced(Prod, x, dim, keepdim)
 
 
-@operator("aten.any", "aten.any.dim", "aten.any.dims")
-def any_(x, dim=None, keepdim=False):
+def truths(work):
+    """PyTorch makes truth values of all elements first, but where it goes through one dimension."""
+    (x,) = work.inputs.values()
+    return 0 if x.dtype == work.output.dtype else x.elements
+
+
+def any_nonzero(x, dim=None, keepdim=False):
     return reduced(Max, x, dim, keepdim, element=lambda value: not_equal(value, 0))
 
 
-@operator("aten.all", "aten.all.dim", "aten.all.dims")
-def all_(x, dim=None, keepdim=False):
+def all_nonzero(x, dim=None, keepdim=False):
     return reduced(Min, x, dim, keepdim, element=lambda value: not_equal(value, 0))
+
+
+any_, all_ = operator("aten.any.dim")(any_nonzero), operator("aten.all.dim")(all_nonzero)
+any_of = operator("aten.any", "aten.any.dims", temporary=truths)(any_nonzero)
+all_of = operator("aten.all", "aten.all.dims", temporary=truths)(all_nonzero)
 
 
 def exponentials(work):
@@ -173,9 +218,10 @@ def reduced_together(element, dims, *tensors, finish=lambda value: value):
 
 
 def extreme_values(work):
-    """girih's kernels take the places from PyTorch's max and min, which make the values, too."""
+    """girih's kernels take the places from PyTorch's max and min, which make the values, too. The place among all is
+    looked for in one line."""
     if work.attributes.get("dim") is None:
-        return 0
+        return work.copied
     item = max(work.inputs.values(), key=lambda x: x.bytes).item_bytes
     return work.output.elements * item
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from math import prod
 
 from girih.ops.derive.kinds import LOOK_UP, hit_of, kind_of
-from girih.ops.expressions import Applied, Choice, Expression, OpaqueRead, Read, Reduce, children, walk
+from girih.ops.expressions import Applied, Expression, OpaqueRead, Read, Reduce, children, walk
 from girih.ops.operator import Description
 
 _CHEAP = {"eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not"}
@@ -22,7 +22,7 @@ def floating_point_operations(description: Description) -> int:
     groups, only the place that is found counts, since a kernel computes nowhere else.
     """
     outputs = frozenset(range(description.outputs))
-    chosen = _groups(description) | compared_of(description)
+    chosen = groups_of(description) | compared_of(description)
     total = 0
     around: list[tuple[Expression, frozenset[int]]] = [(description.body, outputs)]
     while around:
@@ -56,20 +56,25 @@ def compared_of(description: Description) -> frozenset[int]:
     return frozenset(variable for hit in hits if hit is not None for variable, _ in hit[1].terms)
 
 
-def _groups(description: Description) -> frozenset[int]:
+@lru_cache(maxsize=16384)
+def groups_of(description: Description) -> frozenset[int]:
     """The index variables that number groups, of which each point is in one: they are chosen by where they end,
-    `ends[e - 1] <= t < ends[e]`."""
-    groups: set[int] = set()
+    `ends[e - 1] <= t < ends[e]`, or begin, `offsets[v] <= e < offsets[v + 1]`."""
+    return frozenset(variable for _, variable in group_bounds(description))
+
+
+@lru_cache(maxsize=16384)
+def group_bounds(description: Description) -> frozenset[tuple[int, int]]:
+    """(tensor of bounds, index variable that numbers the groups)."""
+    found: set[tuple[int, int]] = set()
     for item in walk(description.body):
-        if isinstance(item, Choice) and isinstance(item.condition, Applied) and item.condition.function == "and":
-            begin, end = item.condition.arguments
-            if (variable := _between(begin, end)) is not None:
-                groups.add(variable)
-    return frozenset(groups)
+        if isinstance(item, Applied) and item.function == "and" and (pair := _between(*item.arguments)) is not None:
+            found.add(pair)
+    return frozenset(found)
 
 
-def _between(begin: Expression, end: Expression) -> int | None:
-    """The index variable e of `ends[e - 1] <= t` and `t < ends[e]`, which is read as `ends[e] > t`."""
+def _between(begin: Expression, end: Expression) -> tuple[int, int] | None:
+    """(tensor, index variable) of `ends[e - 1] <= t` and `t < ends[e]`, which is read as `ends[e] > t`."""
     if not (isinstance(begin, Applied) and isinstance(end, Applied) and (begin.function, end.function) == ("le", "gt")):
         return None
     (first, place), (last, again) = begin.arguments, end.arguments
@@ -77,4 +82,7 @@ def _between(begin: Expression, end: Expression) -> int | None:
         return None
     if len(first.index) != 1 or first.index[0] is None or last.index[0] is None:
         return None
-    return last.index[0].variable if first.index[0] + 1 == last.index[0] else None
+    if first.index[0] + 1 != last.index[0]:
+        return None
+    variables = [index.variable for index in (last.index[0], first.index[0]) if index.variable is not None]
+    return (first.tensor, variables[0]) if variables else None

@@ -16,10 +16,12 @@ NEVER = frozenset((
 FIRST = frozenset({"masked_fill", "relu"})
 """Those that write over their first operand alone."""
 OWN_MEMORY = frozenset(f"girih.{name}" for name in (
-    "centered_square_mean", "convolution_input_gradient", "convolution_weight_gradient", "embedding_gradient",
-    "grouped_gradient", "grouped_product", "head_product", "log_softmax_from", "log_softmax_gradient", "logsumexp",
-    "max_pool", "max_pool_gradient", "mean", "normalise", "normalise_input_gradient", "normalised_dot", "pick", "place",
-    "product_sum", "softmax_from", "softmax_gradient", "wrap_index",
+    "attention_logsumexp", "attention_score_gradient", "attention_source_gradient", "attention_sum",
+    "attention_target_gradient", "centered_square_mean", "convolution_input_gradient", "convolution_weight_gradient",
+    "edge_products", "embedding_gradient", "grouped_gradient", "grouped_product", "head_product", "log_softmax_from",
+    "log_softmax_gradient", "logsumexp", "max_pool", "max_pool_gradient", "mean", "neighbour_max",
+    "neighbour_max_gradient", "neighbour_sum", "neighbour_ties", "normalise", "normalise_input_gradient",
+    "normalised_dot", "pick", "place", "product_sum", "softmax_from", "softmax_gradient", "wrap_index",
 ))  # fmt: skip
 """girih's kernels whose results never look at an operand."""
 OVER_FIRST = frozenset({"girih.normalise", "girih.log_softmax_from"})

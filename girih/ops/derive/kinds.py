@@ -60,6 +60,8 @@ def _looks_up(item: Expression, description: Description) -> bool:
 def is_product(description: Description) -> bool:
     """Is it a matrix product, which kernels compute in blocks that all threads share: a sum of an element of one matrix
     times an element of another, and of nothing else?"""
+    if kind_of(description) != MATMUL:
+        return False
     sums = [item for item in walk(description.body) if isinstance(item, Reduce) and item.reducer == "sum"]
     return any(len(_factors(item.body)) == 2 and _contraction(item) == MATMUL for item in sums)
 

@@ -13,12 +13,18 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from girih.graph.graph import ITEM_BYTES
+
 Shape = tuple[int, ...]
 
 SLICE_BYTES = 1 << 20
 """What girih's kernels hold of an intermediate tensor at a time: it stays in a core's cache."""
 NEIGHBOURS = 16
 """Elements of a channel side by side from which PyTorch's gradient of a batch norm is fast."""
+SHARES = 1024
+"""Edges of a vertex whose shares of its attention are computed before their rows are added up."""
+TURNED = 60
+"""Rows and columns of a matrix that PyTorch turns at a time, in a buffer, where it copies a transposed one."""
 STRETCH = 8192
 """Elements of a weight that are gone through at a time: of more, BLAS shares a product among threads, and those of
 several workers wait for each other."""
@@ -64,6 +70,17 @@ class Operand:
     def bytes(self) -> int:
         return self.elements * self.item_bytes
 
+    @property
+    def turning(self) -> int:
+        """Bytes of the buffer through which PyTorch copies a transposed matrix (ATen/native/Copy.cpp); else 0."""
+        transposed = len(self.shape) == 2 and self.strides == (1, self.shape[0])
+        return TURNED**2 * self.item_bytes if transposed and self.elements >= TURNED**2 else 0
+
+    @property
+    def short(self) -> bool:
+        """Is it of floating-point numbers that PyTorch adds up in float32?"""
+        return self.dtype in ("float16", "bfloat16")
+
 
 @dataclass(frozen=True)
 class KernelCall:
@@ -85,13 +102,72 @@ class KernelCall:
 
     @property
     def copied(self) -> int:
-        """Kernels that call `contiguous` copy what is not."""
-        return sum(item.bytes for item in self.inputs.values() if not item.contiguous)
+        """Kernels that call `contiguous` copy what is not, and a transposed matrix by way of a buffer."""
+        copies = [item for item in self.inputs.values() if not item.contiguous]
+        return sum(item.bytes for item in copies) + max((item.turning for item in copies), default=0)
 
 
 def copied(work: KernelCall) -> int:
     """Kernels that want their operands contiguous."""
     return work.copied
+
+
+def read_by_edges(work: KernelCall) -> int:
+    """girih.kernels.neighbours: operands in the dtype of sums, contiguous, and sums in it if the result has another."""
+    floats = {"float16", "bfloat16", "float32", "float64"}
+    exact = "float64" if work.output.dtype == "float64" else "float32"
+    width = 8 if exact == "float64" else 4
+    other = [item for item in work.inputs.values() if item.dtype in floats and item.dtype != exact]
+    same = [item for item in work.inputs.values() if item not in other]
+    result = 0 if work.output.dtype == exact else work.output.elements * width
+    return (
+        result + sum(item.elements * width for item in other) + sum(item.bytes for item in same if not item.contiguous)
+    )
+
+
+def read_with_shares(work: KernelCall) -> int:
+    """The same, and each thread's shares of the edges that it is at (a bound: few edges take few threads)."""
+    shares = SHARES * work.inputs["source"].shape[1] * (8 if work.output.dtype == "float64" else 4)
+    return read_by_edges(work) + shares * work.threads
+
+
+def added_wide(work: KernelCall) -> int:
+    """Kernels that add short floating-point numbers up in a float32 copy of the result."""
+    return 4 * work.output.elements if work.output.short else 0
+
+
+_CATEGORIES = ("bool", "int", "float", "complex")
+_KEEPING = frozenset(
+    f"aten.{name}" for name in ("complex", "copy", "polar", "masked_fill.Scalar", "masked_fill.Tensor")
+)
+"""Element-wise operators that read operands of other types as they are."""
+
+
+def _rank(dtype: str) -> tuple[int, int]:
+    """Types in the order in which PyTorch prefers them for a common type."""
+    kind = next(number for number, name in reversed(list(enumerate(_CATEGORIES))) if name in dtype)
+    return kind, ITEM_BYTES[dtype]
+
+
+def converted(operator: str, operands: Sequence[tuple[Shape, str]], number: Any, output: str) -> int:
+    """Bytes of the copies that PyTorch's element-wise kernels make of operands whose type is not the one in which they
+    compute (ATen/TensorIterator.cpp, compute_types): the result's, or, where that is of truth values, the operands'.
+
+    operands: (shape, dtype) by position. number: one among the operands, or None. output: the result's dtype.
+    """
+    if operator in _KEEPING:
+        return 0
+    read = operands[1:] if operator.startswith("aten.where.") else operands  # the condition is read as it is
+    common = output
+    if output == "bool" and read:
+        common = max(read, key=lambda item: (_rank(item[1])[0], bool(item[0]), _rank(item[1])))[1]
+        if isinstance(number, float) and _rank(common)[0] < _CATEGORIES.index("float"):
+            common = "float32"
+        elif isinstance(number, int) and not isinstance(number, bool) and common == "bool":
+            common = "int64"
+    elif "complex" not in output and any("complex" in dtype for _, dtype in read):  # a magnitude is made complex first
+        return sum(prod(shape) * ITEM_BYTES[dtype] for shape, dtype in read)
+    return sum(prod(shape) * ITEM_BYTES[common] for shape, dtype in read if dtype != common)
 
 
 def copied_to_order(item: Operand, last: bool | None = None) -> int:

@@ -7,7 +7,7 @@ elimination solve (`girih.partition.solver.elimination`); repeated layers are pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from girih.graph import Graph
@@ -38,15 +38,17 @@ class Exact(Search):
     """The least cost over all strategies, with a proof (Tofu §5, without its restrictions).
 
     rules: what may be chosen; by default Tofu's rule for `bytes`, and everything for `seconds`. By `time`,
-    `girih.search.fastest` goes on from what it finds by `seconds`.
+    `girih.search.fastest` goes on from what it finds by `seconds`. enough: the gap, as a share of the cost, with which
+    it may end.
     """
 
     rules: Rules | None = None
+    enough: float = field(default=0.0, repr=False)
 
     name: ClassVar[str] = "exact"
 
     def search(self, graph: Graph, objective: Objective) -> SearchResult:
-        return exact(graph, objective, rules=self.rules, seconds=self.seconds)
+        return exact(graph, objective, rules=self.rules, seconds=self.seconds, enough=self.enough)
 
 
 def exact(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from girih.graph.graph import ITEM_BYTES, Same
-from girih.ops.derive.temporaries import KernelCall, Operand
+from girih.ops.derive.temporaries import KernelCall, Operand, converted
 from girih.ops.scratch import at_most, held, rule_for
 from girih.program.fusion.registers import Member, members_of, ranges, registers
 from girih.program.program import Program
@@ -171,7 +171,7 @@ def _temporary(member: Member, low: int, high: int, threads: int) -> int:
     item = ITEM_BYTES[member.description.output.dtype]
     temporary = rule_for(member.description.operator.temporary, item)
     if temporary is None:
-        return 0
+        return _converted(member, low, high) if member.description.operator.elementwise else 0
     inputs = {}
     for number, name in enumerate(member.piece.names):
         if name is not None:
@@ -181,6 +181,14 @@ def _temporary(member: Member, low: int, high: int, threads: int) -> int:
     result = Operand(member.result_shape(low, high), item)
     work = KernelCall(member.attributes(low, high), inputs, result, frozenset(), threads)
     return held(temporary, member.piece.operator, work, at_most)
+
+
+def _converted(member: Member, low: int, high: int) -> int:
+    kinds, result = [item.dtype for item in member.description.inputs], member.description.output.dtype
+    if all(kind == result for kind in kinds):
+        return 0
+    operands = [(member.read_shape(number, low, high), kind) for number, kind in enumerate(kinds)]
+    return converted(member.piece.operator, operands, member.piece.attributes.get("other"), result)
 
 
 def stolen_bytes(program: Program, device: int, threads: int) -> int:

@@ -1,39 +1,11 @@
-"""What `girih.program.fusion.blocks` works with: its options, the units that it gathers steps into, and their order."""
+"""What `girih.program.fusion.blocks` works with: the units that it gathers steps into, and their order."""
 
 from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
 
-from girih.program.liveness import reads_of, writes_of
 from girih.program.steps import ComputeStep, Step
-
-CACHE_BYTES = 1 << 20
-"""Bytes of a block's values together: half of the second-level cache of a core of today's servers (1 to 2 MiB), in
-which element-wise kernels are three times as fast as on memory."""
-CALL_SECONDS = 2e-6
-"""What a call of a kernel takes beside its work."""
-SMALL_BYTES = 1 << 16
-"""A sixteenth of the cache of a block."""
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """How a program is cut into blocks.
-
-    cache: bytes of a block's values together. call: seconds of a kernel's call. small: up to so many bytes a value is
-    read whole by every block, which costs nothing. streamed: inputs that are not in memory: groups read them block by
-    block. files: inputs, and results of groups, that lie in files. always: groups of one node too, which can then write
-    to files. stealing: workers are threads that compute chunks of each other's groups.
-    """
-
-    cache: int = CACHE_BYTES
-    call: float = CALL_SECONDS
-    streamed: frozenset[str] = frozenset()
-    small: int = SMALL_BYTES
-    files: frozenset[str] = frozenset()
-    always: bool = False
-    stealing: bool = False
 
 
 @dataclass(eq=False)
@@ -64,12 +36,12 @@ class Unit:
 
 def ordered(parts: list[tuple[Unit, list[Step]]]) -> list[Step]:
     """Units behind those that they read from, else in the order of the program."""
-    maker = {name: number for number, (_, steps) in enumerate(parts) for step in steps for name in writes_of(step)}
+    maker = {name: number for number, (_, steps) in enumerate(parts) for step in steps for name in step.targets}
     waiting: list[set[int]] = []
     readers: list[list[int]] = [[] for _ in parts]
     for number, (_, steps) in enumerate(parts):
-        own = {name for step in steps for name in writes_of(step)}
-        needs = {maker[name] for step in steps for name in reads_of(step) if name in maker and name not in own}
+        own = {name for step in steps for name in step.targets}
+        needs = {maker[name] for step in steps for name in step.sources if name in maker and name not in own}
         waiting.append(needs)
         for one in needs:
             readers[one].append(number)
@@ -82,7 +54,7 @@ def ordered(parts: list[tuple[Unit, list[Step]]]) -> list[Step]:
         for step in parts[number][1]:
             if isinstance(step, ComputeStep) and written.issuperset(step.writes):
                 continue  # a view that two groups have taken in
-            written.update(writes_of(step))
+            written.update(step.targets)
             result.append(step)
         for reader in readers[number]:
             waiting[reader].discard(number)

@@ -33,7 +33,7 @@ from girih.graph import Node, Value
 from girih.layout import Sharding, bounds_of
 from girih.ops import Description
 from girih.ops.derive.pieces import PieceCall, make_piece
-from girih.ops.derive.temporaries import KernelCall, Operand, is_channels_last
+from girih.ops.derive.temporaries import KernelCall, Operand, converted, is_channels_last
 from girih.ops.known import descriptions
 from girih.ops.scratch import ScratchSource, at_most, held, rule_for
 from girih.program.exchange import Message
@@ -291,7 +291,7 @@ class Tracker:
         shape, result = self.shape_of(step.writes[0]), values[node.outputs[0]]
         temporary = rule_for(operator.temporary, result.item_bytes)
         if operator.elementwise and temporary is None and operator.padding is None:
-            return _number_bytes(node, values[node.inputs[0]]) if node.inputs else 0
+            return _number_bytes(node, values[node.inputs[0]]) + self.converted(step, node) if node.inputs else 0
         if (operator.padding is None and temporary is None) or 0 in shape:
             return 0
         piece, cut = self.piece(step, node, description)
@@ -309,6 +309,15 @@ class Tracker:
         output = Operand(shape, result.item_bytes, dtype=result.dtype)
         work = KernelCall(piece.attributes, inputs, output, cut, self.threads)
         return total + held(temporary, piece.operator, work, self.scratch)
+
+    def converted(self, step: ComputeStep, node: Node) -> int:
+        """Bytes of the operands of an element-wise kernel that are copied into the type in which it computes."""
+        values, result = self.program.graph.values, self.program.graph.values[node.outputs[0]].dtype
+        kinds = [values[self.program.value_of[part.buffer]].dtype for part in step.reads]
+        if all(kind == result for kind in kinds):
+            return 0
+        operands = [(self.read_shape(step, number), kind) for number, kind in enumerate(kinds)]
+        return converted(node.operator, operands, node.attributes.get("other"), result)
 
     def piece(self, step: ComputeStep, node: Node, description: Description) -> tuple[PieceCall, frozenset[str]]:
         """The call on this device, and the names of the index variables that are divided; equal nodes share it."""

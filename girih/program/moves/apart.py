@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from girih.ops.scratch import ScratchSource, at_most
 from girih.program.life.lifetimes import Lifetimes, lifetimes, unlike, widest
-from girih.program.liveness import lasting, reads_of, writes_of
+from girih.program.liveness import lasting
 from girih.program.moves.moves import written
 from girih.program.moves.residency import Residency
 from girih.program.orders import Shares, arranged
@@ -38,7 +38,7 @@ def lifetimes_by_class(
         pairs = tuple(pair for pair in lives.state if all(storages[number].movable for number in pair))
         for number in {number for pair in lives.state if pair not in pairs for number in pair}:
             storages[number] = replace(storages[number], movable=False)  # both of a pair, or neither
-        result.append(replace(lives, storages=tuple(storages), state=pairs))
+        result.append(replace(lives, storages=tuple(storages), state=pairs, known=None))
     return tuple(result)
 
 
@@ -51,8 +51,8 @@ def _shared(program: Program) -> set[str]:
         if isinstance(step, FreeStep | TransferStep | StartStep):
             continue
         if sum(bool(shares.of_step(step)[at]) for at in firsts) > 1:
-            shared.update(reads_of(step))
-            shared.update(writes_of(step))
+            shared.update(step.sources)
+            shared.update(step.targets)
     return shared
 
 

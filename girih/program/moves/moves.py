@@ -26,8 +26,7 @@ from girih.program.moves.residency import Residency, Stay
 from girih.program.moves.script_kernels import END_OUT, IN, OUT, STEP, script
 from girih.program.orders import arranged
 from girih.program.program import Program
-from girih.program.renamed import renamed
-from girih.program.steps import ComputeStep, MoveStep, StartStep, Step, node_of
+from girih.program.steps import ComputeStep, MoveStep, StartStep, Step, renamed
 
 
 def moved(lives: Lifetimes, residency: Residency, cap: int) -> Program:
@@ -107,7 +106,7 @@ class _Writer:
             self.forget(stay)
         for what, number in plan.events.tolist():
             if what == STEP and number < len(steps):
-                self.node = node_of(steps[number])
+                self.node = steps[number].node
                 self.steps.append(renamed(steps[number], self.read, self.write_name))
                 self.own.append(len(self.steps) - 1)
                 for stay in leaving.get(number, []):
@@ -151,7 +150,7 @@ class _Writer:
         self.times[stay.storage] += 1
         target = self.named(name, stay.storage)
         if stay.start < len(self.lives.steps):
-            self.node = node_of(self.lives.steps[stay.start])
+            self.node = self.lives.steps[stay.start].node
         move = MoveStep(self.value_of[target], self.node, self.copies[stay.storage], target, out=False)
         self.underway[number, False] = move
         self.steps.append(StartStep(move, tuple(self.underway[other, True].target for other in after)))

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.program.life.lifetimes import Lifetimes
-from girih.program.steps import node_of
 
 
 def layers_of(lives: Lifetimes) -> NDArray[np.int64]:
@@ -18,7 +17,7 @@ def layers_of(lives: Lifetimes) -> NDArray[np.int64]:
 
     Steps outside of all modules go with those before them. In a program without modules each step is a layer.
     """
-    nodes = [lives.program.graph.nodes[node_of(step)] for step in lives.steps]
+    nodes = [lives.program.graph.nodes[step.node] for step in lives.steps]
     number = 0
     layers: list[int] = []
     before = ("", "")
@@ -35,5 +34,5 @@ def layers_of(lives: Lifetimes) -> NDArray[np.int64]:
 def end_of_forward(lives: Lifetimes) -> int:
     """The last step of the forward pass, or of all if there is no backward pass; -1: there is none."""
     nodes = lives.program.graph.nodes
-    forward = [at for at, step in enumerate(lives.steps) if nodes[node_of(step)].phase == "forward"]
+    forward = [at for at, step in enumerate(lives.steps) if nodes[step.node].phase == "forward"]
     return forward[-1] if forward else -1

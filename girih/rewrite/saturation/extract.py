@@ -15,6 +15,9 @@ said, in rows of its own (the landmarks of planning, Zhu and Givan, ICAPS 2003),
 Circles are cut off where a solution has one: of the classes on a circle not all may be made from their next. Pairs that
 read each other are cut off beforehand. The bound is the solver's dual bound of the program with the cuts, so it holds
 for all graphs in the e-graph. Cost: HiGHS's branch and cut; programs of a thousand variables take about a second.
+
+No clock ends it, so that a busy machine finds the same later. HiGHS can be told how many branches it may look at, and
+not how much work it may do before the first, at the root: which programs are solved at all is told by their size.
 """
 
 from __future__ import annotations
@@ -26,14 +29,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from girih.graph import Graph, Node, Ref, Value
-from girih.layout.budget import Budget
+from girih.layout.budget import PATIENCE, Budget
 from girih.rewrite.saturation.egraph import RESULT, SLICE, EGraph
 from girih.rewrite.ways import ROWS, Costing, Way, measuring
 
 NODE = 100_000.0
 """Nanoseconds of finding the ways of a node and writing their rows."""
 ROOT, BRANCH = 500_000.0, 50_000.0
-"""Nanoseconds for each entry of a program's rows: of solving it at the root, and in each branch after it."""
+"""Nanoseconds for each entry of a program's rows: of solving it at the root, and in each branch after it. (A program of
+2,790 variables and 17,407 entries, of a BERT of twelve layers, took 9.2 seconds for root and one branch, 530,000 for
+each entry; those of a hundred variables take 10,000 to 30,000.)
+"""
 
 
 @dataclass(frozen=True)
@@ -83,8 +89,8 @@ class _Program:
         self.high.append(np.inf)
 
     def solve(self, budget: Budget) -> tuple[np.ndarray | None, float, bool]:
-        """(values, dual bound, optimal?). The root is solved to its end, and as many branches as the budget allows;
-        the clock alone may end that earlier."""
+        """(values, dual bound, optimal?). The root is solved to its end, and as many branches as the budget allows.
+        None, 0 and False of a program whose root would take `PATIENCE` times the seconds that are left."""
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
 
@@ -92,6 +98,8 @@ class _Program:
             return np.zeros(0), 0.0, True
         scale = max(map(abs, self.costs)) or 1.0
         entries = sum(map(len, self.rows))
+        if ROOT * entries > PATIENCE * budget.seconds * 1e9:
+            return None, 0.0, False
         budget.spend(ROOT * entries)
         branches = int(budget.seconds * 1e9 / (BRANCH * max(entries, 1)))
         at = [(row, column, value) for row, terms in enumerate(self.rows) for column, value in terms.items()]
@@ -102,7 +110,7 @@ class _Program:
             integrality=np.ones(len(self.costs)),
             bounds=Bounds(0, 1),
             constraints=LinearConstraint(matrix, np.array(self.low), np.array(self.high)),
-            options={"time_limit": max(budget.clock, 0.01), "node_limit": 1 + branches, "mip_rel_gap": 1e-9},
+            options={"node_limit": 1 + branches, "mip_rel_gap": 1e-9},
         )
         budget.spend(BRANCH * entries * max((result.get("mip_node_count") or 0) - 1, 0))
         bound = result.mip_dual_bound
@@ -174,7 +182,7 @@ def extract(
     _slice_what_is_no_slice(egraph, taken, by_class, free, program)
     _cut_pairs(taken, free, program)
     bound, cuts, graph, exact = 0.0, 0, None, False
-    while not budget.late:
+    while not budget.over:
         found, dual, optimal = program.solve(budget)
         bound = max(bound, dual)
         if found is None:
@@ -208,7 +216,7 @@ def _variables(
         for node in egraph.nodes[name].values():
             if name in node.inputs:
                 continue
-            if budget.late:
+            if budget.over:
                 return None
             budget.spend(NODE + (measuring(costing) - measured) * 1e9)
             measured = measuring(costing)

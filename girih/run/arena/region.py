@@ -18,7 +18,6 @@ import numpy as np
 import torch
 
 from girih.program import BlockStep, FreeStep, MoveStep, Program, StartStep, TransferStep
-from girih.program.liveness import writes_of
 from girih.program.places.addresses import Addresses, Runs
 from girih.run.arena.arena import Arena, take_library_buffers
 from girih.run.arena.packing import owners, packed
@@ -133,7 +132,7 @@ class Region:
             if isinstance(transfer, MoveStep):
                 wrapped.append(instruction)
                 continue
-            names = [transfer.target] if isinstance(transfer, TransferStep) else writes_of(step)
+            names = [transfer.target] if isinstance(transfer, TransferStep) else step.targets
             begins = isinstance(step, StartStep) and isinstance(transfer, TransferStep)
             if begins and program.terms_of(transfer) > 1:  # type: ignore[arg-type]  # the finish makes it
                 names = []

@@ -165,7 +165,7 @@ def tensor_of(operand: Operand, generator: Any, device: Any) -> Tensor:
     held = operand.held or operand.shape
     strides = contiguous_strides(held) if operand.strides is None else operand.strides
     count = 0 if 0 in held else 1 + sum((size - 1) * stride for size, stride in zip(held, strides, strict=True))
-    values = _random(operand, min(count, RANDOM), generator)
+    values = _random(operand, count if operand.ascending else min(count, RANDOM), generator)
     flat = values.repeat(-(-count // max(len(values), 1)))[:count].clone().to(device)
     return flat.as_strided(held, strides)
 
@@ -176,6 +176,8 @@ def _random(operand: Operand, count: int, generator: Any) -> Tensor:
         return torch.randint(0, 2, [count], generator=generator).bool()
     if dtype.is_floating_point or dtype.is_complex:
         return torch.rand(count, generator=generator).mul_(0.9).add_(0.1).to(dtype)
+    if operand.ascending:
+        return torch.linspace(0, max(0, operand.high - 1), count, dtype=torch.float64).to(dtype)
     return torch.randint(0, max(1, operand.high), [count], generator=generator).to(dtype)
 
 

@@ -22,7 +22,6 @@ from girih.capture.torch.initial import Initial
 from girih.graph import Input
 from girih.program import Program
 from girih.program.places.addresses import Addresses
-from girih.program.steps import node_of
 from girih.run.engines.crew import AgreeingCrew, Crew
 from girih.run.engines.engine import TRAINING, Engine, engine_here, engine_of
 from girih.run.training import checkpoint
@@ -317,7 +316,7 @@ def _same_state(program: Program, other: Program) -> bool:
 
 def _outline(program: Program) -> int:
     """A checksum of what is computed, how it is divided, and in which order."""
-    steps = [(type(step).__name__, node_of(step)) for step in program.steps]
+    steps = [(type(step).__name__, step.node) for step in program.steps]
     layouts = sorted(program.strategy.layouts.items())
     return zlib.crc32(f"{program.graph}{program.strategy.divisions}{layouts}{steps}".encode())
 

@@ -12,6 +12,7 @@ import torch
 from girih.capture.torch.own_update import NUMBERS
 from girih.capture.torch.training import ambient_autocast
 from girih.cost.setting import threads_of
+from girih.graph import of_batch
 from girih.plans.check import check
 from girih.plans.host import on_this_host
 from girih.plans.indices import check_numbers, look_ups
@@ -38,7 +39,12 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
     flat = flatten_batch(batch)
     wanted = {item.path: item.name for item in plan.graph.inputs if item.role == "batch"}
     if missing := [path for path in wanted if path not in flat]:
-        raise PlanError(f"the batch has no tensor at {missing}: it has {sorted(flat)}, the plan reads {sorted(wanted)}")
+        if not missing[0]:
+            raise PlanError(
+                f"the batch has tensors at {sorted(flat)}, and the plan was made with one tensor: give that"
+            )
+        held = "is one tensor" if "" in flat else f"has no tensor at {missing}: it has {sorted(flat)}"
+        raise PlanError(f"the batch {held}, the plan reads {sorted(wanted)}")
     now = {path: f"a tensor, {list(item.shape)}" for path, item in flat.items()} | constants_of(batch)
     if extra := sorted(now.keys() - wanted.keys() - plan.origin.constants.keys()):
         raise PlanError(
@@ -57,14 +63,14 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
         dtype = str(tensor.dtype).removeprefix("torch.")
         if tuple(tensor.shape) != value.shape or dtype != value.dtype:
             raise PlanError(
-                f"the batch's tensor {path!r} is {dtype}{list(tensor.shape)}; the plan was made for "
+                f"{of_batch(path)} is {dtype}{list(tensor.shape)}; the plan was made for "
                 f"{value.dtype}{list(value.shape)}: make batches of this shape and type (a DataLoader's "
                 "drop_last=True leaves out a short last one), or plan again"
             )
         if str(tensor.device) == "meta" or type(tensor).__name__ == "FakeTensor":
-            raise PlanError(f"the batch's tensor {path!r} is on the meta device and has no values: give a real one")
+            raise PlanError(f"{of_batch(path)} is on the meta device and has no values: give a real one")
         if str(getattr(tensor, "layout", "torch.strided")) != "torch.strided":
-            raise PlanError(f"the batch's tensor {path!r} is {tensor.layout}: give it with to_dense()")
+            raise PlanError(f"{of_batch(path)} is {tensor.layout}: give it with to_dense()")
         named[name] = tensor
     return named
 

@@ -74,15 +74,14 @@ def _run(worker: Worker, state: dict[str, _Outside], inputs: dict[str, _Outside]
 
 
 def _cpu(worker: Worker, state: dict[str, _Outside], inputs: dict[str, _Outside]) -> int:
-    from torch.profiler import ProfilerActivity, profile
+    from torch.autograd.profiler import (
+        profile,  # that of `torch.profiler` loads PyTorch's compiler, which takes a second
+    )
 
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with profile(use_kineto=True, profile_memory=True) as profiler:
         _run(worker, state, inputs)
-    changes = [
-        (event.start_ns(), event.nbytes())
-        for event in profiler.profiler.kineto_results.events()
-        if event.name() == "[memory]"
-    ]
+    events = profiler.kineto_results.events()
+    changes = [(event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"]
     return highest(change for _, change in sorted(changes, key=lambda item: item[0]))
 
 

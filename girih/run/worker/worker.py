@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from girih.program import BlockStep, ComputeStep, Program
-from girih.program.liveness import overwritten, writes_of
+from girih.program.liveness import overwritten
 from girih.program.places.addresses import Addresses
 from girih.run.arena.arena import ArenaError
 from girih.run.arena.region import Region, refusal
@@ -105,7 +105,7 @@ class Worker:
             if new is not None and box_of(program, old, rank) != box_of(program, new, rank):
                 raise ValueError(f"{new!r} replaces {old!r} but lies elsewhere: give both one layout")
         self._shapes = {item.name: shape_of(box_of(program, item.name, rank)) for item in graph.inputs}
-        written = {buffer for step in program.steps_of(rank) for buffer in writes_of(step)}
+        written = {buffer for step in program.steps_of(rank) for buffer in step.targets}
         entering = {item.name for item in graph.inputs}
         self._elsewhere = [item.name for item in graph.outputs if item.name not in written | entering]
         self._positions = program.order_of(rank)  # in the program's steps, of each instruction

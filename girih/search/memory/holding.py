@@ -31,7 +31,6 @@ from girih.program.life.accounts import host_bytes
 from girih.program.life.lifetimes import Lifetimes
 from girih.program.life.sequences import Sequenced, able, lifetimes_in, sequenced
 from girih.program.moves.residency import Residency, TooSmallError, floor
-from girih.program.steps import node_of
 from girih.search.memory.apart import held_apart
 from girih.search.memory.belady import belady, timed
 from girih.search.memory.belady import held as held_on
@@ -41,11 +40,11 @@ from girih.search.memory.held_steps import HeldSteps
 from girih.search.memory.holds import Baseline, Setting
 from girih.search.memory.limit import WINDOWS
 from girih.search.memory.orders.locality import staying, updates_early
-from girih.search.memory.orders.order import order_of
+from girih.search.memory.orders.order import StepOrder
 from girih.search.memory.published import held_as_published
 from girih.search.memory.roc import least_residency
 from girih.search.memory.step_seconds import StepSeconds, copy_rates, step_seconds
-from girih.search.table import baseline_of
+from girih.search.table import baseline_of, order_of
 from girih.simulate.ticks import seconds_of, ticks
 
 SHARES = (0.01, 0.1)
@@ -108,7 +107,7 @@ def held(
     plan: Plan,
     hold: str | Baseline,
     *,
-    order: str = "auto",
+    order: str | StepOrder = "auto",
     store: str | Path | None,
     note: Observe,
     seconds: float = SECONDS,
@@ -116,7 +115,7 @@ def held(
     """The plan in the best way to keep it within its memory limit.
 
     hold: `auto`, `swap`, `recompute`, or a published way to do it. order: of the steps, one of
-    `girih.search.memory.orders.order.ORDERS`, or `auto`: the best of several. seconds: of computing, after which no
+    `girih.search.table.ORDERS`, or `auto`: the best of several. seconds: of computing, after which no
     other way is tried, if one keeps the limit.
 
     Raises:
@@ -198,7 +197,7 @@ class _Ways:
     plan: Plan
     store: str | Path | None
     moving: bool
-    named: str = "auto"
+    named: str | StepOrder = "auto"
     best: tuple[float, Plan] | None = None
     smallest: float = np.inf
     refused: tuple[Plan, TooSmallError] | None = None
@@ -357,7 +356,7 @@ class _Ways:
         if sequence is not None:
             self.judge(whole(sequence))
 
-    def named_order(self, name: str) -> tuple[int, ...]:
+    def named_order(self, name: str | StepOrder) -> tuple[int, ...]:
         return tuple(order_of(name).order(self.plan.lifetimes.links).tolist())
 
     def ordered(self, again: bool) -> tuple[Sequence, float]:
@@ -534,7 +533,7 @@ class _Ways:
             assert limit is not None
             if sequence is not None:
                 item = sequenced(self.steps.lives, sequence)
-                plan.__dict__["lifetimes"] = lifetimes_in(self.steps.lives, item, plan.unmoved)
+                plan = plan.knowing(lifetimes=lifetimes_in(self.steps.lives, item, plan.unmoved))
             plan = plan if residency is None else plan.but(residency=(residency,), room=limit)
             if plan.peak <= limit:
                 self.best = simulated, plan
@@ -602,7 +601,7 @@ def _refusal(plan: Plan, error: TooSmallError) -> str:
     node, during = "the batch" if error.step < 0 else "the end of the step", ""
     if 0 <= error.step < len(lives.steps):
         step = lives.steps[error.step]
-        item = plan.graph.nodes[node_of(step)]
+        item = plan.graph.nodes[step.node]
         node, during = f"node {item.name!r} ({item.operator})", f", {item.source}" if item.source else ""
         if isinstance(step, BlockStep):
             node = f"the loop over pieces of {len(step.members)} steps, the last of them {node},"

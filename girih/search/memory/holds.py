@@ -15,9 +15,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.partition.search import Proposer
 from girih.program.life.lifetimes import Lifetimes
 from girih.program.moves.residency import Residency, TooSmallError
+from girih.rewrite.proposer import Proposer
 
 
 @dataclass(frozen=True, eq=False)

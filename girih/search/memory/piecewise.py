@@ -14,6 +14,7 @@ from girih.layout.budget import Budget
 from girih.plans.cutting import Cutting
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.search.memory.holding import held
+from girih.search.memory.orders.order import StepOrder
 from girih.search.memory.step_seconds import simulated_seconds
 
 SHARES = (0.5, 0.25, 0.125)
@@ -29,7 +30,7 @@ class _OutOfTimeError(Exception):
 
 
 def cheaper_in_pieces(
-    plan: Plan, whole: Plan, hold: str, *, order: str, store: str | Path | None, note: Observe
+    plan: Plan, whole: Plan, hold: str, *, order: str | StepOrder, store: str | Path | None, note: Observe
 ) -> Plan:
     """The faster of a plan that is held within its limit, and the same with more steps in pieces.
 

@@ -18,18 +18,25 @@ from girih.program.moves.residency import TooSmallError
 from girih.search.memory.bound import memory_bound
 from girih.search.memory.holds import Baseline, Setting
 from girih.search.memory.orders.locality import updates_early
-from girih.search.memory.orders.order import order_of
+from girih.search.memory.orders.order import StepOrder
 from girih.search.memory.step_seconds import StepSeconds, copy_rates, step_seconds
+from girih.search.table import order_of
 from girih.simulate.ticks import seconds_of, ticks
 
 Steps = tuple[int, ...] | None
 
 
 def held_as_published(
-    plan: Plan, baseline: Baseline, windows: Sequence[Plan], *, order: str, store: str | Path | None, note: Observe
+    plan: Plan,
+    baseline: Baseline,
+    windows: Sequence[Plan],
+    *,
+    order: str | StepOrder,
+    store: str | Path | None,
+    note: Observe,
 ) -> Plan:
     """The plan as a baseline holds it. windows: the plan with each overlap that is tried. order: `auto`, or one of
-    `girih.search.memory.orders.order.ORDERS` for the steps, where the baseline does not order them itself.
+    `girih.search.table.ORDERS` for the steps, where the baseline does not order them itself.
 
     Raises:
         PlanError: the limit is not kept so; the message says what would be.
@@ -72,7 +79,7 @@ def held_as_published(
     return chosen.but(memory_bound=bound)
 
 
-def _orders(plan: Plan, baseline: Baseline, order: str) -> Iterator[Steps]:
+def _orders(plan: Plan, baseline: Baseline, order: str | StepOrder) -> Iterator[Steps]:
     if order in ("auto", "captured") or baseline.orders:
         yield None
     if order == "auto" and not baseline.orders:

@@ -20,6 +20,7 @@ from girih.plans.predict import predict
 from girih.search.memory.holding import SECONDS, TooLittleError, held
 from girih.search.memory.holds import Baseline
 from girih.search.memory.limit import WINDOWS
+from girih.search.memory.orders.order import StepOrder
 from girih.search.memory.piecewise import cheaper_in_pieces
 from girih.search.memory.step_seconds import simulated_seconds
 
@@ -47,7 +48,7 @@ def seconds_per_byte(machine: Machine) -> float:
 
 
 def together(
-    plans: Sequence[Plan], hold: str | Baseline, *, order: str, store: str | Path | None, note: Observe
+    plans: Sequence[Plan], hold: str | Baseline, *, order: str | StepOrder, store: str | Path | None, note: Observe
 ) -> Plan:
     """The fastest of plans of one graph with different divisions, each within its memory limit.
 
@@ -90,7 +91,7 @@ def _kept(
     plan: Plan,
     hold: str | Baseline,
     *,
-    order: str,
+    order: str | StepOrder,
     store: str | Path | None,
     note: Observe | None = None,
     seconds: float = SECONDS,
@@ -101,7 +102,7 @@ def _kept(
     return held(plan, hold, order=order, store=store, note=note or (lambda what, share: None), seconds=seconds)
 
 
-def _best(plan: Plan, hold: str | Baseline, *, order: str, store: str | Path | None, note: Observe) -> Plan:
+def _best(plan: Plan, hold: str | Baseline, *, order: str | StepOrder, store: str | Path | None, note: Observe) -> Plan:
     """The plan held in the best way that is found, with steps in pieces where that is faster."""
     kept = _kept(plan, hold, order=order, store=store, note=note)
     if kept is plan or hold != "auto":

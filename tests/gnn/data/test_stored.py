@@ -115,12 +115,12 @@ def test_a_change_of_a_mapped_file_is_named(tmp_path: Path, how: str, says: str)
     path = tmp_path / "data.npz"
     save(karate(), path)
     data = load(path)
-    data.check_unchanged()
+    data.watch.check()
     change(path, how)
     with pytest.raises(
         DataError, match=rf"data\.npz {says}.* while it is used.*what was learned until now is as it was"
     ):
-        data.check_unchanged()
+        data.watch.check()
 
 
 def test_a_sample_of_a_large_file_is_small(tmp_path: Path) -> None:

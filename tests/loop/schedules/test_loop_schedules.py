@@ -146,8 +146,11 @@ def test_what_a_user_wants_is_kept_or_refused() -> None:
     loop = case.loop(workers=2, kind="1d")
     with pytest.raises(LoopError, match="kind='1d' would not keep what sgd_mf computes: its dependence vectors are"):
         loop(**case.given())
-    chosen = case.loop(workers=2).explain(**case.given()).strategy
-    assert chosen.cost == min(cost for _, cost in chosen.considered) == chosen.bound == 9 * 5
+    told = case.loop(workers=2).explain(**case.given())
+    chosen = told.strategy.certificate
+    assert chosen.cost == min(chosen.tried.values()) == chosen.bound == 9 * 5
+    assert "cost 45 elements, bound 45 elements, gap 0 % (proved)" in told.text
+    assert all(f"{cost:.0f} elements by {name}" in told.text for name, cost in chosen.tried.items())
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.integers(1, 7))

@@ -6,7 +6,6 @@ import errno
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -14,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import forked_programs
 import msgspec
 import numpy as np
 import pytest
@@ -183,9 +183,7 @@ def test_a_killed_driver_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for ending, left in (("", False), ("os.kill(os.getpid(), signal.SIGKILL)", True)):
         code, environment = KILLED.format(ending=ending), {**os.environ, "TMPDIR": str(tmp_path)}
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-        )
+        done = forked_programs.run([sys.executable, "-c", code], environment, timeout=120)
         assert done.returncode == -signal.SIGKILL
         folder = Path(done.stdout.strip())
         assert folder.parent == tmp_path

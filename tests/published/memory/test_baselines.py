@@ -32,7 +32,7 @@ from girih.run.worker.measure import peak_bytes
 from girih.run.worker.worker import Worker
 from girih.search.memory.holds import Baseline, Holding, Setting
 from girih.search.memory.orders.locality import updates_early
-from girih.search.table import BASELINES, baseline_class, baseline_of
+from girih.search.table import BASELINES, baseline_of, class_of
 
 
 @cache
@@ -271,7 +271,7 @@ def test_what_is_no_baseline_is_refused(text: str, message: str) -> None:
 
 def test_the_table_has_them_by_their_names() -> None:
     for name in BASELINES:
-        cls = baseline_class(name)
+        cls = class_of("baseline", name)
         assert cls.name == name
         assert baseline_of(name) == cls()
         assert len(cls.summary()) > 40

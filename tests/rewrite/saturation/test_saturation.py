@@ -7,6 +7,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
+import scipy.optimize
 import torch
 from counts import random_cases
 from hypothesis import given, settings
@@ -140,6 +141,36 @@ def test_a_circle_is_in_the_e_graph_and_not_in_what_is_taken_out() -> None:
     assert found.exact
     same(graph, found.graph)
     assert found.bound == pytest.approx(total(graph, calls))
+
+
+def test_no_clock_ends_extraction_and_size_decides_what_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine on which seconds pass as it looks at its clock, the same graph comes out, with the same bound."""
+    graph = graph_of(Several(5), torch.randn(2, 4), torch.randn(2, 5))
+    egraph = EGraph(graph)
+    explore(egraph, [ONE_PRODUCT], nodes=1000, rounds=5, seconds=10)
+    quiet = extract(egraph, InRows(calls), set(), seconds=10)
+    now, limits = 0.0, []
+
+    def clock() -> float:
+        nonlocal now
+        now += 1e4
+        return now
+
+    def told(*arguments, **options):
+        limits.append(options["options"])
+        return milp(*arguments, **options)
+
+    milp = scipy.optimize.milp
+    monkeypatch.setattr("scipy.optimize.milp", told)
+    monkeypatch.setattr("girih.layout.budget.time", SimpleNamespace(monotonic=clock))
+    busy = extract(egraph, InRows(calls), set(), seconds=10)
+    assert quiet.exact
+    assert (busy.exact, busy.bound, busy.variables) == (True, quiet.bound, quiet.variables)
+    assert fingerprint(busy.graph) == fingerprint(quiet.graph)
+    assert limits
+    assert all("time_limit" not in item for item in limits)
+    few = extract(egraph, InRows(calls), set(), seconds=0.01)
+    assert (few.graph, few.bound, few.exact) == (None, 0.0, False)
 
 
 def test_backtracking_gets_the_same_certificate_and_is_not_below_the_bound() -> None:

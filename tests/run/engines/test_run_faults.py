@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import forked_programs
 import pytest
 import torch
 from run_programs import cholesky_program, is_alive, program_of, stop
@@ -131,7 +132,7 @@ def test_a_driver_that_ends():
     drivers = []
     for ending in endings:
         code = DRIVER.format(tests=str(SUPPORT), ending=ending)
-        drivers.append(subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True))
+        drivers.append(forked_programs.start([sys.executable, "-c", code]))
     for driver, code in zip(drivers, endings.values(), strict=True):
         out, _ = driver.communicate(timeout=120)
         assert driver.returncode == code

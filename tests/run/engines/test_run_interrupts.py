@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
+import forked_programs
 import interrupts_program
 import pytest
 
@@ -32,11 +32,9 @@ ROOT = Path(__file__).parents[3]
     ],
 )
 def test_random_moments(what: str, engine: str, times: int) -> None:
-    done = subprocess.run(
-        [sys.executable, interrupts_program.__file__, what, engine, str(times), "7"],
-        capture_output=True, text=True, timeout=200, start_new_session=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    command = [sys.executable, interrupts_program.__file__, what, engine, str(times), "7"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = forked_programs.run(command, environment, timeout=200)
     assert f"{times} interrupts" in done.stdout, done.stderr
     assert done.returncode == -signal.SIGINT, done.stderr
     assert done.stderr.rstrip().endswith("KeyboardInterrupt"), done.stderr

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import forked_programs
 import pytest
 import torch
 from run_programs import Example, is_alive, program_of
@@ -101,14 +101,12 @@ assert bool(told) == (launched_rank().rank == 0)
 """
 
 
-def test_torchrun(example, tmp_path):
+def test_ranks_of_a_launcher(example, tmp_path):
     """Every rank is a worker itself; the checkpoint is like any other."""
     script = tmp_path / "train.py"
     script.write_text(TORCHRUN.format(tests=str(SUPPORT), directory=str(tmp_path / "saved")))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    ranks = forked_programs.start_ranks([sys.executable, str(script)], 2, {**os.environ, "OMP_NUM_THREADS": "1"})
+    said = [rank.communicate(timeout=120)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
     with start(program_of(example.graph, Mesh((3,)), 0), backend="threads", resume=tmp_path / "saved") as run:
         example.compare(run, 1, first=2)

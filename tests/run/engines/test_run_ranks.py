@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import forked_programs
 import pytest
 import ranks_program
 import torch
@@ -45,16 +45,16 @@ def two_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def torchrun(options: list[str], program: list[str]) -> list[str]:
-    return [sys.executable, "-m", "torch.distributed.run", *options, *program]
+def surroundings() -> dict[str, str]:
+    return {
+        **{name: value for name, value in os.environ.items() if name != "GLOO_SOCKET_IFNAME"},
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+    }
 
 
-def finished(*commands: list[str]) -> list[str]:
-    """What commands print that run at the same time, and all end well."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    environment.pop("GLOO_SOCKET_IFNAME", None)
-    pipe = subprocess.PIPE
-    running = [subprocess.Popen(item, stdout=pipe, stderr=pipe, text=True, env=environment) for item in commands]
+def finished(*running: forked_programs.Program) -> list[str]:
+    """What programs print that run at the same time, and all end well."""
     try:
         said = [process.communicate(timeout=SECONDS) for process in running]
     finally:
@@ -84,7 +84,8 @@ def compared(folder: Path, plan: girih.Plan, rank: int) -> None:
 
 def test_the_ranks_are_the_workers(plan: girih.Plan, plan_file: Path, tmp_path: Path) -> None:
     program = [ranks_program.__file__, str(plan_file), str(tmp_path), ""]
-    finished(torchrun(["--standalone", "--nproc-per-node=2"], program))
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    finished(forked_programs.start([*launcher, *program], surroundings()))
     for rank in range(2):
         compared(tmp_path, plan, rank)
 
@@ -93,13 +94,11 @@ def test_two_hosts(plan: girih.Plan, plan_file: Path, tmp_path: Path) -> None:
     """In Python and by the command line; what a rank receives comes over its host's interface, which nobody names."""
     if why := refusal():
         pytest.skip(f"no hosts as network namespaces here ({why})")
-    program = [ranks_program.__file__, str(plan_file), str(tmp_path), INTERFACE]
+    program = [sys.executable, ranks_program.__file__, str(plan_file), str(tmp_path), INTERFACE]
     with network(2, 1e9) as hosts:
-        launcher = ["--nnodes=2", f"--master-addr={hosts.addresses[0]}", "--master-port=29400"]
-        said, silent = finished(*(
-            ["ip", "netns", "exec", name, *torchrun([*launcher, f"--node-rank={number}"], program)]
-            for number, name in enumerate(hosts.names)
-        ))  # fmt: skip
+        said, silent = finished(
+            *forked_programs.start_ranks(program, 2, surroundings(), networks=hosts.names, host=hosts.addresses[0])
+        )
     planned = [ranks_program.COMMAND_STEPS * int(item) for item in plan.bytes_received]
     for rank in range(2):
         compared(tmp_path, plan, rank)

@@ -464,3 +464,27 @@ def test_a_plan_is_not_started_for_another_program(name: str) -> None:
         else:
             with pytest.raises(girih.PlanError, match="since the step was planned"):
                 plan.start(backend="threads")
+
+
+def test_a_batch_that_is_one_tensor_is_named_as_the_batch() -> None:
+    torch.manual_seed(0)
+    model = Rows(LOOK_UPS["index"])
+    step = girih.TrainingStep(
+        model, step=lambda model, batch: model(batch).sum(), optimizer=torch.optim.SGD(model.parameters())
+    )
+    numbers = torch.tensor([0, 1, 2, 3, 2, 1])
+    plan = girih.plan(step, numbers, machine="local:1", compare=())
+    wrong = {
+        r"^the batch has the number 7: expected": numbers + 6,
+        r"^the batch is int64\[7\]; the plan was made for": torch.arange(7),
+        r"^the batch is on the meta device": numbers.to("meta"),
+        r"^the batch has tensors at \['x'\], the plan was made with one tensor": {"x": numbers},
+    }
+    with plan.start(backend="threads") as run:
+        for text, batch in wrong.items():
+            with pytest.raises(girih.PlanError, match=text):
+                run.step(batch)
+    with pytest.raises(girih.CaptureError, match=r"^the batch is a NumPy array: make it"):
+        girih.plan(step, numbers.numpy(), machine="local:1", compare=())
+    with pytest.raises(girih.CaptureError, match=r"^the batch is torch\.sparse_coo: give it"):
+        girih.plan(step, torch.eye(3).to_sparse(), machine="local:1", compare=())

@@ -10,12 +10,12 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 
+import forked_programs
 import pytest
 
 from girih.api import Plan, plan_graph
@@ -163,7 +163,7 @@ def test_a_death_in_the_middle_of_a_copy_leaves_the_checkpoint_from_which_the_bi
     assert run(plan_file, "--steps", "2", "--save", str(kept)) == 0
     copies = sum(move.out for move in plan.program.moves)
     command = [sys.executable, "-c", DYING, plan_file, str(kept), str(max(1, int(copies * share)))]
-    assert subprocess.run(command, capture_output=True, timeout=120).returncode == -signal.SIGKILL
+    assert forked_programs.run(command, timeout=120).returncode == -signal.SIGKILL
     assert list(spill.iterdir()) == []
     assert main(["checkpoint", "verify", str(kept)]) == 0
     assert run(plan_file, "--resume", str(kept), "--steps", "2", "--save", str(after)) == 0

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked_programs
 import pytest
 
 PROGRAM = """
@@ -39,9 +40,7 @@ SLACK = 80 << 20
 
 
 def run(share: float, more: int = 0) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(share), str(more)], capture_output=True, text=True, check=False, timeout=300
-    )
+    return forked_programs.run([sys.executable, "-c", PROGRAM, str(share), str(more)], timeout=300)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts what is mapped on Linux alone")

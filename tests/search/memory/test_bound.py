@@ -26,6 +26,7 @@ from girih.program.life.accounts import host_bytes
 from girih.program.life.lifetimes import Lifetimes, lifetimes
 from girih.program.moves.moves import moved
 from girih.program.moves.residency import Residency, floor
+from girih.search.memory import bound as bound_module
 from girih.search.memory.belady import belady
 from girih.search.memory.bound import MemoryBound, memory_bound
 from girih.search.memory.holding import _Ways
@@ -191,6 +192,25 @@ def test_constraints_of_few_steps_are_refined(monkeypatch: pytest.MonkeyPatch) -
     assert bound_of(lives, cap, splits=0).seconds == pytest.approx(every.seconds, rel=1e-3)
     monkeypatch.setattr("girih.search.memory.bound.ROUNDS", 0)
     assert bound_of(lives, cap, splits=0).seconds < 0.99 * every.seconds
+
+
+def test_what_is_alike_is_one_variable_and_changes_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    lives = lifetimes(alone(perceptron(20, 8, 8)))
+    cap = (floor(lives)[0] + int(lives.used.max())) // 2
+    sizes: list[int] = []
+    solved = bound_module._Program.solved
+    monkeypatch.setattr(
+        bound_module._Program, "solved", lambda self, goal: sizes.append(self.variables) or solved(self, goal)
+    )
+    together, count = bound_of(lives, cap, recompute=True), len(sizes)
+
+    def every(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.arange(len(columns[0])), np.arange(len(columns[0]))
+
+    monkeypatch.setattr(bound_module, "_alike", every)
+    apart = bound_of(lives, cap, recompute=True)
+    assert sizes[count - 1] < sizes[-1]
+    assert together.seconds == pytest.approx(apart.seconds, rel=1e-6)
 
 
 def slow(rate: float) -> Machine:

@@ -23,7 +23,6 @@ from girih.program.life import sequences as columns
 from girih.program.life.accounts import host_bytes
 from girih.program.life.lifetimes import lifetimes
 from girih.program.moves.residency import TooSmallError, floor
-from girih.program.steps import node_of
 from girih.search.memory.belady import held, timed
 from girih.search.memory.cut import cheapest, pivot_of
 from girih.search.memory.held_steps import HeldSteps
@@ -69,7 +68,7 @@ def test_lifetimes_in_any_sequence_follow_from_one_walk(plan: Plan) -> None:
             np.testing.assert_array_equal(getattr(item.touches, name), expected, err_msg=name)
         np.testing.assert_array_equal(item.touches.used, walked.used)
         derived = columns.lifetimes_in(lives, item, program)
-        assert derived.storages == walked.storages
+        assert tuple(derived.storages) == walked.storages
         assert (derived.views, derived.state, derived.steps) == (walked.views, walked.state, walked.steps)
         assert (dict(derived.takers), dict(derived.taken)) == (dict(walked.takers), dict(walked.taken))
 
@@ -134,7 +133,7 @@ def test_steps_come_together_no_further_than_they_may(plan: Plan) -> None:
     lives, count = plan.lifetimes, len(plan.lifetimes.steps)
     own = np.arange(count)
     nodes = lives.program.graph.nodes
-    update = [nodes[node_of(step)].phase == "update" for step in lives.steps]  # these come where they were
+    update = [nodes[step.node].phase == "update" for step in lives.steps]  # these come where they were
     still = [step for step in staying(lives, plan.peak // 2, own) if not update[step]]
     assert still == sorted(still)  # none may come while an earlier one waits
     far = staying(lives, plan.peak // 2)

@@ -18,7 +18,7 @@ from girih.cli.main import main
 from girih.machine import machine
 from girih.plans.check import check
 from girih.published.memory.checkpointing import OptimalChain
-from girih.search.table import BASELINES, HOLDS, baseline_class
+from girih.search.table import BASELINES, HOLDS, class_of
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "command-line.md"
 
@@ -55,7 +55,7 @@ def test_each_keeps_the_limit_with_the_same_numbers(step, threads: int) -> None:
         )
         check(plan)
         assert plan.peak <= free.peak * 0.8
-        assert bool(plan.choice.residency) == baseline_class(hold).moves
+        assert bool(plan.choice.residency) == class_of("baseline", hold).moves
         assert plan.predicted.simulated is not None
         assert plan.predicted.memory_bound is not None
         assert plan.predicted.memory_bound <= plan.predicted.simulated * (1 + 1e-9)
@@ -160,4 +160,4 @@ def test_the_page_lists_every_way() -> None:
     text = PAGE.read_text(encoding="utf-8")
     for name in BASELINES:
         assert f"| `{name}` |" in text
-        assert baseline_class(name).summary() in text
+        assert class_of("baseline", name).summary() in text

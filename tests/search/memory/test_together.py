@@ -15,10 +15,10 @@ from girih.partition.searches.exact import Exact
 from girih.partition.space.problem import Objective
 from girih.plans.check import check
 from girih.plans.predict import predict
-from girih.search.compare import searched
 from girih.search.memory.holding import TooLittleError, held
 from girih.search.memory.limit import NothingFitsError, fit
 from girih.search.memory.together import divided, together
+from girih.search.moves import searched
 
 
 def with_host(rate: float) -> Machine:

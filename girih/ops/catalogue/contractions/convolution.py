@@ -335,7 +335,25 @@ def convolution_weight_gradient(
     return correlate_by_weight(input, grad, kernel, stride, padding, dilation, 1)
 
 
-@operator("aten.convolution_backward", result=0, condition=lambda _, attributes: attributes["output_mask"][0])
+def both_gradients_bound(work):
+    """The scratch of both gradients, and the second one, which is a result that may be dropped."""
+    grad, input, weight = (work.inputs[name] for name in ("grad_output", "input", "weight"))
+    by_input = replace(work, inputs={"grad": grad, "weight": weight})
+    by_weight = replace(work, inputs={"grad": grad, "input": input}, output=weight)
+    return one_way_or_other(of_input_gradient)(by_input) + weight_gradient_bound(by_weight) + weight.bytes
+
+
+def both_operations(work):
+    grad, weight = work.inputs["grad_output"], work.inputs["weight"]
+    return 2 * of_input_gradient(replace(work, inputs={"grad": grad, "weight": weight}))[0].operations
+
+
+@operator(
+    "aten.convolution_backward",
+    result=0,
+    condition=lambda _, attributes: attributes["output_mask"][0],
+    temporary=Measured(both_gradients_bound, both_operations),
+)
 def convolution_backward(grad_output, input, weight):
     """The first of its three results, the input's gradient; girih's operators compute the three apart."""
     whole = (slice(None),) * (input.rank - 1)

@@ -6,7 +6,7 @@ from math import prod
 
 from girih.ops.catalogue.moves.indices import dimensions, opaque_along, replaced
 from girih.ops.catalogue.pointwise.arithmetic import times
-from girih.ops.derive.temporaries import Measured
+from girih.ops.derive.temporaries import Measured, copied
 from girih.ops.language import Affine, Concatenated, Max, Opaque, Select, Sum, equal, fn
 from girih.ops.operator import operator
 
@@ -73,7 +73,21 @@ def addmv(x, mat, vec, beta=1, alpha=1):
     return lambda i: times(x.broadcast((i,)), beta) + times(Sum(lambda k: mat[i, k] * vec[k]), alpha)
 
 
-@operator("aten._cdist_forward")
+def rows_beside(work):
+    """Batches that are spread out or do not lie in order are copied. Euclidean distances of many rows are a product of
+    both operands with their squares and ones beside (ATen/native/Distance.cpp): with compute mode 0 of more than 25."""
+    batch, item = prod(work.output.shape[:-2]), work.output.item_bytes
+    operands = [work.inputs["x1"], work.inputs["x2"]]
+    whole = [batch * prod(x.shape[-2:]) * item for x in operands]
+    copies = sum(size for x, size in zip(operands, whole, strict=True) if not x.contiguous or size != x.bytes)
+    copies += max((x.turning for x in operands if not x.contiguous), default=0)
+    mode, rows = work.attributes.get("compute_mode") or 0, [x.shape[-2] for x in operands]
+    if work.attributes["p"] == 2 and (mode == 1 or (mode == 0 and max(rows) > 25)):
+        return copies + batch * sum(rows) * (operands[0].shape[-1] + 2) * item
+    return copies
+
+
+@operator("aten._cdist_forward", temporary=rows_beside)
 def cdist(x1, x2, p, compute_mode=None):
     """The p-norm of each difference of rows; batches broadcast."""
 
@@ -111,18 +125,77 @@ def pdist(x, p=2.0):
     return lambda i: Opaque(x[:, :])[i]
 
 
-def matrix_function(*names, result=None):
-    """A function of square matrices, one for each batch."""
-    return operator(*names, result=result)(lambda x: opaque_along((x.rank - 2, x.rank - 1), x))
+# What these hold depends on LAPACK's work arrays, which grow with its block size: bounds, of what MKL is asked for.
 
 
-cholesky = matrix_function("aten.cholesky", "aten.linalg_cholesky")
-cholesky_ex = matrix_function("aten.linalg_cholesky_ex", result=0)
-inverse_ex = operator("aten.linalg_inv_ex", result=0)(lambda A: opaque_along((A.rank - 2, A.rank - 1), A))
-matrix_exp = matrix_function("aten.linalg_matrix_exp")
+def matrices(work):
+    """(the first operand, how many matrices it has, the greater extent of one)"""
+    x = next(iter(work.inputs.values()))
+    return x, prod(x.shape[:-2]), max(x.shape[-2:])
 
 
-inverse = operator("aten.linalg_inv")(lambda A: opaque_along((A.rank - 2, A.rank - 1), A))
+def checks(work):
+    """What does not lie in order, and LAPACK's verdict of each matrix."""
+    return work.copied + 5 * matrices(work)[1] + 1
+
+
+def factors(work):
+    """The factors, with the pivots as numbers and as a permutation, and LAPACK's verdicts."""
+    x, count, size = matrices(work)
+    return x.bytes + work.copied + count * (20 * size + 64) + 64
+
+
+def reflections(work):
+    """A copy, the factor, and LAPACK's work."""
+    x, count, size = matrices(work)
+    return 2 * x.bytes + (count + 64) * size * x.item_bytes
+
+
+def decomposition(work):
+    """A copy and LAPACK's verdicts."""
+    x, count, _ = matrices(work)
+    return x.bytes + 4 * count + 64
+
+
+def symmetric_values(work):
+    """A copy, LAPACK's verdicts and its work."""
+    x, count, size = matrices(work)
+    return x.bytes + (40 * size + 8) * x.item_bytes + 20 * size + 5 * count + 64
+
+
+def symmetric_vectors(work):
+    """The vectors are made where the copy lies; LAPACK's work has two more of one matrix."""
+    x, _, size = matrices(work)
+    return symmetric_values(work) - x.bytes + work.copied + 2 * size**2 * x.item_bytes
+
+
+def general_values(work):
+    x, count, size = matrices(work)
+    return x.bytes + (40 + 4 * count) * size * x.item_bytes + 64
+
+
+def general_vectors(work):
+    x, _, size = matrices(work)
+    return 4 * x.bytes + 600 * size * x.item_bytes + 64
+
+
+def powers(work):
+    """Powers of the matrix and sums of them (Bader, Blanes and Casas 2019)."""
+    return 15 * matrices(work)[0].bytes + 64
+
+
+def square(name):
+    """The parameter of `describe` by that name, of a function of square matrices, one for each batch."""
+    if name == "A":
+        return lambda A: opaque_along((A.rank - 2, A.rank - 1), A)
+    return lambda x: opaque_along((x.rank - 2, x.rank - 1), x)
+
+
+cholesky = operator("aten.cholesky", "aten.linalg_cholesky", temporary=checks)(square("x"))
+cholesky_ex = operator("aten.linalg_cholesky_ex", result=0, temporary=checks)(square("x"))
+inverse_ex = operator("aten.linalg_inv_ex", result=0, temporary=factors)(square("A"))
+matrix_exp = operator("aten.linalg_matrix_exp", temporary=powers)(square("x"))
+inverse = operator("aten.linalg_inv", temporary=factors)(square("A"))
 
 
 def of_matrices(A):
@@ -131,61 +204,65 @@ def of_matrices(A):
     return lambda *i: Opaque(A[(*i[:batch], slice(None), slice(None))])[i[batch:]]
 
 
-@operator("aten.linalg_det")
+@operator("aten.linalg_det", temporary=factors)
 def determinant(A):
     return of_matrices(A)
 
 
-@operator("aten.linalg_slogdet", results=2)
+@operator("aten.linalg_slogdet", results=2, temporary=factors)
 def sign_and_log_determinant(A):
     return of_matrices(A), of_matrices(A)
 
 
-@operator("aten.linalg_qr", results=2)
+@operator("aten.linalg_qr", results=2, temporary=reflections)
 def qr(A, mode="reduced"):
     """A = Q·R: Q with orthonormal columns, and the upper triangle R."""
     return of_matrices(A), of_matrices(A)
 
 
-@operator("aten._linalg_svd", results=3)
+@operator("aten._linalg_svd", results=3, temporary=decomposition)
 def svd(A, full_matrices=False):
     """U, the singular values and V transposed."""
     return of_matrices(A), of_matrices(A), of_matrices(A)
 
 
-@operator("aten._linalg_eigh", results=2)
+@operator("aten._linalg_eigh", results=2, temporary=symmetric_vectors)
 def eigh(A, UPLO="L"):
     """The eigenvalues, ascending, and the eigenvectors as columns."""
     return of_matrices(A), of_matrices(A)
 
 
-@operator("aten.linalg_eig", results=2)
+@operator("aten.linalg_eig", results=2, temporary=general_vectors)
 def eig(x):
     """The eigenvalues, in no order, and the eigenvectors as columns."""
     return of_matrices(x), of_matrices(x)
 
 
-@operator("aten.linalg_eigvals")
+@operator("aten.linalg_eigvals", temporary=general_values)
 def eigvals(x):
     return of_matrices(x)
 
 
-@operator("aten.linalg_svdvals", "girih.triangular_factor")
-def of_each_matrix(A):
-    return of_matrices(A)
+singular_values = operator("aten.linalg_svdvals", temporary=decomposition)(lambda A: of_matrices(A))
+triangular_factor = operator("girih.triangular_factor", temporary=reflections)(lambda A: of_matrices(A))
 
 
-@operator("aten.linalg_eigvalsh")
+@operator("aten.linalg_eigvalsh", temporary=symmetric_values)
 def eigvalsh(x, UPLO="L"):
     return of_matrices(x)
 
 
-@operator("girih.reflection_signs")
+def eliminated(work):
+    """A copy, from which columns are eliminated one by one, and what is taken away from it."""
+    return 2 * work.inputs["Q"].bytes + 64 + 16 * work.output.elements
+
+
+@operator("girih.reflection_signs", temporary=eliminated)
 def reflection_signs(Q):
     return lambda i: Opaque(Q[:, :])[i]
 
 
-@operator("aten.linalg_solve", walked=0)
+@operator("aten.linalg_solve", walked=0, temporary=factors)
 def solve(A, B):
     """Every column of B by itself: whoever has some of them factors A."""
     batch = max(A.rank, B.rank) - 2
@@ -200,7 +277,7 @@ def solve(A, B):
     return lambda *i: Opaque(of(A, i, slice(None)), of(B, i, i[-1]), linear=(1,))[i[-2]]
 
 
-@operator("aten.linalg_solve_triangular")
+@operator("aten.linalg_solve_triangular", temporary=copied)
 def solve_triangular(x, B, upper, left=True, unitriangular=False):
     if left:  # each column of B by itself
         return lambda *i: Opaque(x[(*i[:-2], slice(None), slice(None))], B[(*i[:-2], slice(None), i[-1])], linear=(1,))[
@@ -276,6 +353,20 @@ def ridge_rows(ratings, features, penalty):
     return lambda i, j: Opaque(ratings[i, :], features[:, :])[j]
 
 
-@operator("aten._fft_r2c", "aten._fft_c2r", "aten._fft_c2c")
+def transformed(work):
+    """A copy in another order of dimensions (a bound); of more than three, which are transformed three at a time, two
+    of them."""
+    return max(work.inputs["self"].bytes, work.output.bytes) * (1 if len(work.attributes["dim"]) <= 3 else 2)
+
+
+def transformed_back(work):
+    """The last dimension is transformed by itself, behind the others, in a copy."""
+    return transformed(work) + work.inputs["self"].bytes * (len(work.attributes["dim"]) > 1)
+
+
 def fft(x, dim):
     return opaque_along(dimensions(x.rank, dim), x, linear=(0,))
+
+
+to_complex = operator("aten._fft_r2c", "aten._fft_c2c", temporary=transformed)(fft)
+to_real = operator("aten._fft_c2r", temporary=transformed_back)(fft)

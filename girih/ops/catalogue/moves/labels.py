@@ -64,8 +64,9 @@ def counts_by_position(positions, groups, first=0):
 
 
 def edges(work):
-    """The edges of the bins, and for each thread a row of counts, which are added up (a bound)."""
-    return (work.threads + 1) * work.output.bytes + work.output.item_bytes
+    """The edges of the bins, and for each thread a row of counts, which are added up (a bound); what does not lie in
+    order."""
+    return (work.threads + 1) * work.output.bytes + work.output.item_bytes + work.copied
 
 
 @operator(

@@ -12,7 +12,7 @@ import numpy as np
 
 from girih.ops.catalogue.moves.indices import inserted, opaque_along, replaced, whole, without
 from girih.ops.catalogue.reductions import first_piece
-from girih.ops.derive.temporaries import copied, slice_bytes, slices
+from girih.ops.derive.temporaries import added_wide, copied, slice_bytes, slices
 from girih.ops.language import DescriptionError, Max, Opaque, Select, Sum, equal, fn
 from girih.ops.operator import operator
 
@@ -20,10 +20,15 @@ remainder = fn("remainder")
 
 
 def table_piece(attributes, piece):
-    return ("girih.embedding", {"first": piece.start("v")}) if piece.cut("v") else attributes
+    return ("girih.embedding", {"first": piece.start("v"), "of": piece.size("v")}) if piece.cut("v") else attributes
 
 
-@operator("aten.embedding", piece=table_piece)
+def numbers_in_order(work):
+    """PyTorch's kernel copies numbers that do not lie in order."""
+    return 0 if work.inputs["indices"].contiguous else work.inputs["indices"].bytes
+
+
+@operator("aten.embedding", piece=table_piece, temporary=numbers_in_order)
 def embedding(weight, indices):
     return lambda *i: Sum(lambda v: Select(equal(indices[i[:-1]], v), weight[v, i[-1]]))
 
@@ -38,14 +43,19 @@ def spots(work):
 
 
 def spots_in_order(work):
-    """PyTorch's kernel copies numbers that do not lie in order."""
-    return spots(work) + (0 if work.inputs["indices"].contiguous else 8 * work.inputs["indices"].elements)
+    """PyTorch's kernel copies numbers that do not lie in order. Of a whole table the numbers are rows as they are."""
+    numbers = work.inputs["indices"]
+    turned = 0 if numbers.contiguous else 8 * numbers.elements
+    if work.attributes.get("first") is None:
+        return turned if numbers.item_bytes == 8 else 8 * numbers.elements
+    return spots(work) + turned
 
 
 def rows_from(attributes, piece):
+    """Where the table was whole, the kernel is told of how many rows it has a part: a number of none is an error."""
     first = attributes["first"]
     if piece.cut("v"):
-        return {"first": (first or 0) + piece.start("v")}
+        return {"first": (first or 0) + piece.start("v")} | ({"of": piece.size("v")} if first is None else {})
     return {} if first is None else attributes
 
 
@@ -65,8 +75,15 @@ def collected(grad, indices, first, padding):
     return lambda v, d: Sum(lambda *p: element(v, d, p), sizes=indices.shape)
 
 
+def of_whole(attributes, size):
+    """What says that the numbers are rows, or classes, of a whole with `size` of them, where they count from its first:
+    the kernel has an error for others."""
+    return attributes if attributes["first"] else {**attributes, "of": size}
+
+
 def rows_piece(attributes, piece):
-    return {**attributes, "rows": piece.length("v"), "first": attributes["first"] + piece.start("v")}
+    part = {"rows": piece.length("v"), "first": attributes["first"] + piece.start("v")}
+    return {**of_whole(attributes, piece.size("v")), **part}
 
 
 def spots_and_rows(work):
@@ -75,7 +92,7 @@ def spots_and_rows(work):
     flat = (work.inputs["indices"].elements, grad.shape[-1])
     rows = slices(flat, grad.item_bytes, (0,))
     some_outside = "v" in work.cut or work.attributes.get("padding", -1) >= 0
-    chosen = slice_bytes(flat, grad.item_bytes, rows) + 8 * min(rows[1], flat[0])
+    chosen = slice_bytes(flat, grad.item_bytes, rows) + 16 * min(rows[1], flat[0])  # with their numbers and places
     return spots(work) + work.copied + (chosen if some_outside else 0)
 
 
@@ -88,19 +105,28 @@ def dense_piece(attributes, piece):
     if not piece.cut("v"):
         return attributes
     rows = {"rows": piece.length("v"), "first": piece.start("v"), "padding": attributes["padding_idx"]}
-    return "girih.embedding_gradient", rows
+    return "girih.embedding_gradient", {**rows, "of": piece.size("v")}
 
 
 @operator(
     "aten.embedding_dense_backward",
     piece=dense_piece,
     condition=lambda _, attributes: not attributes["scale_grad_by_freq"],
+    temporary=copied,
 )
 def embedding_dense_backward(grad_output, indices, num_weights, padding_idx):
     return collected(grad_output, indices, 0, padding_idx)
 
 
-@operator("aten._embedding_bag", result=0)
+def bags_of_numbers(work):
+    """Of means and maxima, and of tables that do not lie in order, the bag of each number, twice, and how many numbers
+    each bag has (a bound)."""
+    if not work.attributes.get("mode") and work.inputs["weight"].contiguous:
+        return 0
+    return 16 * (work.inputs["indices"].elements + work.output.shape[0])
+
+
+@operator("aten._embedding_bag", result=0, temporary=bags_of_numbers)
 def embedding_bag(weight, indices, offsets, per_sample_weights=None):
     shared = [whole(x) for x in (indices, offsets, per_sample_weights) if x is not None]
     return lambda b, d: Opaque(weight[:, d], *shared, linear=(0,))[b]
@@ -109,7 +135,15 @@ def embedding_bag(weight, indices, offsets, per_sample_weights=None):
 # ------------------------------------------------------------------------------------------- along one dimension
 
 
-@operator("girih.pick", piece=first_piece("c"), temporary=spots)
+def spots_and_picked(work):
+    return spots(work) + added_wide(work)
+
+
+def pick_piece(attributes, piece):
+    return first_piece("c")(of_whole(attributes, piece.size("c")), piece)
+
+
+@operator("girih.pick", piece=pick_piece, temporary=spots_and_picked)
 def pick(input, index, dim, first=0, ignored=-100):
     """ignored: the one number that may pick nothing, which no place has; for whoever checks them."""
     dim %= input.rank
@@ -119,12 +153,13 @@ def pick(input, index, dim, first=0, ignored=-100):
 def place_piece(attributes, piece):
     dim = attributes["dim"] % len(piece.output)
     start, stop = piece.output[dim]
-    return {**attributes, "size": stop - start, "first": attributes["first"] + start}
+    part = {"size": stop - start, "first": attributes["first"] + start}
+    return {**of_whole(attributes, attributes["size"]), **part}
 
 
 def spots_and_values(work):
     """Beside the spots the values that are inside, and the zeros that are taken in place of the others."""
-    return spots(work) - work.inputs["index"].elements + 2 * work.inputs["value"].bytes
+    return spots(work) - work.inputs["index"].elements + 2 * work.inputs["value"].bytes + added_wide(work)
 
 
 @operator("girih.place", piece=place_piece, temporary=spots_and_values)
@@ -151,7 +186,7 @@ def taken_array(x, index, dim, **_):
     return np.take_along_axis(x[near], index, dim)
 
 
-@operator("aten.gather", numpy=taken_array)
+@operator("aten.gather", numpy=taken_array, temporary=added_wide)
 def gather(x, dim, index):
     dim %= x.rank
     return lambda *i: Sum(lambda v: Select(equal(index[i], v), x[replaced(i, dim, v)]), sizes=(x.shape[dim],))
@@ -170,7 +205,7 @@ def found(i, dim, index, value, reducer):
     return reducer(body, sizes=(index.shape[dim],))
 
 
-@operator("aten.scatter.value", condition=aligned)
+@operator("aten.scatter.value", condition=aligned, temporary=added_wide)
 def scatter_value(x, dim, index, value):
     dim %= x.rank
     return lambda *i: Select(found(i, dim, index, lambda _: True, Max), value, x[i])
@@ -182,7 +217,7 @@ def scattered_array(x, index, src, dim):
     return result
 
 
-@operator("aten.scatter.src", condition=aligned, numpy=scattered_array)
+@operator("aten.scatter.src", condition=aligned, numpy=scattered_array, temporary=added_wide)
 def scatter_src(x, dim, index, src):
     dim %= x.rank
     new = lambda i: found(i, dim, index, lambda position: src[position], Sum)
@@ -194,7 +229,7 @@ def scattered_sum(x, dim, index, src):
     return lambda *i: x[i] + found(i, dim, index, lambda position: src[position], Sum)
 
 
-@operator("aten.scatter_add", condition=aligned)
+@operator("aten.scatter_add", condition=aligned, temporary=added_wide)
 def scatter_add(x, dim, index, src):
     return scattered_sum(x, dim, index, src)
 
@@ -212,14 +247,14 @@ def reduced_array(x, index, src, dim, reduce, include_self=True):
     return result
 
 
-@operator("aten.scatter_reduce.two", condition=aligned, numpy=reduced_array)
+@operator("aten.scatter_reduce.two", condition=aligned, numpy=reduced_array, temporary=added_wide)
 def scatter_reduce(x, dim, index, src, reduce, include_self=True):
     if reduce == "sum" and include_self:
         return scattered_sum(x, dim, index, src)
     return opaque_along((dim % x.rank,), x, index, src)
 
 
-@operator("aten.index_add", condition=lambda tensors, _: tensors["self"].rank > 0)
+@operator("aten.index_add", condition=lambda tensors, _: tensors["self"].rank > 0, temporary=added_wide)
 def index_add(x, dim, index, source, alpha=1):
     dim %= x.rank
     total = lambda i: Sum(lambda k: Select(equal(index[k], i[dim]), source[replaced(i, dim, k)]))

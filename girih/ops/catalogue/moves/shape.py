@@ -44,7 +44,14 @@ def flip(x, dims):
     return lambda *i: x[tuple(x.shape[d] - 1 - index if d in dims else index for d, index in enumerate(i))]
 
 
-@operator("aten.roll")
+def rolled_before(work):
+    """The results of all dimensions but the last one's; where all are rolled as one, what does not lie in order."""
+    dims = work.attributes.get("dims") or ()
+    several = len(dims) if isinstance(dims, tuple | list) else 1
+    return (several - 1) * work.output.bytes if several else work.copied
+
+
+@operator("aten.roll", temporary=rolled_before)
 def roll(x, shifts, dims=()):
     if not dims:
         return lambda *i: Opaque(whole(x), linear=(0,))[i]
@@ -70,7 +77,12 @@ def repeat_piece(attributes: Attributes, piece: Piece) -> Attributes:
     return {**attributes, "repeats": tuple(b // max(a, 1) for a, b in zip(aligned, after, strict=True))}
 
 
-@operator("aten.repeat", piece=repeat_piece)
+def extents(work):
+    """PyTorch notes sizes and strides in tensors."""
+    return 32 * len(work.output.shape)
+
+
+@operator("aten.repeat", piece=repeat_piece, temporary=extents)
 def repeat(x, repeats):
     shape = (1,) * (len(repeats) - x.rank) + x.shape
 
@@ -238,7 +250,12 @@ def col2im(x):
     return lambda n, *i: Opaque(x[n, :, :], linear=(0,))[i]
 
 
-@operator("aten.im2col", condition=lambda tensors, _: tensors["self"].rank == 4)
+def image_and_columns(work):
+    """PyTorch copies the images, and those first that do not lie in order."""
+    return work.inputs["self"].bytes + work.copied
+
+
+@operator("aten.im2col", condition=lambda tensors, _: tensors["self"].rank == 4, temporary=image_and_columns)
 def im2col(x):
     return lambda n, *i: Opaque(x[n, :, :, :], linear=(0,))[i]
 

@@ -23,9 +23,23 @@ def cumprod(x, dim):
     return along(x, dim)
 
 
-@operator("aten.logcumsumexp", "aten.argsort")
+def line_places(work):
+    """The places of one line, while it is sorted."""
+    shape = work.output.shape
+    return 8 * (shape[work.attributes.get("dim", -1)] if shape else 1)
+
+
+def values_and_line(work):
+    """The values, which are made with their places and dropped, and the places of one line."""
+    return next(iter(work.inputs.values())).bytes + line_places(work)
+
+
 def scan(x, dim=-1):
     return along(x, dim)
+
+
+logcumsumexp = operator("aten.logcumsumexp")(scan)
+argsort = operator("aten.argsort", temporary=values_and_line)(scan)
 
 
 def places(work):
@@ -35,8 +49,7 @@ def places(work):
 
 def places_and_line(work):
     """Also the places of one line, while it is sorted."""
-    shape = work.output.shape
-    return places(work) + 8 * (shape[work.attributes.get("dim", -1)] if shape else 1)
+    return places(work) + line_places(work)
 
 
 def sorted_array(x, dim=-1, descending=False, **_):
@@ -65,18 +78,13 @@ def order(input, dim):
     return along(input, dim)
 
 
-def sorted_values(work):
-    """The values, which are made with their positions and dropped."""
-    return work.inputs["input"].bytes
-
-
 def sorting_places(x, dim, descending=False):
     if not descending:
         return np.argsort(x, axis=dim, kind="stable")
     return x.shape[dim] - 1 - np.flip(np.argsort(np.flip(x, dim), axis=dim, kind="stable"), dim)
 
 
-@operator("girih.sort_indices", temporary=sorted_values, numpy=sorting_places)
+@operator("girih.sort_indices", temporary=values_and_line, numpy=sorting_places)
 def sort_indices(input, dim):
     return along(input, dim)
 
@@ -109,9 +117,24 @@ def topk_indices(input, dim):
     return along(input, dim)
 
 
-@operator("aten.kthvalue", "aten.median.dim", "aten.mode", result=0)
+def copied_values(work):
+    """The values, which are put in order."""
+    return next(iter(work.inputs.values())).bytes
+
+
+def copied_values_and_places(work):
+    """The values, and their places (int64)."""
+    (x,) = work.inputs.values()
+    return x.bytes + 8 * x.elements
+
+
 def order_statistic(x, dim=-1, keepdim=False):
     dim %= max(x.rank, 1)
     if keepdim or not x.rank:
         return along(x, dim)
     return lambda *i: Opaque(x[(*i[:dim], slice(None), *i[dim:])])[()]
+
+
+kthvalue = operator("aten.kthvalue", result=0, temporary=copied_values_and_places)(order_statistic)
+median = operator("aten.median.dim", result=0, temporary=copied_values)(order_statistic)
+mode = operator("aten.mode", result=0)(order_statistic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import pi, sqrt
 
+from girih.ops.derive.temporaries import copied
 from girih.ops.language import Select, fn
 from girih.ops.operator import operator
 
@@ -85,7 +86,7 @@ def tanh_backward(grad_output, output):
     return grad_output * (1 - output * output)
 
 
-@operator("aten.log_sigmoid_forward", elementwise=True, result=0)
+@operator("aten.log_sigmoid_forward", elementwise=True, result=0, temporary=copied)
 def log_sigmoid(x):
     return minimum(x, 0) - log1p(exp(-absolute(x)))
 

@@ -143,7 +143,14 @@ def apply_mask(input, mask, scale):
     return input * mask * scale
 
 
-@operator("aten.native_dropout_backward", elementwise=True)
+def masked_first(work):
+    """The mask in the gradient's type, and behind it the masked gradient and the number that it is multiplied by."""
+    grad, mask = work.inputs["grad_output"], work.inputs["mask"]
+    in_type = 0 if grad.dtype == mask.dtype else mask.elements * grad.item_bytes
+    return max(in_type, work.output.bytes) + work.output.item_bytes + 8
+
+
+@operator("aten.native_dropout_backward", elementwise=True, temporary=masked_first)
 def native_dropout_backward(grad_output, mask, scale):
     return grad_output * mask * scale
 

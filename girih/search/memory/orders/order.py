@@ -1,8 +1,8 @@
 """Orders of a program's steps that lower the peak of memory: any topological order gives the same numbers.
 
-An order is a frozen value whose fields are its options; `ORDERS` names them. `reordered` writes the program anew. The
-searches see the memory of one device exactly (`girih.program.life.links`), and what they return never has
-a higher peak there than the captured order. Finding the best order is NP-complete (TensorFlowMem §6.3.2).
+An order is a frozen value whose fields are its options; `girih.search.table` names them. `reordered` writes the program
+anew. The searches see the memory of one device exactly (`girih.program.life.links`), and what they return never has a
+higher peak there than the captured order. Finding the best order is NP-complete (TensorFlowMem §6.3.2).
 
 Where the optimizer is in the graph, updating each tensor right behind its gradient matters most: captured, all
 gradients wait for the end.
@@ -10,8 +10,9 @@ gradients wait for the end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Protocol
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,34 +24,41 @@ from girih.program.liveness import lasting
 from girih.program.orders import arranged
 from girih.program.program import Program
 from girih.program.steps import FreeStep
+from girih.rewrite.proposer import Proposer
 from girih.search.memory.orders.depth_first import executed, partitions
 from girih.search.memory.orders.order_kernels import descended, hoisted
 from girih.search.memory.orders.small_orders import optimal
-from girih.search.options import named, read
 
 SMALL = 60
 """Steps up to which the order of the lowest peak is looked for among all."""
 
 
-class StepOrder(Protocol):
-    """A way to order steps."""
+@dataclass(frozen=True)
+class StepOrder(Proposer):
+    """A way to order steps. Its options are whole numbers of at least 1."""
 
+    changes: ClassVar[tuple[str, ...]] = ("sequence",)
+
+    @abstractmethod
     def order(self, links: Links) -> Integers:
         """A topological order of the steps: [steps]."""
-        ...
 
 
 @dataclass(frozen=True)
-class Captured:
+class Captured(StepOrder):
     """The order in which the program was captured."""
+
+    name: ClassVar[str] = "captured"
 
     def order(self, links: Links) -> Integers:
         return links.captured
 
 
 @dataclass(frozen=True)
-class Early:
+class Early(StepOrder):
     """What frees more than it makes comes as early as it can, an optimizer's update right behind its gradient."""
+
+    name: ClassVar[str] = "early"
 
     def order(self, links: Links) -> Integers:
         captured = links.captured
@@ -59,7 +67,7 @@ class Early:
 
 
 @dataclass(frozen=True)
-class Least:
+class Least(StepOrder):
     """The lowest peak of a descent: what frees is hoisted, what makes is put off, and what lies at the peak is moved
     before or behind it. Small graphs are solved to the optimum.
 
@@ -70,6 +78,8 @@ class Least:
     attempts: int = 1000
     rounds: int = 4
     sets: int = 5000
+
+    name: ClassVar[str] = "least"
 
     def order(self, links: Links) -> Integers:
         best = links.captured
@@ -89,65 +99,46 @@ class Least:
 
 
 @dataclass(frozen=True)
-class DepthFirst:
+class DepthFirst(StepOrder):
     """TensorFlowMem's partitions as published, which may raise the peak: without it, swapping is what lowers it.
 
-    size: steps of a partition. running: partitions that run at a time. visit: one of
-    `girih.search.memory.orders.depth_first.VISITS`.
+    size: steps of a partition. running: partitions that run at a time. Its name says in which order they are visited
+    (`girih.search.memory.orders.depth_first.VISITS`).
     """
 
     size: int = 20
     running: int = 2
-    visit: str = "depth-first"
+
+    name: ClassVar[str] = "depth-first"
 
     def order(self, links: Links) -> Integers:
-        return executed(links, partitions(links, self.size, self.visit), self.running)
+        return executed(links, partitions(links, self.size, self.name), self.running)
 
     def partitioned(self, program: Program) -> tuple[Program, Integers]:
         """The program in this order, and the partition of each step but for frees, for `swapped` to move tensors by."""
         links = lifetimes(program).links
         numbers = self.order(links)
-        partition: Integers = partitions(links, self.size, self.visit)[numbers]
+        partition: Integers = partitions(links, self.size, self.name)[numbers]
         return _written(program, numbers), partition
 
 
-ORDERS: dict[str, StepOrder] = {
-    "captured": Captured(),
-    "early": Early(),
-    "least": Least(),
-    "depth-first": DepthFirst(),
-    "depth-guided": DepthFirst(visit="depth-guided"),
-    "depth-first-guided": DepthFirst(visit="depth-first-guided"),
-}
-"""All orders by name; a text such as `depth-first:size=200` gives an order other options."""
+@dataclass(frozen=True)
+class DepthGuided(DepthFirst):
+    """The same partitions, visited by depth: the longest path to the end first."""
+
+    name: ClassVar[str] = "depth-guided"
 
 
-def order_of(text: str | StepOrder) -> StepOrder:
-    """The order that a text names, with its options.
+@dataclass(frozen=True)
+class DepthFirstGuided(DepthFirst):
+    """The same partitions, visited depth first, and the deepest of what a step makes possible first."""
 
-    Raises:
-        ValueError: there is no such order or option, or the option is no whole number of at least 1.
-    """
-    if not isinstance(text, str):
-        return text
-    name, pairs = named(text)
-    if name not in ORDERS:
-        raise ValueError(f"no order {name!r}: expected one of {', '.join(ORDERS)}")
-    order = ORDERS[name]
-    known = [item.name for item in fields(order) if item.type == "int"]  # type: ignore[arg-type]
-    changes = read(pairs, f"order {name}", dict.fromkeys(known, ("a whole number of at least 1", _count)))
-    return replace(order, **changes)  # type: ignore[type-var]
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError
-    return int(text)
+    name: ClassVar[str] = "depth-first-guided"
 
 
 def reordered(
     program: Program,
-    order: str | StepOrder,
+    order: StepOrder,
     device: int = 0,
     threads: int = 0,
     scratch: ScratchSource = at_most,
@@ -155,20 +146,19 @@ def reordered(
 ) -> Program:
     """The program with its steps in another order, and frees where they follow. The numbers are the same bits.
 
-    order: one of `ORDERS`, as text or value. device: whose memory is looked at. threads, scratch: as of `memory_use`.
+    device: whose memory is looked at. threads, scratch: as of `memory_use`.
     lives: the program's lifetimes on that device, where they are known. Order steps before exchanges overlap with
     computation, which looks at what lies between (`girih.program.overlap`).
 
     Raises:
-        ValueError: there is no such order, or the program moves tensors already.
+        ValueError: the program moves tensors already.
     """
-    rule = order_of(order)
     if program.host:
         raise ValueError("expected a program without moves: order its steps before tensors are moved out of devices")
-    if isinstance(rule, Captured):
+    if isinstance(order, Captured):
         return program
     links = (lives or lifetimes(program, device, threads, scratch)).links
-    numbers = rule.order(links)
+    numbers = order.order(links)
     return program if np.array_equal(numbers, links.captured) else _written(program, numbers)
 
 

@@ -1,0 +1,106 @@
+"""Cuts that are made anew between epochs, while what pieces cost is learned from what they took (ROC, §4.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from girih.gnn.adjacency import Adjacency
+from girih.gnn.partitioner.cost import CostModel
+from girih.gnn.partitioner.features import Features
+from girih.gnn.partitioner.partition import Partition, partition
+
+
+@dataclass(frozen=True, eq=False)
+class Repartitioner:
+    """A cut, and whether another is worth its move. Made by `repartitioner`; `after` is told what each epoch took.
+
+    graph: in the order of the partition. model: what is known of the costs. partition: the cut that holds now.
+    left: epochs that are still to come. row_seconds: what it takes to move a vertex, all that belongs to it, to another
+    worker. threshold: the share of the slowest piece's time that a new cut has to save in an epoch: less than that is
+    within what predictions err. moves: how often it was cut anew.
+    """
+
+    graph: Adjacency
+    known: Features
+    model: CostModel
+    partition: Partition
+    left: int
+    row_seconds: float = 0.0
+    threshold: float = 0.02
+    moves: int = 0
+
+    def after(self, seconds: ArrayLike) -> Repartitioner:
+        """What holds after an epoch in which each layer took these seconds on each piece: (layers, pieces).
+
+        Its partition is another one where the slowest piece, as now predicted, becomes faster by more than the
+        threshold, and that over the epochs that are left takes back the move; otherwise it is the same object.
+
+        Raises:
+            ValueError: as `CostModel.learned`.
+        """
+        model = self.model.learned(self.known, self.partition.cuts, seconds)
+        left = max(0, self.left - 1)
+        learned = replace(self, model=model, left=left)
+        new = partition(self.graph, self.partition.pieces, model, known=self.known)
+        now = model.seconds(self.known, self.partition.cuts).sum(axis=0).max()
+        saved = now - new.totals.max()
+        move = self.row_seconds * moved(self.partition.cuts, new.cuts)
+        if saved <= self.threshold * now or saved * left <= move:
+            return learned
+        order, named = self.partition.order, self.partition.named
+        return replace(learned, partition=replace(new, order=order, named=named), moves=self.moves + 1)
+
+
+def repartitioner(
+    graph: Adjacency,
+    pieces: int,
+    model: CostModel,
+    order: str | Sequence[str] = "given",
+    epochs: int = 100,
+    row_seconds: float = 0.0,
+    threshold: float = 0.02,
+) -> Repartitioner:
+    """The first cut, by what the model knows of these layers: nothing but their sizes, or what it learned elsewhere.
+
+    Raises:
+        ValueError: as `partition`.
+    """
+    first = partition(graph, pieces, model, order)
+    arranged = first.arranged(graph)
+    return Repartitioner(arranged, model.features(arranged), model, first, epochs, row_seconds, threshold)
+
+
+def moved(old: Sequence[int], new: Sequence[int]) -> int:
+    """How many vertices are in another piece by the new cuts."""
+    starts, stops = np.maximum(old[:-1], new[:-1]), np.minimum(old[1:], new[1:])
+    return int(new[-1] - np.maximum(0, stops - starts).sum())
+
+
+def measured(
+    works: Sequence[Callable[[int, int, int], object]],
+    layers: int,
+    cuts: Sequence[Sequence[int]],
+    clock: Callable[[], float],
+    rounds: int = 3,
+) -> list[NDArray[np.float64]]:
+    """For each of several cuts the seconds of each layer on each piece, (layers, pieces): medians over rounds.
+
+    works: for each cut a function (layer, start, stop) that computes a layer on a range of vertices, as a worker does
+    that has this piece. Pieces of all cuts run one after another in each round, so that whatever else the machine does
+    strikes all of them alike. An empty piece takes 0.
+    """
+    taken = [np.zeros((rounds, layers, len(one) - 1)) for one in cuts]
+    for turn in range(rounds):
+        for work, one, seconds in zip(works, cuts, taken, strict=True):
+            for layer in range(layers):
+                for piece, (start, stop) in enumerate(pairwise(one)):
+                    if stop > start:
+                        began = clock()
+                        work(layer, start, stop)
+                        seconds[turn, layer, piece] = clock() - began
+    return [np.median(seconds, axis=0) for seconds in taken]

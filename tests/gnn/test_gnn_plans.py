@@ -1,0 +1,77 @@
+"""Steps of graph networks are divided by girih's ordinary plan, and compute what one device computes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+import girih
+from girih import gnn
+
+VERTICES, EDGES, FEATURES, CLASSES = 48, 300, 6, 4
+
+
+class Network(torch.nn.Module):
+    """Two layers of one kind on one graph."""
+
+    def __init__(self, graph: gnn.GraphBuffers, kind: str) -> None:
+        super().__init__()
+        self.graph, self.kind = graph, kind
+        self.first, self.last = torch.nn.Linear(FEATURES, 8), torch.nn.Linear(8, CLASSES)
+        self.edges = torch.nn.Parameter(torch.rand(graph.edges))
+        self.towards = torch.nn.Parameter(torch.randn(8, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.kind == "attend":
+            source, target = (self.first(x) @ self.towards).split(1, 1)
+            heads = self.first(x).unsqueeze(1)
+            return self.last(gnn.attend(heads, self.graph, source, target, self.edges.unsqueeze(1)).squeeze(1))
+        if self.kind == "learned":
+            return self.last(gnn.aggregate(self.first(x), self.graph, "sum", self.edges).relu())
+        hidden = gnn.aggregate(self.first(x), self.graph, self.kind)
+        return gnn.aggregate(self.last(hidden.relu()), self.graph, self.kind)
+
+
+def training(kind: str) -> tuple[girih.TrainingStep, tuple[torch.Tensor, torch.Tensor]]:
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    graph = gnn.Adjacency.of_edges(rng.integers(0, VERTICES, EDGES), rng.integers(0, VERTICES, EDGES), VERTICES)
+    if kind == "sum":
+        graph = graph.with_self_loops().normalised()
+    buffers = gnn.GraphBuffers(graph, torch.float64, of_edges=kind in ("learned", "attend"))
+    model = Network(buffers, kind).double()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    batch = torch.randn(VERTICES, FEATURES).double(), torch.randint(0, CLASSES, (VERTICES,))
+    return girih.TrainingStep(model, loss=cross_entropy, optimizer=optimizer), batch
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean", "max", "learned", "attend"])
+def test_training_over_devices_is_that_of_one(kind: str) -> None:
+    step, batch = training(kind)
+    plan = girih.plan(step, batch, machine="local:3", objective="bytes", compare=())
+    own = {
+        str(division)
+        for node, division in zip(plan.graph.nodes, plan.strategy.divisions, strict=True)
+        if node.operator in ("girih.neighbour_sum", "girih.neighbour_max", "girih.attention_sum")
+    }
+    assert own, "aggregations are nodes of the graph"
+    assert "R" not in own, "every aggregation is divided"
+    with plan.start(backend="threads") as run:
+        losses = [run.step(*batch) for _ in range(3)]
+        received = [item.bytes_received for item in run.statistics()]
+    assert received == [3 * int(amount) for amount in plan.bytes_received]
+    assert losses == pytest.approx(eager_losses(kind), rel=1e-10)
+
+
+def eager_losses(kind: str) -> list[float]:
+    step, (x, y) = training(kind)
+    losses = []
+    for _ in range(3):
+        step.optimizer.zero_grad()
+        loss = cross_entropy(step.model(x), y)
+        loss.backward()
+        step.optimizer.step()
+        losses.append(loss.item())
+    return losses
