@@ -146,6 +146,7 @@ def plan(
     hold: str | Baseline = "auto",
     order: str | StepOrder = "auto",
     rewrite: bool | Rewriting = False,
+    progress: bool | None = None,
 ) -> Plan:
     """Lay a training step (or an Inference) out over a machine.
 
@@ -164,7 +165,8 @@ def plan(
     `girih.search.table`, such as `vdnn` or `chain:stages=32`, does as published (`girih holds`). order: of
     the steps in that case, one of `girih.search.table.ORDERS`, such as `least`; `auto`: the best of
     several. rewrite: by proved rules, before it is divided, where that is cheaper on one device of the machine by its
-    data sheet; the plan keeps the rules (`girih rewrite explain`).
+    data sheet; the plan keeps the rules (`girih rewrite explain`). progress: tell on the error stream what is being
+    done; by default where that is a terminal. observe: is told it instead.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -174,15 +176,27 @@ def plan(
     # What is wrong is told before anything is captured.
     check_choices(machine, memory, search, objective, compare, hold, order, store)
     options = {"search": search, "objective": objective, "compare": compare, "store": store, "hold": hold}
-    return _planned(step, batch, machine, memory, rewrite, observe=observe, order=order, **options)[0]
+    return _planned(step, batch, machine, memory, rewrite, progress, observe=observe, order=order, **options)[0]
 
 
 def _planned(
-    step: Any, batch: Any, machine: str | Machine, memory: Any, rewrite: bool | Rewriting = False, **options: Any
+    step: Any,
+    batch: Any,
+    machine: str | Machine,
+    memory: Any,
+    rewrite: bool | Rewriting = False,
+    progress: bool | None = None,
+    **options: Any,
 ) -> tuple[Plan, Program]:
     """The plan of a step, and the program that it was made of; options: of `plan_graph`."""
     from girih.plans.inputs import program_of
 
+    if options.get("observe") is None and progress is not False:
+        from girih.report.progress import Progress, shows
+
+        if shows(progress):
+            with Progress() as told:
+                return _planned(step, batch, machine, memory, rewrite, False, **{**options, "observe": told})
     if (observe := options.get("observe")) is not None:
         observe("capture", 0.0)
     own = program_of(step, batch)
@@ -234,12 +248,12 @@ def fit(
     batch: what a step takes, for its shapes, in any nesting; a batch of another size, such as the last one of a loader,
     is planned when it comes, under the same limit, for up to so many `sizes`. pad, buckets: where sequences have many
     lengths, what each tensor is filled up with behind its dimension 1, by its path in the batch, and the lengths to
-    which; your loss must not mind. memory: the limit for each device. backend: see `Plan.start`; by default
-    `threads` for one device, else `processes`. options: of `girih.plan`. The learning rates are the optimizer's as they
-    are when the step is called, so that a scheduler works as it does. Workers start at the first call, with the model's
-    weights and the optimizer's state of then, and keep them to themselves: `train.module` is the model with its weights
-    of now, and `close`, or the end of a `with` block, gives everything back. What is changed between two steps is taken
-    up, or refused (docs/memory.md has a table).
+    which; your loss must not mind. memory: the limit for each device. backend: see `Plan.start`; by default `threads`
+    for one device, else `processes`. options: of `girih.plan`, `progress=` among them. The learning rates are the
+    optimizer's as they are when the step is called, so that a scheduler works as it does. Workers start at the first
+    call, with the model's weights and the optimizer's state of then, and keep them to themselves: `train.module` is the
+    model with its weights of now, and `close`, or the end of a `with` block, gives everything back. What is changed
+    between two steps is taken up, or refused (docs/memory.md has a table).
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.

@@ -19,6 +19,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import _disable_current_modes
 
 from girih.capture.errors import CaptureError
+from girih.capture.torch.initial import is_real
 from girih.capture.torch.record import ForeignTensorError, Recorder
 
 Tensor = Any
@@ -136,10 +137,11 @@ def whole_steps(
 def _out_of_reach(parameters: list[Tensor], recorder: Recorder) -> Iterator[None]:
     """While open, the user's own parameters, which a step may have in a list, have gradients that it cannot use: it
     would find none there, and clip nothing."""
+    parameters = [parameter for parameter in parameters if is_real(parameter)]
     before = [parameter.grad for parameter in parameters]
     with _disable_current_modes(), FakeTensorMode():
         for parameter in parameters:
-            parameter.grad = torch.empty(parameter.shape, dtype=parameter.dtype)
+            parameter.grad = torch.empty(parameter.shape, dtype=parameter.dtype, device=parameter.device)
     try:
         yield
     except ForeignTensorError as error:

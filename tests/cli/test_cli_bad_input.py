@@ -14,6 +14,7 @@ import pytest
 from girih.cli import terminal
 from girih.cli.arguments import did_you_mean
 from girih.cli.main import main
+from girih.report import progress as progress_module
 
 OWN = '''"""Programs that go wrong in different ways."""
 import girih
@@ -229,7 +230,7 @@ def test_progress_in_a_pipe_is_a_plain_line_now_and_then(
     with terminal.TerminalProgress() as progress:
         progress("search", 0.25)
     assert capsys.readouterr().err == ""  # too soon
-    monkeypatch.setattr(terminal, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(progress_module, "SECONDS_BETWEEN_LINES", 0.0)
     with terminal.TerminalProgress() as progress:
         progress("search", 0.25)
         progress("check", 0.0)
