@@ -2,9 +2,9 @@
 
 GraphSAGE (Hamilton, Ying and Leskovec 2017, §3.1): for each vertex of a batch a fixed number of its neighbours is
 drawn, for each of these again, and so on; a layer takes the mean of those that were drawn. FastGCN (Chen, Ma and Xiao
-2018, §3): for each layer a number of vertices is drawn from all, more likely those with large columns in Â, and the sum
-over neighbours is estimated from those. Both take batches of 512 vertices for training, as ROC's Fig. 4.6 has it, and are
-judged on the whole graph.
+2018, §3): for each layer a number of vertices is drawn from all, more likely those with large columns in Â, and the
+sum over neighbours is estimated from those. Both take batches of 512 vertices for training, as ROC's Fig. 4.6 has it,
+and are judged on the whole graph.
 """
 
 from __future__ import annotations
