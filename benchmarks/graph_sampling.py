@@ -2,9 +2,9 @@
 
 GraphSAGE (Hamilton, Ying and Leskovec 2017, §3.1): for each vertex of a batch a fixed number of its neighbours is
 drawn, for each of these again, and so on; a layer takes the mean of those that were drawn. FastGCN (Chen, Ma and Xiao
-2018, §3): for each layer a number of vertices is drawn from all, more likely those with large columns in Â, and the sum
-over neighbours is estimated from those. Both take batches of 512 vertices for training, as ROC's Fig. 4.6 has it, and are
-judged on the whole graph.
+2018, §3): for each layer a number of vertices is drawn from all, more likely those with large columns in Â, and the
+sum over neighbours is estimated from those. Both take batches of 512 vertices for training, as ROC's Fig. 4.6 has it,
+and are judged on the whole graph.
 """
 
 from __future__ import annotations
@@ -80,6 +80,14 @@ class FastGCN:
         squares = np.bincount(graph.neighbours, weights=graph.weights.astype(np.float64) ** 2, minlength=shape[0])
         self.chances = squares / squares.sum()
 
+    def level(self, reading: np.ndarray, random: np.random.Generator) -> tuple[torch.Tensor, np.ndarray]:
+        """(the rows of Â of these vertices at those that were drawn, so scaled that sums over them are right in the
+        mean; the vertices that were drawn)."""
+        draws = min(PER_LAYER, len(self.chances))
+        drawn, counts = np.unique(random.choice(len(self.chances), draws, p=self.chances), return_counts=True)
+        part = self.rows[reading][:, drawn].toarray() * (counts / (draws * self.chances[drawn]))
+        return torch.from_numpy(part.astype(np.float32)), drawn
+
     def epoch(
         self, network: Any, optimizer: torch.optim.Optimizer, data: gnn.Data, random: np.random.Generator
     ) -> None:
@@ -87,11 +95,8 @@ class FastGCN:
         for batch in batches(data, random):
             levels, reading = [], batch
             for _ in network.convs:
-                drawn = np.unique(random.choice(data.vertices, min(PER_LAYER, data.vertices), p=self.chances))
-                part = self.rows[reading][:, drawn].toarray()
-                scale = 1 / (min(PER_LAYER, data.vertices) * self.chances[drawn])  # expected counts of the draw
-                levels.append(torch.from_numpy((part * scale).astype(np.float32)))
-                reading = drawn
+                level, reading = self.level(reading, random)
+                levels.append(level)
             hidden = x[torch.from_numpy(reading)]
             for place, (conv, level) in enumerate(zip(network.convs, reversed(levels), strict=True)):
                 hidden = level @ linear(hidden, conv.lin.weight) + conv.bias

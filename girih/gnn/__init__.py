@@ -20,6 +20,7 @@ _HOMES = {
     "aggregate": "girih.gnn.neighbours",
     "attend": "girih.gnn.neighbours",
     "to_edges": "girih.gnn.neighbours",
+    "OnGraph": "girih.gnn.geometric",
     "CommNet": "girih.gnn.models",
     "GAT": "girih.gnn.models",
     "GCN": "girih.gnn.models",
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from girih.gnn.data.generators import barabasi_albert, community, grid, karate, rmat
     from girih.gnn.data.reading import load
     from girih.gnn.data.stored import save
+    from girih.gnn.geometric import OnGraph
     from girih.gnn.models import GAT, GCN, GIN, CommNet, GraphSAGE, ResidualGCN
     from girih.gnn.neighbours import GraphBuffers, aggregate, attend, to_edges
     from girih.gnn.partitioner.cost import CostModel, Layer
@@ -75,6 +77,7 @@ __all__ = [
     "GraphBuffers",
     "GraphSAGE",
     "Layer",
+    "OnGraph",
     "Partition",
     "Repartitioner",
     "ResidualGCN",
