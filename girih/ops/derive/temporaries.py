@@ -113,8 +113,10 @@ def copied(work: KernelCall) -> int:
 
 
 def read_by_edges(work: KernelCall) -> int:
-    """girih.kernels.neighbours: operands in the dtype of sums, contiguous, and sums in it if the result has another. What
-    has neither is copied twice, once to the dtype in its own order (a bound: the largest)."""
+    """girih.kernels.neighbours: operands in the dtype of sums, contiguous, and sums in it if the result has another.
+
+    What has neither is copied twice, first to the dtype in its own order (a bound: the largest).
+    """
     exact = "float64" if work.output.dtype == "float64" else "float32"
     width = 8 if exact == "float64" else 4
     graph = ("offsets", "neighbours", "ends", "edges")  # which stay what they are
