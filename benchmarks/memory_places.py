@@ -9,7 +9,7 @@ Lite plans), on the same items. Floors: at most 1.003 × the bound without a cap
 Under a cap memory is full in nearly all steps, and whether an arena as small as the bound exists is not known.
 
 `--process` asks instead what the arena buys a process: a worker with one thread trains six layers of 256 on a batch of
-16,384 for eleven steps, in what memory that needs and under a cap of 35 % of it, with the arena and without. Shown is
+16,384 for eleven steps, in what memory that needs, with the arena and without. Shown is
 the most memory that it held (VmHWM, of Linux) beyond what it held before its first step without an arena, beside the
 plan's peak, and its processor's seconds for each step. No floor: figures of one allocator on one machine.
 """
@@ -89,10 +89,10 @@ def programs(graph: Any) -> Iterator[tuple[str, Any]]:
         yield f", {cap / most:.0%}", lifetimes(held, threads=2)
 
 
-LAYERS, WIDTH, ROWS, STEPS, CAPPED = 6, 256, 16_384, 10, 0.35
+LAYERS, WIDTH, ROWS, STEPS = 6, 256, 16_384, 10
 
 
-def worker_process(arena: str, capped: bool, quick: bool) -> dict[str, float]:
+def worker_process(arena: str, quick: bool) -> dict[str, float]:
     """Bytes of a worker process before its first step and at most, and its seconds for each of ten later ones."""
     import torch
 
@@ -105,8 +105,6 @@ def worker_process(arena: str, capped: bool, quick: bool) -> dict[str, float]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     step = girih.TrainingStep(model, loss=torch.nn.functional.mse_loss, optimizer=optimizer)
     plan = girih.plan(step, (x, y), machine="local:1", compare=())
-    if capped:
-        plan = girih.plan(step, (x, y), machine="local:1", memory=int(CAPPED * plan.peak), compare=())
     with plan.start(backend="processes", arena=arena) as run:
         (process,) = (Path("/proc") / str(pid) for pid in run.run.crew.pids)
 
@@ -128,22 +126,20 @@ def worker_process(arena: str, capped: bool, quick: bool) -> dict[str, float]:
 
 def of_process(options: argparse.Namespace) -> Report:
     os.environ["OMP_NUM_THREADS"] = "1"  # of the worker, which is started with it
-    kinds = [(arena, capped) for capped in (False, True) for arena in ("on", "off")]
-    found = {kind: worker_process(*kind, options.quick) for kind in kinds}
-    before = found["off", False]["before"]
+    found = {arena: worker_process(arena, options.quick) for arena in ("on", "off")}
+    before = found["off"]["before"]
     rows: list[Row] = [
         {
-            "cap": f"{CAPPED:.0%}" if capped else "none",
             "arena": arena,
             "plan's peak MB": round(item["peak"] / 1e6, 1),
             "held before MB": round(before / 1e6, 1),
             "most beyond it MB": round((item["most"] - before) / 1e6, 1),
             "CPU s of a step": round(item["seconds"], 3),
         }
-        for (arena, capped), item in found.items()
+        for arena, item in found.items()
     ]
-    free, free_off, capped, capped_off = (row["most beyond it MB"] for row in rows)
-    summary = f"a worker holds {free} MB with the arena and {free_off} without; under the cap {capped} and {capped_off}"
+    with_it, without = (row["most beyond it MB"] for row in rows)
+    summary = f"a worker holds {with_it} MB with the arena and {without} MB without"
     return Report("What the arena buys a process", tuple((key, key) for key in rows[0]), tuple(rows), summary, ())
 
 

@@ -113,16 +113,19 @@ def copied(work: KernelCall) -> int:
 
 
 def read_by_edges(work: KernelCall) -> int:
-    """girih.kernels.neighbours: operands in the dtype of sums, contiguous, and sums in it if the result has another."""
-    floats = {"float16", "bfloat16", "float32", "float64"}
+    """girih.kernels.neighbours: operands in the dtype of sums, contiguous, and sums in it if the result has another.
+
+    What has neither is copied twice, first to the dtype in its own order (a bound: the largest).
+    """
     exact = "float64" if work.output.dtype == "float64" else "float32"
     width = 8 if exact == "float64" else 4
-    other = [item for item in work.inputs.values() if item.dtype in floats and item.dtype != exact]
-    same = [item for item in work.inputs.values() if item not in other]
+    graph = ("offsets", "neighbours", "ends", "edges")  # which stay what they are
+    other = [item for name, item in work.inputs.items() if name not in graph and item.dtype != exact]
+    same = [item for name, item in work.inputs.items() if name in graph or item.dtype == exact]
     result = 0 if work.output.dtype == exact else work.output.elements * width
-    return (
-        result + sum(item.elements * width for item in other) + sum(item.bytes for item in same if not item.contiguous)
-    )
+    twice = max((item.elements * width for item in other if not item.contiguous), default=0)
+    conversions = sum(item.elements * width for item in other) + twice
+    return result + conversions + sum(item.bytes for item in same if not item.contiguous)
 
 
 def read_with_shares(work: KernelCall) -> int:
