@@ -64,10 +64,12 @@ class Rewritten:
 
 class RuleSearch(Proposer):
     """A search over the graphs that rules lead to. seconds: of work at most, counted (`girih.layout.budget.Budget`), so
-    that a busy machine finds the same."""
+    that a busy machine finds the same. ends: layouts besides rows in which inputs may come and outputs leave, where it
+    has such an option."""
 
     changes: ClassVar[tuple[str, ...]] = ("rewrites",)
     seconds: float
+    ends: tuple[str, ...] = ()
 
     @abstractmethod
     def search(self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing) -> Rewritten:

@@ -42,6 +42,7 @@ SEARCHES: dict[str, str] = {
     "hybrid": "girih.published.divisions.experts.Hybrid",
     "parameter-server": "girih.published.divisions.experts.ParameterServer",
     "proportional": "girih.partition.searches.proportional.Proportional",
+    "vertices": "girih.gnn.partitioner.search.Vertices",
     "single": "girih.published.divisions.classic.Single",
 }
 

@@ -88,7 +88,7 @@ def measured(
     clock: Callable[[], float],
     rounds: int = 3,
 ) -> list[NDArray[np.float64]]:
-    """For each of several cuts the seconds of each layer on each piece, (layers, pieces): medians over rounds.
+    """For each of several cuts the seconds of each layer on each piece in each round: (rounds, layers, pieces).
 
     works: for each cut a function (layer, start, stop) that computes a layer on a range of vertices, as a worker does
     that has this piece. Pieces of all cuts run one after another in each round, so that whatever else the machine does
@@ -103,4 +103,4 @@ def measured(
                         began = clock()
                         work(layer, start, stop)
                         seconds[turn, layer, piece] = clock() - began
-    return [np.median(seconds, axis=0) for seconds in taken]
+    return taken

@@ -15,7 +15,7 @@ from girih.gnn.partitioner.contiguous import best_cut, lower_bound, recursive_cu
 from girih.gnn.partitioner.cost import CostModel
 from girih.gnn.partitioner.exchange import best_exchanging_cut, rows_read
 from girih.gnn.partitioner.features import Features
-from girih.gnn.partitioner.orders import Order, ordered, reordered
+from girih.gnn.partitioner.orders import AnyGraph, Order, ordered, reordered
 from girih.rewrite.certificate import Certificate
 
 CUTS = {
@@ -68,8 +68,8 @@ class Partition:
         start, stop = self.cuts[piece : piece + 2]
         return np.arange(start, stop) if self.order is None else self.order[start:stop]
 
-    def arranged(self, graph: Adjacency) -> Adjacency:
-        """The graph with its vertices in this order, in which piece p is the range from cuts[p] to cuts[p + 1]."""
+    def arranged(self, graph: AnyGraph) -> AnyGraph:
+        """The graph, or data on it, with vertices in this order: piece p is the range from cuts[p] to cuts[p + 1]."""
         return graph if self.order is None else reordered(graph, self.order)
 
     def __str__(self) -> str:
