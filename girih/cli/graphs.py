@@ -40,7 +40,11 @@ def gnn(options: argparse.Namespace) -> int:
     if options.action == "infer" and options.weights is None:
         raise BadInputError("girih gnn infer needs --weights FILE, as girih gnn train -o FILE writes it")
     if options.save is not None:
+        from girih.run.training.saving import check_goal
+
         check_output(options.save, folder=True)
+        with clear_errors():
+            check_goal(Path(options.save))
     actions: dict[str, Callable[[argparse.Namespace, Data, Any], int]] = {
         "info": info, "train": train, "infer": infer, "partition": partition,
     }  # fmt: skip
@@ -113,6 +117,7 @@ def train(options: argparse.Namespace, data: Data, progress: TerminalProgress) -
     every = options.every or max(1, epochs // 10)
     rows: list[dict[str, Any]] = []
     with plan.start(backend=_backend(options, plan), resume=options.resume, seed=options.seed) as run:
+        _say_plan(plan, options)
         begun = run.steps
         for epoch in range(1, epochs + 1):
             own = run.step()
@@ -149,6 +154,7 @@ def infer(options: argparse.Namespace, data: Data, progress: TerminalProgress) -
     plan = _plan(Inference(network.eval()), data, options, progress)
     progress("infer", 0.5)
     with plan.start(backend=_backend(options, plan)) as run:
+        _say_plan(plan, options)
         output = torch.as_tensor(run.step()[0])
     shares = accuracy(output, data) if data.labels is not None else {}
     if options.output:
@@ -217,12 +223,15 @@ def _network(name: str, sizes: dict[str, Any]) -> Any:
 
 
 def _plan(step: Any, data: Data, options: argparse.Namespace, progress: TerminalProgress) -> Plan:
-    plan = make_plan(step, data, machine=options.machine, memory=options.memory, compare=(), observe=progress)
+    return make_plan(step, data, machine=options.machine, memory=options.memory, compare=(), observe=progress)
+
+
+def _say_plan(plan: Plan, options: argparse.Namespace) -> None:
+    """Behind all that may be refused, so that nothing else is printed then."""
     if not options.json and plan.predicted.simulated:
         devices = plan.machine.devices
         where = "one device" if devices == 1 else f"{devices} devices"
         print(f"{where}: a step takes {format_seconds(plan.predicted.simulated)}, simulated", flush=True)
-    return plan
 
 
 def _backend(options: argparse.Namespace, plan: Plan) -> str:

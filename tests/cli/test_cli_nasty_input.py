@@ -106,10 +106,24 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
         ("prove", "mm(a, b) == mm(b, a)"),
         {"action": CHOICES, "rules": RULES, "--size": NO_ZERO, "--limit": NO_ZERO, "--output": UNWRITABLE},
     ),
+    "gnn": (
+        ("train", "karate", "--epochs=1"),
+        {
+            "action": CHOICES, "data": (*MISSING, "moon:vertices=3", "grid:rows=nan,columns=3", "grid:rows=3"),
+            "--features": MISSING, "--labels": MISSING, "--vertices": NO_ZERO, "--self-loops": CHOICES,
+            "--duplicates": CHOICES, "--network": CHOICES, "--hidden": NO_ZERO, "--layers": NO_ZERO,
+            "--heads": (*NO_ZERO, "2"), "--dropout": (*NUMBERS, "1"), "--epochs": NO_ZERO, "--lr": NUMBERS,
+            "--weight-decay": NUMBERS, "--every": NO_ZERO, "--seed": NUMBERS, "--machine": MACHINES,
+            "--memory": MEMORIES, "--backend": CHOICES, "--save": (*NAMES, "plan.json", "x" * 5000),
+            "--resume": (*NAMES, "missing", "plan.json"), "--weights": MISSING, "--pieces": (*NO_ZERO, "2"),
+            "--cost": (*NAMES, "edges"), "--order": (*NAMES, "given"), "--output": UNWRITABLE,
+        },
+    ),
     "ops": ((), {"models": MODELS}),
 }  # fmt: skip
 FLAGS = {"--json", "--traceback", "--help", "--no-compare", "--tensors", "--operators", "--choice", "--graph",
-         "--verify", "--measure", "--again", "--forget", "--fresh", "--trust", "--rewrite", "--z3"}  # fmt: skip
+         "--verify", "--measure", "--again", "--forget", "--fresh", "--trust", "--rewrite", "--z3",
+         "--undirected"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +144,8 @@ def lines_of(command: str, option: str) -> list[list[str]]:
             lines += [[command, action, "--", value, "new"] for action in ("export", "import")]
         elif option == "rules":
             lines.append([command, "prove", "--", value])
+        elif option == "data":
+            lines.append([command, "info", "--", value])
         else:  # in its place
             lines.append([command, *right[1:], "--", value])
     return lines

@@ -204,6 +204,8 @@ def _file_array(item: Any, name: str) -> Any:
             return np.load(path, mmap_mode="c", allow_pickle=False)
         with path.open(encoding="utf-8") as file:
             first = file.readline()
+        if not first:
+            raise ValueError("it is empty")
         skip = int(first[:1].isalpha())
         separator = next((mark for mark in ",;\t" if mark in first), None)
         whole = name != "x"
