@@ -12,7 +12,7 @@ operands and result is told by the operators' `temporary` rules.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -62,6 +62,17 @@ def _array(tensor: Tensor, dtype: Any = None) -> Any:
 def _matrix(tensor: Tensor, dtype: Any = None) -> Any:
     """The same with one row for each vertex."""
     return _array(tensor, dtype).reshape(len(tensor), math.prod(tensor.shape[1:]))
+
+
+def _check(**expected: tuple[Tensor | None, Sequence[int]]) -> None:
+    """Compiled loops look at no size.
+
+    Raises:
+        ValueError: a tensor has another shape than expected, by name.
+    """
+    for name, (tensor, shape) in expected.items():
+        if tensor is not None and tuple(tensor.shape) != tuple(shape):
+            raise ValueError(f"{name} must be {list(shape)} to fit the graph and x, got {list(tensor.shape)}")
 
 
 def _zeros(x: Tensor, rows: int) -> Tensor:
@@ -155,7 +166,9 @@ def neighbour_sum(
     or [edges, ...] of edges and the first dimensions of the features.
     """
     exact, out = _exact(x.dtype), _zeros(x, len(offsets) - 1)
-    heads = 1 if weights is None else math.prod(weights.shape[1:])
+    kept = () if weights is None else x.shape[1 : weights.dim()]
+    _check(weights=(weights, (len(neighbours), *kept)))
+    heads = math.prod(kept)
     rows = _array(offsets), _array(neighbours), _matrix(x, exact)
     operands = *rows, _of_edges(weights, exact, heads), bool(mean), first, start, _matrix(out)
     _by_rows(_sum_rows, rows[0], rows[2].shape[1], *operands)
@@ -181,6 +194,7 @@ def edge_products(
     of its edges reads, summed over the features behind the first `kept` dimensions: the gradient of a sum's weights (a
     sampled product of dense matrices)."""
     exact = _exact(a.dtype)
+    _check(a=(a, (len(offsets) - 1, *b.shape[1:])))
     out = a.new_zeros((len(neighbours), *a.shape[1 : kept + 1]), dtype=exact)
     rows = _array(offsets), _array(neighbours), _matrix(b, exact)
     heads = out.view(len(out), math.prod(out.shape[1:])).numpy()
@@ -233,6 +247,7 @@ def neighbour_ties(
 ) -> Tensor:
     """[vertices, ...features]: how many of the neighbours' rows of x [sources, ...features] equal the largest, top."""
     out = _zeros(x, len(offsets) - 1)
+    _check(top=(top, out.shape))
     rows = _array(offsets), _array(neighbours), _matrix(x, out.dtype)
     _by_rows(_count_rows, rows[0], rows[2].shape[1], *rows, _matrix(top, out.dtype), first, start, _matrix(out))
     return out.to(x.dtype)
@@ -255,6 +270,7 @@ def neighbour_max_gradient(
 ) -> Tensor:
     """[sources, ...features]: what each row of x [sources, ...features] gets of grad [vertices, ...features], where it
     is the maximum `top` [vertices, ...features]. offsets, neighbours: of the transposed graph."""
+    _check(x=(x, (len(offsets) - 1, *grad.shape[1:])), top=(top, grad.shape))
     out = _zeros(grad, len(x))
     rows = _array(offsets), _array(neighbours), _matrix(grad, out.dtype)
     others = _matrix(top, out.dtype), _matrix(x, out.dtype)
@@ -291,6 +307,8 @@ def attention_logsumexp(
     multiplied with.
     """
     exact = _exact(source.dtype)
+    heads = source.shape[1]
+    _check(target=(target, (len(offsets) - 1, heads)), scores=(scores, (len(neighbours), heads)))
     out = source.new_full(target.shape, -math.inf, dtype=exact)
     rows = _array(offsets), _array(neighbours), _array(source, exact)
     edges, slope = _of_edges(scores, exact, source.shape[1]), rows[2].dtype.type(slope)
@@ -384,6 +402,10 @@ def attention_sum(
     logsumexp: [vertices, heads], of `attention_logsumexp`, whose other operands these are.
     """
     exact, heads = _exact(x.dtype), x.shape[1]
+    _check(
+        source=(source, x.shape[:2]), target=(target, (len(offsets) - 1, heads)), logsumexp=(logsumexp, target.shape),
+        scores=(scores, (len(neighbours), heads)),
+    )  # fmt: skip
     out = _zeros(x, len(offsets) - 1)
     rows = _array(offsets), _array(neighbours), _matrix(x, exact)
     parts = [_array(item, exact) for item in (logsumexp, source, target)]
@@ -448,6 +470,10 @@ def _score_gradients(
     target: Tensor, offsets: Tensor, neighbours: Tensor, scores: Tensor | None, slope: float, first: int, start: int,
 ) -> Tensor:  # fmt: skip
     exact, heads = _exact(x.dtype), x.shape[1]
+    _check(
+        source=(source, x.shape[:2]), target=(target, (len(offsets) - 1, heads)), logsumexp=(logsumexp, target.shape),
+        dot=(dot, target.shape), grad=(grad, (*target.shape, x.shape[2])), scores=(scores, (len(neighbours), heads)),
+    )  # fmt: skip
     out = x.new_zeros(size, dtype=exact)
     rows = _array(offsets), _array(neighbours), _matrix(x, exact)
     parts = [_matrix(item, exact) for item in (grad, dot, logsumexp, source, target)]
@@ -525,6 +551,11 @@ def attention_source_gradient(
     offsets, neighbours: of the transposed graph, in whose order `scores` are. Others as of `attention_target_gradient`.
     """
     exact, (count, heads, size) = _exact(x.dtype), x.shape
+    _check(
+        source=(source, (len(offsets) - 1, heads)), x=(x, (*source.shape, size)), target=(target, (len(target), heads)),
+        logsumexp=(logsumexp, target.shape), dot=(dot, target.shape), grad=(grad, (*target.shape, size)),
+        scores=(scores, (len(neighbours), heads)),
+    )  # fmt: skip
     out = x.new_zeros((count, heads, size + 1), dtype=exact)
     rows = _array(offsets), _array(neighbours), _matrix(grad, exact)
     parts = [_matrix(item, exact) for item in (x, dot, logsumexp, source, target)]
