@@ -34,9 +34,9 @@ def layers_of(network: torch.nn.Module, features: int) -> tuple[Layer, ...]:
     """For a network that is called as network(x, graph), with `features` values of each vertex: what each of its sums
     over neighbours gathers, whether gradients are gathered too, and what products with matrices come with it.
 
-    A product belongs to the sum before it, or, where it makes rows of the width that is gathered next, to the one behind;
-    where both may be, the first belongs before and others behind. That decides the guess of a cost alone, not what is
-    learned.
+    A product belongs to the sum before it, or, where it makes rows of the width that is gathered next, to the one
+    behind; where both may be, the first belongs before and others behind. That decides the guess of a cost alone, not
+    what is learned.
 
     Raises:
         ValueError: it sums over no neighbours.
