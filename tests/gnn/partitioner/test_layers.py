@@ -16,7 +16,6 @@ from girih.gnn.partitioner.layers import layers_of
         (gnn.GCN(100, 256, 40), 100, [(100, False), (40, True)], [100 * 256, 256 * 40]),
         (gnn.GCN(16, 8, 4), 16, [(8, True), (4, True)], [16 * 8, 8 * 4]),
         (gnn.GraphSAGE(12, 20, 3, how="max"), 12, [(12, False), (20, True)], None),
-        (gnn.GAT(10, 6, 3, heads=2), 10, [(6, True), (6, True)], None),  # of all heads
     ],
 )
 def test_sums_and_products_of_each_layer(
