@@ -14,7 +14,6 @@ from girih.gnn.partitioner.cost import Layer
 FORWARDS = ("girih.neighbour_sum", "girih.neighbour_max", "girih.attention_sum")
 BACKWARDS = ("girih.neighbour_sum", "girih.neighbour_max_gradient", "girih.attention_source_gradient")
 """Operators that gather a row of each neighbour: their first tensor."""
-PRODUCTS = ("aten.mm", "aten.addmm")
 
 
 class _Record(TorchDispatchMode):
@@ -55,8 +54,8 @@ def layers_of(network: torch.nn.Module, features: int) -> tuple[Layer, ...]:
     for name, shapes in forwards.seen:
         if name in FORWARDS:
             number += 1
-        elif name in PRODUCTS:
-            taken, made = shapes[-2][1], shapes[-1][1]
+        elif name.endswith("mm"):  # mm, addmm, bmm
+            taken, made = shapes[-1][-2:]
             makes_next = number + 1 < len(widths) and made == widths[number + 1]
             behind = number < 0 or (makes_next and (products[number] > 0 or taken != widths[number]))
             products[number + behind] += taken * made
