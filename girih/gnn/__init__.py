@@ -42,6 +42,7 @@ _HOMES = {
     "Access": "girih.gnn.partitioner.features",
     "CostModel": "girih.gnn.partitioner.cost",
     "Layer": "girih.gnn.partitioner.cost",
+    "layers_of": "girih.gnn.partitioner.layers",
     "Partition": "girih.gnn.partitioner.partition",
     "Repartitioner": "girih.gnn.partitioner.learning",
     "partition": "girih.gnn.partitioner.partition",
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from girih.gnn.neighbours import GraphBuffers, aggregate, attend, to_edges
     from girih.gnn.partitioner.cost import CostModel, Layer
     from girih.gnn.partitioner.features import Access
+    from girih.gnn.partitioner.layers import layers_of
     from girih.gnn.partitioner.learning import Repartitioner, repartitioner
     from girih.gnn.partitioner.partition import Partition, partition
     from girih.gnn.training import accuracy, loss, predict
@@ -88,6 +90,7 @@ __all__ = [
     "community",
     "grid",
     "karate",
+    "layers_of",
     "load",
     "loss",
     "partition",
