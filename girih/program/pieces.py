@@ -24,7 +24,7 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.ops import description_of
+from girih.ops.known import descriptions
 from girih.program.check import ProgramError
 from girih.program.fusion.block_memory import LoopBytes, loop_bytes
 from girih.program.fusion.block_units import Unit, ordered
@@ -118,7 +118,7 @@ def _made(members: Iterable[ComputeStep]) -> set[str]:
 
 def _member(program: Program, step: ComputeStep, variable: int) -> Member | None:
     """The step along a variable; None where it cannot be cut along it on every device."""
-    description = description_of(program.graph, program.graph.nodes[step.node])
+    description = descriptions(program.graph)[step.node]
     if description is None or variable >= description.rank or len(step.writes) != 1:
         return None
     members = [member_of(program, step, variable, device) for device in range(program.mesh.devices)]
@@ -354,7 +354,7 @@ class PieceFinder:
         """A step along each variable along which it can be cut."""
         if position not in self.known:
             step = self.steps[position]
-            description = description_of(self.program.graph, self.program.graph.nodes[step.node])
+            description = descriptions(self.program.graph)[step.node]
             rank = description.rank if isinstance(step, ComputeStep) and description is not None else 0
             ways = [_member(self.program, step, variable) for variable in range(rank)]  # type: ignore[arg-type]
             self.known[position] = [

@@ -31,8 +31,9 @@ def benchmark(name: str) -> Benchmark:
 
 # Their floors are times, which decide no test: a loaded machine, or kernels compiled for the first time, would fail it.
 TIMED = {
-    "arrays_dask", "arrays_faults", "arrays_numpy", "arrays_straggler", "blocked_layouts", "first_use", "loops_lda",
-    "loops_prefetch", "many_devices", "partition_search", "planning_time", "predict_time",
+    "arrays_dask", "arrays_faults", "arrays_numpy", "arrays_straggler", "blocked_layouts", "first_use", "gnn_epoch",
+    "gnn_partition",
+    "loops_lda", "loops_prefetch", "many_devices", "partition_search", "planning_time", "predict_time",
     "rewrite_search", "rules", "simulate_speed", "slow_links", "small_optimum", "tables_bandwidth",
     "tables_throughput", "taso_table", "tiling_als", "tiling_random", "transports", "worker_overhead",
 }  # fmt: skip
@@ -44,12 +45,14 @@ TIMED = {
 # simulate, plans by simulated time in search, the optimum in published/test_optimum.py, plans under a limit in
 # partition/test_memory_constrained.py, transports in run/transport, programs of arrays in array and
 # examples/test_array_examples.py, tables in loop/shared_tables, topics and trees in loop/apps, kills in
-# loop/test_loop_faults.py, loop/shared_tables/test_run_tables_faults.py and store/test_store_kills.py.
+# loop/test_loop_faults.py, loop/shared_tables/test_run_tables_faults.py and store/test_store_kills.py, graph
+# networks in gnn.
 LONG_ONES = {
-    "array_api", "arrays_dask", "arrays_numpy", "capped_planning", "capped_quality", "first_use", "loops_faults",
-    "loops_gbt", "loops_lda", "memory_caps", "memory_tables", "optimize_cpu", "predict_time", "rule_soundness", "rules",
-    "slow_links", "small_optimum", "soap_search", "swap_inference", "swap_search", "swap_throughput",
-    "tables_bandwidth", "tables_throughput", "taso_table", "transports",
+    "array_api", "arrays_dask", "arrays_numpy", "capped_planning", "capped_quality", "first_use", "gnn_accuracy",
+    "gnn_epoch", "gnn_large", "gnn_partition", "hf_models", "loops_faults", "loops_gbt", "loops_lda", "memory_caps",
+    "memory_tables", "optimize_cpu", "predict_time", "rule_soundness", "rules", "slow_links", "small_optimum",
+    "soap_search", "swap_inference", "swap_search", "swap_throughput", "tables_bandwidth", "tables_throughput",
+    "taso_table", "transports",
 }  # fmt: skip
 
 

@@ -216,7 +216,7 @@ def test_views_are_no_work() -> None:
     (fetch,) = program.transfers
     wide = overlapped(program, Overlap(fetch=1))
     assert wide.steps[0] == StartStep(fetch)
-    narrow = [step for step in program.steps if getattr(step, "node", None) != 0]
+    narrow = [step for step in program.steps if step.node != 0]
     cut = Program(graph, program.strategy, tuple(narrow), program.places, program.value_of)
     assert not any(isinstance(step, StartStep) for step in overlapped(cut, Overlap(fetch=3)))
 

@@ -18,9 +18,10 @@ import numpy as np
 from girih.graph import Node
 from girih.graph.graph import ITEM_BYTES
 from girih.layout import bounds_of
-from girih.ops import Description, description_of
+from girih.ops import Description
 from girih.ops.derive.divisions import is_elementwise
 from girih.ops.derive.pieces import PieceCall
+from girih.ops.known import descriptions
 from girih.program.fusion.slicing import Along, along, at_block, moving_piece
 from girih.program.program import Program
 from girih.program.steps import BlockStep, ComputeStep
@@ -82,7 +83,7 @@ def elementwise(description: Description) -> bool:
 
 def ranges(program: Program, step: ComputeStep, variable: int) -> np.ndarray:
     """[devices, 2]: the values of an index variable that each device has."""
-    description = description_of(program.graph, program.graph.nodes[step.node])
+    description = descriptions(program.graph)[step.node]
     assert description is not None
     starts, stops = _bounds(program, description, step.node)
     return np.stack([starts[:, variable], stops[:, variable]], axis=1)
@@ -94,8 +95,7 @@ def _bounds(program: Program, description: Description, node: int) -> tuple[np.n
 
 def member_of(program: Program, step: ComputeStep, variable: int, device: int) -> Member | None:
     """None where the node cannot be cut along the variable on this device."""
-    node = program.graph.nodes[step.node]
-    description = description_of(program.graph, node)
+    node, description = program.graph.nodes[step.node], descriptions(program.graph)[step.node]
     way = along(description, variable) if description is not None else None
     if description is None or way is None or not _WEAK.isdisjoint(_dtypes(description)):
         return None

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Node, Value
-from girih.layout import Sharding, bounds_of
+from girih.layout import Placement, Sharding, bounds_of
 from girih.ops import Description
 from girih.ops.derive.pieces import PieceCall, make_piece
 from girih.ops.derive.temporaries import KernelCall, Operand, converted, is_channels_last
@@ -101,9 +101,18 @@ class Tracker:
         self.ending = ending_with(program, device) if self.takes else {}
         self.taken: dict[str, int] = {}
         self.pieces: dict[tuple[Description, Sharding], tuple[PieceCall, frozenset[str]]] = {}
+        self.shapes: dict[tuple[int, bool], tuple[Shape, Placement]] = {}  # by identity of the place, kept alive
 
     def shape_of(self, buffer: str) -> Shape:
-        return self.program.part_shape(buffer, self.program.places[buffer], self.device)
+        return self.shape_at(buffer, self.program.places[buffer])
+
+    def shape_at(self, buffer: str, place: Placement) -> Shape:
+        """The shape of the device's part of a buffer's value at a place."""
+        value = self.program.graph.values[self.program.value_of[buffer]]
+        key = id(place), bool(value.shape)
+        if key not in self.shapes:
+            self.shapes[key] = self.program.part_shape(buffer, place, self.device), place
+        return self.shapes[key][0]
 
     def allocate(self, buffer: str, shape: Shape | None = None, strides: Shape | None = None) -> None:
         shape = self.shape_of(buffer) if shape is None else shape
@@ -113,7 +122,7 @@ class Tracker:
     def item_bytes(self, buffer: str) -> int:
         """The bytes of one element of a buffer; 0 where it does not lie in the device's memory."""
         program = self.program
-        if any(buffer in names for names in (program.files, program.streamed, program.host)):
+        if buffer in program.files or buffer in program.streamed or buffer in program.host:
             return 0
         return program.graph.values[program.value_of[buffer]].item_bytes
 
@@ -194,7 +203,7 @@ class Tracker:
 
     def read_shape(self, step: ComputeStep, operand: int) -> Shape:
         part = step.reads[operand]
-        return self.program.part_shape(part.buffer, part.needed, self.device)
+        return self.shape_at(part.buffer, part.needed)
 
     @property
     def next_node(self) -> int:

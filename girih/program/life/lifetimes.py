@@ -67,13 +67,14 @@ class Lifetimes:
     and new state; of state that nothing replaces twice the same. takers: by step, the storages of which its result may
     take over the first that ends there; taken: those that it does. handed: storages that are copied in, and others
     whose memory they take once these are copied out, and how many bytes of it: (arriving, leaving, bytes). use: what
-    the same walk tells of the device's memory; None where these lifetimes follow from others.
+    the same walk tells of the device's memory; None where these lifetimes follow from others. known: their touches,
+    where these were there before.
     """
 
     program: Program
     device: int
     steps: tuple[Step, ...]
-    storages: tuple[Storage, ...]
+    storages: Sequence[Storage]
     extra: NDArray[np.int64]
     views: dict[str, tuple[int, str]]
     state: tuple[tuple[int, int], ...] = ()
@@ -81,10 +82,13 @@ class Lifetimes:
     taken: Mapping[int, int] = field(default_factory=dict)
     handed: tuple[tuple[int, int, int], ...] = ()
     use: MemoryUse | None = None
+    known: Touches | None = None
 
     @cached_property
     def touches(self) -> Touches:
         """Which step touches which storage, as columns. Cost: linear."""
+        if self.known is not None:
+            return self.known
         storages, steps = self.storages, len(self.steps)
         lengths = np.asarray([len(item.touched) for item in storages], np.int64)
         touched = np.concatenate([np.zeros(0, np.int64), *(np.asarray(item.touched, np.int64) for item in storages)])
@@ -191,6 +195,17 @@ class Lifetimes:
         )
 
     @cached_property
+    def edges(self) -> NDArray[np.int64]:
+        """[edges, 2]: (needed, needing) pairs of the program's steps but for frees, each once, ascending. An exchange
+        needs the one before."""
+        steps = [step for step in self.program.steps if not isinstance(step, FreeStep)]
+        maker = {buffer: number for number, step in enumerate(steps) for buffer in step.targets}
+        edges = {(maker[name], number) for number, step in enumerate(steps) for name in step.sources if name in maker}
+        exchanges = (number for number, step in enumerate(steps) if isinstance(step, TransferStep | StartStep))
+        edges.update(pairwise(exchanges))
+        return np.asarray(sorted(edges), np.int64).reshape(-1, 2)
+
+    @cached_property
     def links(self) -> Links:
         """Which step of the program needs which, and what it touches on this device, whatever their order; steps that
         other devices alone do touch nothing. Cost: linear."""
@@ -198,7 +213,7 @@ class Lifetimes:
         kept = [at for at, step in enumerate(program.steps) if not isinstance(step, FreeStep)]
         ordered = set(program.order_of(self.device)) if program.orders else None
         number_of = np.asarray([rank for rank, at in enumerate(kept) if ordered is None or at in ordered], np.int64)
-        count, edges = len(kept), _dependencies([program.steps[at] for at in kept])
+        count, edges = len(kept), self.edges
         pairs = []
         for number, storage in enumerate(storages):
             names = set(storage.buffers)
@@ -235,14 +250,6 @@ class Lifetimes:
     def used(self) -> NDArray[np.int64]:
         """Bytes in use in each step if nothing is moved: [steps + 1]."""
         return self.touches.used
-
-
-def _dependencies(steps: Sequence[Step]) -> NDArray[np.int64]:
-    """(needed, needing) pairs of steps, each once."""
-    makers = {buffer: number for number, step in enumerate(steps) for buffer in step.targets}
-    edges = {(makers[name], number) for number, step in enumerate(steps) for name in step.sources if name in makers}
-    edges.update(pairwise(number for number, step in enumerate(steps) if isinstance(step, TransferStep | StartStep)))
-    return np.asarray(sorted(edges), np.int64).reshape(-1, 2)
 
 
 def by_step(
@@ -407,7 +414,8 @@ def widest(lives: Sequence[Lifetimes]) -> Lifetimes:
         for items in zip(*(item.storages for item in lives), strict=True)
     )
     pairs = tuple(pair for pair in first.state if all(storages[number].movable for number in pair))
-    return replace(first, storages=storages, extra=np.max([item.extra for item in lives], axis=0), state=pairs)
+    extra = np.max([item.extra for item in lives], axis=0)
+    return replace(first, storages=storages, extra=extra, state=pairs, known=None)
 
 
 def _state(graph: Graph, storages: Sequence[Storage]) -> tuple[tuple[int, int], ...]:

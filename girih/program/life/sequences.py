@@ -11,8 +11,11 @@ Cost: linear in what the steps read and make.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import overload
 
 import numpy as np
 
@@ -146,6 +149,41 @@ def _sequenced(lives: Lifetimes, facts: Facts, order: Integers) -> Sequenced:
     )  # fmt: skip
 
 
+class _Views(Sequence[Storage]):
+    """Storages of a sequenced program, which are made of its columns when they are asked for: searches look at many
+    sequences by their columns alone."""
+
+    def __init__(self, lives: Lifetimes, item: Sequenced, buffers: Sequence[str], name: Callable[[str, int], str]):
+        self.parts = lives, item, buffers, name
+
+    @cached_property
+    def storages(self) -> tuple[Storage, ...]:
+        lives, item, buffers, name = self.parts
+        inside: list[list[str]] = [[] for _ in item.original]
+        for buffer, storage in zip(buffers, item.lies_in.tolist(), strict=True):
+            inside[storage].append(buffer)
+        touched, spans = item.touches.steps.tolist(), pairwise(item.touches.starts.tolist())
+        bases = map(lives.storages.__getitem__, item.original.tolist())
+        return tuple(
+            Storage(name(base.name, touched[low]), base.bytes, base.shape, base.strides, touched[low:high], own, lasts,
+                    base.movable)
+            for base, (low, high), own, lasts in zip(bases, spans, inside, item.touches.lasts.tolist(), strict=True)
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.parts[1].original)
+
+    @overload
+    def __getitem__(self, at: int) -> Storage: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Storage]: ...
+    def __getitem__(self, at: int | slice) -> Storage | Sequence[Storage]:
+        return self.storages[at]
+
+    def __iter__(self) -> Iterator[Storage]:
+        return iter(self.storages)
+
+
 def lifetimes_in(lives: Lifetimes, item: Sequenced, program: Program | None = None) -> Lifetimes:
     """The lifetimes of the sequenced program, as its own walk tells them. program: written in that sequence; None
     where nothing comes again, and the order alone matters."""
@@ -154,39 +192,35 @@ def lifetimes_in(lives: Lifetimes, item: Sequenced, program: Program | None = No
     for step in item.sequence.tolist():
         time.append(int(times[step]))
         times[step] += 1
-    names = [buffer for storage in lives.storages for buffer in storage.buffers]
+    names = list(lives.numbers)
 
     def name(base: str, position: int) -> str:
         return f"{base}~{time[position]}" if position >= 0 and time[position] else base
 
-    buffers = [name(names[b], at) for b, at in zip(item.copy_of.tolist(), item.made_at.tolist(), strict=True)]
-    inside: list[list[str]] = [[] for _ in item.original]
-    for buffer, storage in zip(buffers, item.lies_in.tolist(), strict=True):
-        inside[storage].append(buffer)
-    touches, storages = item.touches, []
-    spans = np.split(touches.steps, touches.starts[1:-1])
-    flags = zip(item.original.tolist(), spans, inside, touches.lasts.tolist(), strict=True)
-    for number, touched, own, lasts in flags:
-        base = lives.storages[number]
-        label = name(base.name, int(touched[0]))
-        storages.append(
-            Storage(label, base.bytes, base.shape, base.strides, touched.tolist(), own, lasts, base.movable)
-        )
+    buffers = [names[buffer] for buffer in item.copy_of.tolist()]
+    if len(time) > len(lives.steps):  # some come again
+        buffers = list(map(name, buffers, item.made_at.tolist()))
     steps = tuple(lives.steps[step] for step in item.sequence.tolist())
     if program is not None:
         steps = tuple(step for step in program.steps if not isinstance(step, FreeStep))
     seen = np.flatnonzero(item.looks_at >= 0).tolist()
     views = {buffers[at]: (int(item.looked[at]), buffers[item.looks_at[at]]) for at in seen}
+    touches = item.touches
     state = tuple((before, int(touches.new[before])) for before in _in_order(lives, item))
+    lies, starts, origin = item.lies_in[item.reads].tolist(), item.read_starts.tolist(), item.original.tolist()
     takes = {
-        at: row
+        at: tuple(
+            next(number for number in lies[starts[at] : starts[at + 1]] if origin[number] == storage)
+            for storage in lives.takers[step]
+        )
         for at, step in enumerate(item.sequence.tolist())
-        if step in lives.takers and (row := tuple(_takers(lives, item, at, step)))
+        if lives.takers.get(step)
     }
     taken = {at: int(item.taken[at]) for at in np.flatnonzero(item.taken >= 0).tolist()}
     return Lifetimes(
-        program or lives.program, lives.device, steps, tuple(storages), touches.extra, views, state, takes, taken
-    )
+        program or lives.program, lives.device, steps, _Views(lives, item, buffers, name), touches.extra, views, state,
+        takes, taken, known=touches,
+    )  # fmt: skip
 
 
 def _in_order(lives: Lifetimes, item: Sequenced) -> list[int]:
@@ -194,12 +228,6 @@ def _in_order(lives: Lifetimes, item: Sequenced) -> list[int]:
     place = np.zeros(len(lives.storages), np.int64)
     place[item.original] = np.arange(len(item.original))
     return [int(place[old]) for old, _ in lives.state]
-
-
-def _takers(lives: Lifetimes, item: Sequenced, at: int, step: int) -> Iterator[int]:
-    read = item.lies_in[item.reads[item.read_starts[at] : item.read_starts[at + 1]]]
-    for storage in lives.takers[step]:
-        yield int(next(number for number in read.tolist() if item.original[number] == storage))
 
 
 def _behind(starts: Integers, items: Integers, lists: Iterable[Sequence[int]]) -> tuple[Integers, Integers]:

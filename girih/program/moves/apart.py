@@ -38,7 +38,7 @@ def lifetimes_by_class(
         pairs = tuple(pair for pair in lives.state if all(storages[number].movable for number in pair))
         for number in {number for pair in lives.state if pair not in pairs for number in pair}:
             storages[number] = replace(storages[number], movable=False)  # both of a pair, or neither
-        result.append(replace(lives, storages=tuple(storages), state=pairs))
+        result.append(replace(lives, storages=tuple(storages), state=pairs, known=None))
     return tuple(result)
 
 

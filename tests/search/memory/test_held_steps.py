@@ -69,7 +69,7 @@ def test_lifetimes_in_any_sequence_follow_from_one_walk(plan: Plan) -> None:
             np.testing.assert_array_equal(getattr(item.touches, name), expected, err_msg=name)
         np.testing.assert_array_equal(item.touches.used, walked.used)
         derived = columns.lifetimes_in(lives, item, program)
-        assert derived.storages == walked.storages
+        assert tuple(derived.storages) == walked.storages
         assert (derived.views, derived.state, derived.steps) == (walked.views, walked.state, walked.steps)
         assert (dict(derived.takers), dict(derived.taken)) == (dict(walked.takers), dict(walked.taken))
 

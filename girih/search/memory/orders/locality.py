@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from girih.program.life.lifetimes import Lifetimes
-from girih.program.steps import StartStep, TransferStep
 from girih.search.memory.orders.locality_kernels import closest
 
 LOOKED_AT = 1024  # steps that could come next
@@ -27,19 +25,13 @@ def staying(lives: Lifetimes, cap: int, latest: NDArray[np.int64] | None = None)
     """
     steps = lives.steps
     count = len(steps)
-    needs = [list(before) for before in lives.needs]
-    exchanges = [number for number, step in enumerate(steps) if isinstance(step, TransferStep | StartStep)]
-    for before, after in pairwise(exchanges):
-        needs[after].append(before)
-    needs = [sorted(set(before)) for before in needs]
     touches = lives.touches
     update = np.asarray([lives.program.graph.nodes[step.node].phase == "update" for step in steps], np.bool_)
-    readers = np.asarray([reader for reader, makers in enumerate(needs) for _ in makers], np.int64)
-    makers = np.asarray([maker for makers in needs for maker in makers], np.int64)
-    starts = np.concatenate([[0], np.cumsum(np.bincount(makers, minlength=count))]).astype(np.int64)
-    missing = np.asarray([len(before) for before in needs], np.int64)
+    makers, readers = lives.edges.T
+    starts = np.append(0, np.cumsum(np.bincount(makers, minlength=count)))
+    missing = np.bincount(readers, minlength=count)
     latest = np.full(count, count, np.int64) if latest is None else latest
-    links = starts, readers[np.argsort(makers, kind="stable")], touches.step_starts, touches.of_step
+    links = starts, readers.copy(), touches.step_starts, touches.of_step
     storages = touches.bytes, touches.lasts
     return tuple(closest(*links, *storages, missing, update, cap, latest, LOOKED_AT).tolist())
 
