@@ -46,7 +46,7 @@ TIMED = {
 # partition/test_memory_constrained.py, transports in run/transport, programs of arrays in array and
 # examples/test_array_examples.py, tables in loop/shared_tables, topics and trees in loop/apps, kills in
 # loop/test_loop_faults.py, loop/shared_tables/test_run_tables_faults.py and store/test_store_kills.py, graph
-# networks in gnn.
+# networks in gnn, loops and batches in run/training.
 LONG_ONES = {
     "array_api", "arrays_dask", "arrays_numpy", "capped_planning", "capped_quality", "first_use", "gnn_accuracy",
     "gnn_epoch", "gnn_large", "gnn_partition", "hf_models", "loops_faults", "loops_gbt", "loops_lda", "memory_caps",

@@ -478,7 +478,7 @@ def test_a_batch_that_is_one_tensor_is_named_as_the_batch() -> None:
         r"^the batch has the number 7: expected": numbers + 6,
         r"^the batch is int64\[7\]; the plan was made for": torch.arange(7),
         r"^the batch is on the meta device": numbers.to("meta"),
-        r"^the batch has tensors at \['x'\], the plan was made with one tensor": {"x": numbers},
+        r"^the batch has tensors at \['x'\], and the plan was made with one tensor": {"x": numbers},
     }
     with plan.start(backend="threads") as run:
         for text, batch in wrong.items():
