@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from counts import LONG
 from numba.core.caching import IndexDataCacheFile
 
 import girih.layout.jit  # noqa: F401  (it changes how files of the cache are named)
@@ -43,6 +45,7 @@ def test_no_two_processes_give_functions_the_same_symbols() -> None:
     assert not first & second
 
 
+@pytest.mark.skipif(not LONG, reason="what Numba mends is looked for by `make test-long`")
 def test_numba_by_itself_does() -> None:
     """When this fails Numba has mended its issue 10486, and `girih.layout.jit` has no reason any more."""
     first, second = (symbols("import numba") for _ in range(2))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from counts import but_long
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -13,6 +14,11 @@ from girih.models import example, names, random_batch, tiny_names
 from girih.models.batches import IGNORED
 
 every_tiny = pytest.mark.parametrize("name", tiny_names())
+# Of networks with neither attention nor recurrence AlexNet, which has dropout, stands for all.
+CONVOLUTIONAL = {
+    "densenet-tiny", "inception-tiny", "inception4-tiny", "lenet-tiny", "nasnet-tiny", "resnet-tiny", "resnext-tiny",
+    "squeezenet-tiny", "vgg-tiny", "wresnet-tiny",
+}  # fmt: skip
 
 
 def loss_and_gradients(
@@ -73,8 +79,9 @@ def test_meta_and_real_batches_agree(name: str) -> None:
     assert shown.step(shown.module, shown.inputs).shape == ()
 
 
-@every_tiny
+@pytest.mark.parametrize("name", but_long(tiny_names(), CONVOLUTIONAL))
 def test_is_captured(name: str) -> None:
+    """In operators that can be divided, and without random numbers."""
     if name == "deepspeech-tiny":
         pytest.skip("PyTorch cannot trace its CTC loss without values; girih can (tests/capture/test_capture_zoo.py)")
     with FakeTensorMode(allow_non_fake_inputs=True):

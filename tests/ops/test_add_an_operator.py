@@ -87,7 +87,11 @@ def run(folder: Path, program: str) -> str:
     paths = os.pathsep.join(map(str, (folder, ROOT, ROOT / "tests" / "support")))
     (folder / "program.py").write_text(program)
     done = forked_programs.run(
-        [sys.executable, str(folder / "program.py")], {**os.environ, "PYTHONPATH": paths}, timeout=300, new=True
+        [sys.executable, str(folder / "program.py")],
+        {**os.environ, "PYTHONPATH": paths},
+        timeout=300,
+        folder=folder,
+        new=True,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -175,7 +175,8 @@ def built(recipe: Recipe, code: Any = None) -> Any:
     for name, words in recipe.stores:
         space[name] = storable(words)
     exec(compile(recipe.text, "<loop>", "exec") if code is None else code, space)
-    options = _options(recipe.fast)
+    # Without a second way in, for C, which nobody takes: it is a twentieth of what is compiled.
+    options = {**_options(recipe.fast), "no_cfunc_wrapper": True}
     compiled = numba.njit(space[recipe.name], boundscheck=recipe.bounds, pipeline_class=Exact, **options)
 
     def run(*arguments: Any) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import array_api_strict
 import pytest
+from counts import LONG
 
 import girih.array as gnp
 
@@ -16,7 +17,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def examples(request: pytest.FixtureRequest) -> int:
-    return request.config.getoption("--examples", default=None) or 8
+    return request.config.getoption("--examples", default=None) or (8 if LONG else 4)
 
 
 @pytest.fixture(scope="module", autouse=True)
