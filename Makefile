@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Modules are compiled as they are first imported: of twenty thousand that are installed few ever are.
+PIP    := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 
 # A test whose process dies fails, and the others go on in a new process: dividing by files waits for ever then.
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal

@@ -1,7 +1,7 @@
 """The fastest plan of small cases, proved: LeNet on 4 devices, and RNNLM unrolled twice.
 
 The space: one configuration for each operator of the model (its dimensions over mesh axes, or placed, or repeated), all
-else following from it (`girih.partition.space.configurations`); or as in the plan that `exact` finds. The search
+else following from it (`girih.published.optimum.configurations`); or as in the plan that `exact` finds. The search
 bounds all strategies and simulates every one that the bounds leave; cost and lower bound are then equal. Checked
 beside: every strategy that differs from the optimum in one operator is simulated as any plan is, and none is faster
 nor below its bound. Simulating all strategies of small spaces gives the same optimum
@@ -67,12 +67,12 @@ def proved(graph: Any, seconds: float) -> tuple[Row, list[str]]:
 def neighbours(graph: Any, found: Any) -> tuple[int, list[str]]:
     """How many strategies differ from the optimum in one operator; which of them are faster, or below their bound."""
     from girih.layout.budget import Budget
-    from girih.partition.space.configurations import space_of
     from girih.partition.space.problem import Objective
     from girih.plans.predict import predict
-    from girih.published.optimum import BranchAndBound
+    from girih.published.optimum.configurations import space_of
+    from girih.published.optimum.lower_bounds import NEVER
+    from girih.published.optimum.search import BranchAndBound
     from girih.search.table import search_of
-    from girih.simulate.kernels.lower_bounds import NEVER
     from girih.simulate.ticks import TICKS_PER_SECOND
 
     def judge(strategy: Any) -> float:

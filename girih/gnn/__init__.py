@@ -6,7 +6,8 @@
     plan = girih.plan(step, data, machine="local:4")
 
 `aggregate`, `attend` and `to_edges` are what networks are made of; `Adjacency` is the graph that they read, and
-`GraphBuffers` the same as a module's buffers.
+`GraphBuffers` the same as a module's buffers. `partition` cuts a graph into pieces of equal work, by a `CostModel` that
+is learned from measured times.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ _HOMES = {
     "aggregate": "girih.gnn.neighbours",
     "attend": "girih.gnn.neighbours",
     "to_edges": "girih.gnn.neighbours",
+    "OnGraph": "girih.gnn.geometric",
     "CommNet": "girih.gnn.models",
     "GAT": "girih.gnn.models",
     "GCN": "girih.gnn.models",
@@ -37,6 +39,13 @@ _HOMES = {
     "grid": "girih.gnn.data.generators",
     "karate": "girih.gnn.data.generators",
     "rmat": "girih.gnn.data.generators",
+    "Access": "girih.gnn.partitioner.features",
+    "CostModel": "girih.gnn.partitioner.cost",
+    "Layer": "girih.gnn.partitioner.cost",
+    "Partition": "girih.gnn.partitioner.partition",
+    "Repartitioner": "girih.gnn.partitioner.learning",
+    "partition": "girih.gnn.partitioner.partition",
+    "repartitioner": "girih.gnn.partitioner.learning",
 }
 
 if TYPE_CHECKING:
@@ -46,20 +55,31 @@ if TYPE_CHECKING:
     from girih.gnn.data.generators import barabasi_albert, community, grid, karate, rmat
     from girih.gnn.data.reading import load
     from girih.gnn.data.stored import save
+    from girih.gnn.geometric import OnGraph
     from girih.gnn.models import GAT, GCN, GIN, CommNet, GraphSAGE, ResidualGCN
     from girih.gnn.neighbours import GraphBuffers, aggregate, attend, to_edges
+    from girih.gnn.partitioner.cost import CostModel, Layer
+    from girih.gnn.partitioner.features import Access
+    from girih.gnn.partitioner.learning import Repartitioner, repartitioner
+    from girih.gnn.partitioner.partition import Partition, partition
     from girih.gnn.training import accuracy, loss, predict
 
 __all__ = [
     "GAT",
     "GCN",
     "GIN",
+    "Access",
     "Adjacency",
     "CommNet",
+    "CostModel",
     "Data",
     "DataError",
     "GraphBuffers",
     "GraphSAGE",
+    "Layer",
+    "OnGraph",
+    "Partition",
+    "Repartitioner",
     "ResidualGCN",
     "accuracy",
     "aggregate",
@@ -70,7 +90,9 @@ __all__ = [
     "karate",
     "load",
     "loss",
+    "partition",
     "predict",
+    "repartitioner",
     "rmat",
     "save",
     "to_edges",

@@ -48,13 +48,13 @@ def optimize(
     `refuse`, an OptimizeError. Writes through `.data` or NumPy are seen by samples of the weights. threads: while
     kernels and candidates are measured, PyTorch's as many as it has if none is said. search: `backtracking` or
     `saturation`, or one of `girih.rewrite.backtracking.Backtracking` and `girih.rewrite.saturation.Saturation` with its
-    options; both choose rewrites, kernels and layouts together, and say how far from the best of what they searched
-    they are at most. seconds: for the search, where it is given by name; compiling and measuring come on top. alpha:
-    graphs that cost so many times what the cheapest does are looked at too (TASO §2.7). rules: by default those of
-    `girih.rewrite.rules`; others are proved first, or refused. backends: what it may run on, of `eager`, `onednn`,
-    `inductor`, `onnxruntime` and `openvino`; by default all that are installed. The model as it was, in eager PyTorch,
-    is always among what is timed, so that nothing gets slower than it was. store: the file in which measured kernels
-    are kept.
+    options, or one's own (docs/add-a-search.md); all choose rewrites, kernels and layouts together, and say how far
+    from the best of what they searched they are at most. seconds: for the search, where it is given by name; compiling
+    and measuring come on top. alpha: graphs that cost so many times what the cheapest does are looked at too (TASO
+    §2.7). rules: by default those of `girih.rewrite.rules`; others are proved first, or refused. backends: what it may
+    run on, of `eager`, `onednn`, `inductor`, `onnxruntime` and `openvino`; by default all that are installed. The model
+    as it was, in eager PyTorch, is always among what is timed, so that nothing gets slower than it was. store: the file
+    in which measured kernels are kept.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program, or of an ONNX file.

@@ -7,12 +7,12 @@ between them is chosen at the end, for the whole graph. So the segments' bounds 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 from girih.graph import Graph
 from girih.inference.layouts import ENDS
-from girih.rewrite.backtracking import Backtracking, Progress, Rewritten, RuleSearch
+from girih.rewrite.backtracking import Rewritten, RuleSearch
 from girih.rewrite.certificate import Certificate, together
 from girih.rewrite.constants import folded
 from girih.rewrite.rules.rule import Rule
@@ -29,17 +29,15 @@ NODES = 400
 
 @dataclass(frozen=True)
 class Bounded(RuleSearch):
-    """Backtracking with a certificate: an e-graph bounds what it finds, in a share of its seconds."""
+    """A search with a certificate: an e-graph bounds what the first one finds, in a share of its seconds."""
 
-    first: Backtracking
+    first: RuleSearch
     seconds: float
 
-    name: ClassVar[str] = "backtracking"
+    name: ClassVar[str] = "bounded"
 
-    def search(
-        self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing, progress: Progress | None = None
-    ) -> Rewritten:
-        first = self.first.within(self.seconds * (1 - BOUND_SHARE)).search(graph, rules, cost, progress)
+    def search(self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing) -> Rewritten:
+        first = self.first.within(self.seconds * (1 - BOUND_SHARE)).search(graph, rules, cost)
         bound = Saturation(nodes=NODES, seconds=self.seconds * BOUND_SHARE, whole=False, ends=self.first.ends)
         return bound.bounded(first, graph, rules, cost)
 
@@ -50,8 +48,9 @@ def search_of(search: str | RuleSearch, seconds: float, alpha: float) -> RuleSea
     Raises:
         ValueError: no such search.
     """
-    if isinstance(search, Backtracking | Saturation):
-        return replace(search, ends=ENDS)
+    if isinstance(search, RuleSearch):
+        able = any(item.name == "ends" for item in fields(search))
+        return replace(search, ends=ENDS) if able else search  # type: ignore[call-arg]
     if search not in SEARCHES:
         raise ValueError(
             f"no search {search!r} for rewrites: there are {' and '.join(SEARCHES)}, or a Backtracking or a Saturation "
@@ -91,7 +90,7 @@ def rewrite(
 ) -> Found:
     """The cheapest graph that is found, and how it is computed. graph: without nodes of weights alone. costs: that know
     these weights. search: its seconds are those of the whole."""
-    bounded = Bounded(search, search.seconds) if isinstance(search, Backtracking) else search
+    bounded = search if isinstance(search, Saturation) else Bounded(search, search.seconds)
     whole, found = bounded.in_parts(graph, weights, rules, costs, progress)
     as_it_was = cheapest(graph, costs)
     before = as_it_was.cost

@@ -12,7 +12,7 @@ operands and result is told by the operators' `temporary` rules.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,6 +24,9 @@ from girih.ops.derive.temporaries import SHARES
 
 Tensor = Any  # torch is untyped for the type checker
 
+FAST = {"reassoc", "contract", "nsz"}
+"""What a compiler may do with products that are summed, so that it uses vector units; such loops are always compiled,
+because plain Python would round otherwise."""
 SMALL = 1 << 20
 """Elements of x that are read, up to which a second thread would take longer to start than to help."""
 
@@ -59,6 +62,17 @@ def _array(tensor: Tensor, dtype: Any = None) -> Any:
 def _matrix(tensor: Tensor, dtype: Any = None) -> Any:
     """The same with one row for each vertex."""
     return _array(tensor, dtype).reshape(len(tensor), math.prod(tensor.shape[1:]))
+
+
+def _check(**expected: tuple[Tensor | None, Sequence[int]]) -> None:
+    """Compiled loops look at no size.
+
+    Raises:
+        ValueError: a tensor has another shape than expected, by name.
+    """
+    for name, (tensor, shape) in expected.items():
+        if tensor is not None and tuple(tensor.shape) != tuple(shape):
+            raise ValueError(f"{name} must be {list(shape)} to fit the graph and x, got {list(tensor.shape)}")
 
 
 def _zeros(x: Tensor, rows: int) -> Tensor:
@@ -109,10 +123,11 @@ def _add_rows(out, v, x, neighbours, low, high, weights, base, start):  # type: 
                             weights[e + 2 - base, h],
                             weights[e + 3 - base, h],
                         )
-                        left = h * size
-                        for i in range(size):
-                            j = left + i
-                            out[v, j] += (k * x[a, j] + m * x[b, j]) + (n * x[c, j] + o * x[d, j])
+                        left, right = h * size, (h + 1) * size
+                        row, p, q = out[v, left:right], x[a, left:right], x[b, left:right]
+                        r, t = x[c, left:right], x[d, left:right]
+                        for j in range(size):
+                            row[j] += (k * p[j] + m * q[j]) + (n * r[j] + o * t[j])
                 e += 4
                 continue
         if 0 <= a < sources:
@@ -127,25 +142,14 @@ def _add_rows(out, v, x, neighbours, low, high, weights, base, start):  # type: 
         e += 1
 
 
-@inside(nogil=True)
+@inside(nogil=True, fastmath=FAST)
 def _dot(x, a, y, b, left, right):  # type: ignore[no-untyped-def]
-    """Σ x[a, j] · y[b, j] over j from left to right, in eight sums that a vector unit adds to at once."""
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = x.dtype.type(0)
-    j = left
-    while j + 8 <= right:
-        s0 += x[a, j] * y[b, j]
-        s1 += x[a, j + 1] * y[b, j + 1]
-        s2 += x[a, j + 2] * y[b, j + 2]
-        s3 += x[a, j + 3] * y[b, j + 3]
-        s4 += x[a, j + 4] * y[b, j + 4]
-        s5 += x[a, j + 5] * y[b, j + 5]
-        s6 += x[a, j + 6] * y[b, j + 6]
-        s7 += x[a, j + 7] * y[b, j + 7]
-        j += 8
-    while j < right:
-        s0 += x[a, j] * y[b, j]
-        j += 1
-    return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
+    """Σ x[a, j] · y[b, j] over j from left to right; of parts that are cut out first, which vector units can take."""
+    one, other = x[a, left:right], y[b, left:right]
+    total = x.dtype.type(0)
+    for j in range(len(one)):
+        total += one[j] * other[j]
+    return total
 
 
 # ------------------------------------------------------------------------------------------- sums
@@ -162,7 +166,9 @@ def neighbour_sum(
     or [edges, ...] of edges and the first dimensions of the features.
     """
     exact, out = _exact(x.dtype), _zeros(x, len(offsets) - 1)
-    heads = 1 if weights is None else math.prod(weights.shape[1:])
+    kept = () if weights is None else x.shape[1 : weights.dim()]
+    _check(weights=(weights, (len(neighbours), *kept)))
+    heads = math.prod(kept)
     rows = _array(offsets), _array(neighbours), _matrix(x, exact)
     operands = *rows, _of_edges(weights, exact, heads), bool(mean), first, start, _matrix(out)
     _by_rows(_sum_rows, rows[0], rows[2].shape[1], *operands)
@@ -188,6 +194,7 @@ def edge_products(
     of its edges reads, summed over the features behind the first `kept` dimensions: the gradient of a sum's weights (a
     sampled product of dense matrices)."""
     exact = _exact(a.dtype)
+    _check(a=(a, (len(offsets) - 1, *b.shape[1:])))
     out = a.new_zeros((len(neighbours), *a.shape[1 : kept + 1]), dtype=exact)
     rows = _array(offsets), _array(neighbours), _matrix(b, exact)
     heads = out.view(len(out), math.prod(out.shape[1:])).numpy()
@@ -195,7 +202,7 @@ def edge_products(
     return out.to(a.dtype)
 
 
-@compiled(_turns, nogil=True)
+@compiled(nogil=True, fastmath=FAST)
 def _multiply_rows(offsets, neighbours, b, a, first, start, out, begin, end):  # type: ignore[no-untyped-def]
     """out[e, h] = a[v, h] · b[neighbours[e] - start, h] for the edges e of each row v from begin to end."""
     edges, heads = out.shape
@@ -240,6 +247,7 @@ def neighbour_ties(
 ) -> Tensor:
     """[vertices, ...features]: how many of the neighbours' rows of x [sources, ...features] equal the largest, top."""
     out = _zeros(x, len(offsets) - 1)
+    _check(top=(top, out.shape))
     rows = _array(offsets), _array(neighbours), _matrix(x, out.dtype)
     _by_rows(_count_rows, rows[0], rows[2].shape[1], *rows, _matrix(top, out.dtype), first, start, _matrix(out))
     return out.to(x.dtype)
@@ -262,6 +270,7 @@ def neighbour_max_gradient(
 ) -> Tensor:
     """[sources, ...features]: what each row of x [sources, ...features] gets of grad [vertices, ...features], where it
     is the maximum `top` [vertices, ...features]. offsets, neighbours: of the transposed graph."""
+    _check(x=(x, (len(offsets) - 1, *grad.shape[1:])), top=(top, grad.shape))
     out = _zeros(grad, len(x))
     rows = _array(offsets), _array(neighbours), _matrix(grad, out.dtype)
     others = _matrix(top, out.dtype), _matrix(x, out.dtype)
@@ -298,44 +307,90 @@ def attention_logsumexp(
     multiplied with.
     """
     exact = _exact(source.dtype)
+    heads = source.shape[1]
+    _check(target=(target, (len(offsets) - 1, heads)), scores=(scores, (len(neighbours), heads)))
     out = source.new_full(target.shape, -math.inf, dtype=exact)
     rows = _array(offsets), _array(neighbours), _array(source, exact)
-    edges = _of_edges(scores, exact, source.shape[1])
+    edges, slope = _of_edges(scores, exact, source.shape[1]), rows[2].dtype.type(slope)
     _by_rows(
         _logsumexp_rows, rows[0], source.shape[1], *rows, _array(target, exact), edges, slope, first, start, out.numpy()
     )
     return out
 
 
-@inside(nogil=True)
-def _score(source, u, target, v, scores, e, h):  # type: ignore[no-untyped-def]
-    """The score of an edge before its negative part is scaled."""
-    score = source[u, h] + target[v, h]
-    if len(scores) > 0:
-        score += scores[e, h]
-    return score
+@inside(nogil=True, fastmath=FAST)
+def _exponentials(z, bits, count):  # type: ignore[no-untyped-def]
+    """z[i] = exp(z[i]), of none above 0 by much; of float32 in vectors, as Cephes has it (to two units in the last
+    place): 2ⁿ · (1 + f + f² · p(f)) for z = n · log 2 + f. bits: int32, room for 2ⁿ."""
+    if z.itemsize == 8:
+        for i in range(count):
+            z[i] = math.exp(z[i])
+        return
+    powers = bits.view(z.dtype)
+    for i in range(count):
+        x = max(z[i], _LEAST)
+        n = math.floor(x * _LOG2_E + _HALF)
+        f = (x - n * _LOG_2_HIGH) - n * _LOG_2_LOW
+        p = ((((_P0 * f + _P1) * f + _P2) * f + _P3) * f + _P4) * f + _P5
+        z[i] = p * f * f + f + _ONE
+        bits[i] = (np.int32(n) + 127) << 23
+    for i in range(count):
+        z[i] *= powers[i]
 
 
-@compiled(_turns, nogil=True)
-def _logsumexp_rows(offsets, neighbours, source, target, scores, slope, first, start, out, begin, end):  # type: ignore[no-untyped-def]
+_LEAST, _LOG2_E, _HALF, _ONE = np.float32(-87.0), np.float32(1.44269504), np.float32(0.5), np.float32(1.0)
+_LOG_2_HIGH, _LOG_2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
+_P0, _P1, _P2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
+_P3, _P4, _P5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
+
+
+@inside(nogil=True, fastmath=FAST)
+def _scores(z, slopes, neighbours, low, high, start, row, mine, theirs, scores, slope):  # type: ignore[no-untyped-def]
+    """For the edges e of a row from low to high z[e - low] = their scores for each head, and slopes[e - low] what
+    negative ones were multiplied with; -infinity where the row that is read is not here."""
+    for e in range(low, high):
+        u = neighbours[e] - start
+        inside = 0 <= u < len(theirs)
+        for h in range(mine.shape[1]):
+            score = mine[row, h] + theirs[u, h] if inside else -_INFINITY
+            if len(scores) > 0:
+                score += scores[e, h]
+            factor = slope if score < 0 else _ONE
+            slopes[e - low, h] = factor
+            z[e - low, h] = score * factor
+
+
+_INFINITY = np.float32(np.inf)
+
+
+@compiled(nogil=True, fastmath=FAST)
+def _logsumexp_rows(  # type: ignore[no-untyped-def]
+    offsets, neighbours, source, target, scores, slope, first, start, out, begin, end
+):
     """out[v, h] = log Σ exp(score of e) over the edges e of each row v from begin to end, by way of the largest."""
     edges, heads = len(neighbours), source.shape[1]
+    z, slopes = np.empty((SHARES, heads), source.dtype), np.empty((SHARES, heads), source.dtype)
+    flat, bits, totals = z.reshape(-1), np.empty(SHARES * heads, np.int32), np.empty(heads, source.dtype)
     for v in range(begin, end):
-        low, high = max(offsets[v] - first, 0), min(offsets[v + 1] - first, edges)
-        for h in range(heads):
-            top, total = -np.inf, 0.0
-            for e in range(low, high):
-                u = neighbours[e] - start
-                if 0 <= u < len(source):
-                    score = _score(source, u, target, v, scores, e, h)
-                    score = score if score > 0 else score * slope
-                    if score > top:
-                        total = total * math.exp(top - score) + 1.0
-                        top = score
-                    else:
-                        total += math.exp(score - top)
-            if total > 0:
-                out[v, h] = top + math.log(total)
+        last = min(max(offsets[v + 1] - first, 0), edges)
+        for low in range(max(offsets[v] - first, 0), last, SHARES):
+            high = min(low + SHARES, last)
+            _scores(z, slopes, neighbours, low, high, start, v, target, source, scores, slope)
+            for h in range(heads):
+                top = out[v, h]  # of the edges before: the logarithm of their sum
+                for k in range(high - low):
+                    top = max(top, z[k, h])
+                totals[h] = 0
+                for k in range(high - low):
+                    z[k, h] = z[k, h] - top if top > -np.inf else -_INFINITY
+                if top > -np.inf:
+                    totals[h] = math.exp(out[v, h] - top)
+                    out[v, h] = top
+            _exponentials(flat, bits, (high - low) * heads)
+            for h in range(heads):
+                for k in range(high - low):
+                    totals[h] += z[k, h]
+                out[v, h] += math.log(totals[h]) if out[v, h] > -np.inf else 0
 
 
 def attention_sum(
@@ -347,30 +402,42 @@ def attention_sum(
     logsumexp: [vertices, heads], of `attention_logsumexp`, whose other operands these are.
     """
     exact, heads = _exact(x.dtype), x.shape[1]
+    _check(
+        source=(source, x.shape[:2]), target=(target, (len(offsets) - 1, heads)), logsumexp=(logsumexp, target.shape),
+        scores=(scores, (len(neighbours), heads)),
+    )  # fmt: skip
     out = _zeros(x, len(offsets) - 1)
     rows = _array(offsets), _array(neighbours), _matrix(x, exact)
     parts = [_array(item, exact) for item in (logsumexp, source, target)]
-    edges = _of_edges(scores, exact, heads)
+    edges, slope = _of_edges(scores, exact, heads), rows[2].dtype.type(slope)
     _by_rows(_attend_rows, rows[0], rows[2].shape[1], *rows, *parts, edges, slope, first, start, _matrix(out))
     return out.to(x.dtype)
 
 
-@compiled(_turns, nogil=True)
-def _attend_rows(offsets, neighbours, x, total, source, target, scores, slope, first, start, out, begin, end):  # type: ignore[no-untyped-def]
+@compiled(nogil=True, fastmath=FAST)
+def _attend_rows(  # type: ignore[no-untyped-def]
+    offsets, neighbours, x, total, source, target, scores, slope, first, start, out, begin, end
+):
     """out[v] = Σ share of e · x[neighbours[e] - start] over the edges e of each row v from begin to end."""
     edges, heads = len(neighbours), source.shape[1]
-    shares = np.empty((SHARES, heads), x.dtype)
+    shares, slopes, flat, bits = _room(x, heads)
     for v in range(begin, end):
         last = min(max(offsets[v + 1] - first, 0), edges)
         for low in range(max(offsets[v] - first, 0), last, SHARES):
             high = min(low + SHARES, last)
-            for e in range(low, high):
-                u = neighbours[e] - start
-                if 0 <= u < len(x):
-                    for h in range(heads):
-                        score = _score(source, u, target, v, scores, e, h)
-                        shares[e - low, h] = math.exp((score if score > 0 else score * slope) - total[v, h])
+            _scores(shares, slopes, neighbours, low, high, start, v, target, source, scores, slope)
+            for k in range(high - low):
+                for h in range(heads):
+                    shares[k, h] -= total[v, h]
+            _exponentials(flat, bits, (high - low) * heads)
             _add_rows(out, v, x, neighbours, low, high, shares, low, start)
+
+
+@inside(nogil=True)
+def _room(x, heads):  # type: ignore[no-untyped-def]
+    """Room for the shares and slopes of `SHARES` edges, the shares one after another, and bits for exponentials."""
+    shares = np.empty((SHARES, heads), x.dtype)
+    return shares, np.empty((SHARES, heads), x.dtype), shares.reshape(-1), np.empty(SHARES * heads, np.int32)
 
 
 def attention_target_gradient(
@@ -403,48 +470,76 @@ def _score_gradients(
     target: Tensor, offsets: Tensor, neighbours: Tensor, scores: Tensor | None, slope: float, first: int, start: int,
 ) -> Tensor:  # fmt: skip
     exact, heads = _exact(x.dtype), x.shape[1]
+    _check(
+        source=(source, x.shape[:2]), target=(target, (len(offsets) - 1, heads)), logsumexp=(logsumexp, target.shape),
+        dot=(dot, target.shape), grad=(grad, (*target.shape, x.shape[2])), scores=(scores, (len(neighbours), heads)),
+    )  # fmt: skip
     out = x.new_zeros(size, dtype=exact)
     rows = _array(offsets), _array(neighbours), _matrix(x, exact)
     parts = [_matrix(item, exact) for item in (grad, dot, logsumexp, source, target)]
-    edges = _of_edges(scores, exact, heads)
+    edges, slope = _of_edges(scores, exact, heads), rows[2].dtype.type(slope)
     _by_rows(kernel, rows[0], rows[2].shape[1], *rows, *parts, edges, slope, first, start, out.numpy())
     return out.to(target.dtype)
 
 
-@inside(nogil=True)
-def _gradient(x, u, grad, v, dot, total, source, a, target, scores, e, slope, h):  # type: ignore[no-untyped-def]
-    """(share, gradient of the score before scaling) of edge e for one head: `a` is source's row, v of all else."""
-    size = x.shape[1] // source.shape[1]
-    score = _score(source, a, target, v, scores, e, h)
-    share = math.exp((score if score > 0 else score * slope) - total[v, h])
-    change = share * (_dot(grad, v, x, u, h * size, h * size + size) - dot[v, h])
-    return share, (change if score > 0 else change * slope)
+@inside(nogil=True, fastmath=FAST)
+def _row_gradients(  # type: ignore[no-untyped-def]
+    shares, slopes, flat, bits, neighbours, low, high, x, grad, dot, total, source, target, scores, slope, start, v
+):
+    """shares[e - low, h] = the gradient of the score of e, for the edges e of row v from low to high."""
+    heads = source.shape[1]
+    size = x.shape[1] // heads
+    _scores(shares, slopes, neighbours, low, high, start, v, target, source, scores, slope)
+    for k in range(high - low):
+        for h in range(heads):
+            shares[k, h] -= total[v, h]
+    _exponentials(flat, bits, (high - low) * heads)
+    for k in range(high - low):
+        u = neighbours[low + k] - start
+        inside = 0 <= u < len(x)
+        for h in range(heads):
+            product = _dot(grad, v, x, u, h * size, h * size + size) if inside else x.dtype.type(0)
+            shares[k, h] *= (product - dot[v, h]) * slopes[k, h] if inside else x.dtype.type(0)
 
 
-@compiled(_turns, nogil=True)
+@compiled(nogil=True, fastmath=FAST)
 def _target_rows(  # type: ignore[no-untyped-def]
     offsets, neighbours, x, grad, dot, total, source, target, scores, slope, first, start, out, begin, end
 ):
     """out[v, h] = Σ gradient of the score of e over the edges e of each row v from begin to end."""
     edges, heads = len(neighbours), source.shape[1]
+    shares, slopes, flat, bits = _room(x, heads)
     for v in range(begin, end):
-        for e in range(max(offsets[v] - first, 0), min(offsets[v + 1] - first, edges)):
-            u = neighbours[e] - start
-            if 0 <= u < len(x):
+        last = min(max(offsets[v + 1] - first, 0), edges)
+        for low in range(max(offsets[v] - first, 0), last, SHARES):
+            high = min(low + SHARES, last)
+            _row_gradients(
+                shares, slopes, flat, bits, neighbours, low, high, x, grad, dot, total, source, target, scores, slope,
+                start, v,
+            )  # fmt: skip
+            for k in range(high - low):
                 for h in range(heads):
-                    out[v, h] += _gradient(x, u, grad, v, dot, total, source, u, target, scores, e, slope, h)[1]
+                    out[v, h] += shares[k, h]
 
 
-@compiled(_turns, nogil=True)
-def _edge_rows(offsets, neighbours, x, grad, dot, total, source, target, scores, slope, first, start, out, begin, end):  # type: ignore[no-untyped-def]
+@compiled(nogil=True, fastmath=FAST)
+def _edge_rows(  # type: ignore[no-untyped-def]
+    offsets, neighbours, x, grad, dot, total, source, target, scores, slope, first, start, out, begin, end
+):
     """out[e, h] = gradient of the score of e, for the edges e of each row v from begin to end."""
     edges, heads = len(neighbours), source.shape[1]
+    shares, slopes, flat, bits = _room(x, heads)
     for v in range(begin, end):
-        for e in range(max(offsets[v] - first, 0), min(offsets[v + 1] - first, edges)):
-            u = neighbours[e] - start
-            if 0 <= u < len(x):
+        last = min(max(offsets[v + 1] - first, 0), edges)
+        for low in range(max(offsets[v] - first, 0), last, SHARES):
+            high = min(low + SHARES, last)
+            _row_gradients(
+                shares, slopes, flat, bits, neighbours, low, high, x, grad, dot, total, source, target, scores, slope,
+                start, v,
+            )  # fmt: skip
+            for k in range(high - low):
                 for h in range(heads):
-                    out[e, h] = _gradient(x, u, grad, v, dot, total, source, u, target, scores, e, slope, h)[1]
+                    out[low + k, h] = shares[k, h]
 
 
 def attention_source_gradient(
@@ -456,28 +551,49 @@ def attention_source_gradient(
     offsets, neighbours: of the transposed graph, in whose order `scores` are. Others as of `attention_target_gradient`.
     """
     exact, (count, heads, size) = _exact(x.dtype), x.shape
+    _check(
+        source=(source, (len(offsets) - 1, heads)), x=(x, (*source.shape, size)), target=(target, (len(target), heads)),
+        logsumexp=(logsumexp, target.shape), dot=(dot, target.shape), grad=(grad, (*target.shape, size)),
+        scores=(scores, (len(neighbours), heads)),
+    )  # fmt: skip
     out = x.new_zeros((count, heads, size + 1), dtype=exact)
     rows = _array(offsets), _array(neighbours), _matrix(grad, exact)
     parts = [_matrix(item, exact) for item in (x, dot, logsumexp, source, target)]
-    _by_rows(_source_rows, rows[0], heads * size, *rows, *parts, _of_edges(scores, exact, heads), slope, out.numpy())
+    edges, slope = _of_edges(scores, exact, heads), rows[2].dtype.type(slope)
+    _by_rows(_source_rows, rows[0], heads * size, *rows, *parts, edges, slope, out.numpy())
     return out.to(x.dtype)
 
 
-@compiled(_turns, nogil=True)
-def _source_rows(offsets, neighbours, grad, x, dot, total, source, target, scores, slope, out, begin, end):  # type: ignore[no-untyped-def]
+@compiled(nogil=True, fastmath=FAST)
+def _source_rows(  # type: ignore[no-untyped-def]
+    offsets, neighbours, grad, x, dot, total, source, target, scores, slope, out, begin, end
+):
     """out[u, h, :-1] = Σ share of e · grad[v], and out[u, h, -1] = Σ gradient of the score of e, over the edges e to v
     of each row u from begin to end."""
-    heads = source.shape[1]
+    edges, heads = len(neighbours), source.shape[1]
     size = x.shape[1] // heads
+    shares, slopes, flat, bits = _room(x, heads)
     for u in range(begin, end):
-        for e in range(max(offsets[u], 0), min(offsets[u + 1], len(neighbours))):
-            v = neighbours[e]
-            if 0 <= v < len(grad):
-                for h in range(heads):
-                    share, change = _gradient(x, u, grad, v, dot, total, source, u, target, scores, e, slope, h)
-                    out[u, h, size] += change
-                    for j in range(size):
-                        out[u, h, j] += share * grad[v, h * size + j]
+        last = min(max(offsets[u + 1], 0), edges)
+        for low in range(max(offsets[u], 0), last, SHARES):
+            high = min(low + SHARES, last)
+            _scores(shares, slopes, neighbours, low, high, 0, u, source, target, scores, slope)
+            for k in range(high - low):
+                v = neighbours[low + k]
+                if 0 <= v < len(grad):
+                    for h in range(heads):
+                        shares[k, h] -= total[v, h]
+            _exponentials(flat, bits, (high - low) * heads)
+            for k in range(high - low):
+                v = neighbours[low + k]
+                if 0 <= v < len(grad):
+                    for h in range(heads):
+                        share, left = shares[k, h], h * size
+                        product = _dot(grad, v, x, u, left, left + size)
+                        out[u, h, size] += share * (product - dot[v, h]) * slopes[k, h]
+                        row, given = out[u, h], grad[v, left : left + size]
+                        for j in range(size):
+                            row[j] += share * given[j]
 
 
 # ------------------------------------------------------------------------------------------- operators of PyTorch

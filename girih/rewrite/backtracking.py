@@ -30,7 +30,6 @@ from girih.rewrite.rules.rule import Rule
 from girih.rewrite.segments import joined, segments
 from girih.rewrite.ways import Cost, Costing, Remembered, cheapest, costing_of
 
-Progress = Callable[["Rewritten"], None]
 MATCHED, CHILD = 1_000.0, 25_000.0
 """Nanoseconds for each node of a graph: of looking for one rule, and of making and pricing a replacement."""
 
@@ -65,15 +64,15 @@ class Rewritten:
 
 class RuleSearch(Proposer):
     """A search over the graphs that rules lead to. seconds: of work at most, counted (`girih.layout.budget.Budget`), so
-    that a busy machine finds the same."""
+    that a busy machine finds the same. ends: layouts besides rows in which inputs may come and outputs leave, where it
+    has such an option."""
 
     changes: ClassVar[tuple[str, ...]] = ("rewrites",)
     seconds: float
+    ends: tuple[str, ...] = ()
 
     @abstractmethod
-    def search(
-        self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing, progress: Progress | None = None
-    ) -> Rewritten:
+    def search(self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing) -> Rewritten:
         """The cheapest graph that is found. cost: of a node, in seconds; a graph's is the sum, and with a `Costing` the
         cheapest choice of kernels and layouts."""
 
@@ -115,9 +114,7 @@ class Backtracking(RuleSearch):
 
     name: ClassVar[str] = "backtracking"
 
-    def search(
-        self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing, progress: Progress | None = None
-    ) -> Rewritten:
+    def search(self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing) -> Rewritten:
         budget, costing = Budget(self.seconds), Remembered(costing_of(cost))
         measured = costing.measuring
 
@@ -159,8 +156,6 @@ class Backtracking(RuleSearch):
                     if amount < best.cost * (1 - 1e-12):
                         last = taken
                         best = Rewritten(child, before, amount, longer, taken, tried, False)
-                        if progress is not None:
-                            progress(best)
                         heappush(queue, current)  # its other children wait until the better graph's are seen
                         break
                 if budget.late:

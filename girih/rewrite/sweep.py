@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from girih.graph import Graph, Node
 from girih.layout.budget import Budget
-from girih.rewrite.backtracking import MATCHED, Applied, Progress, Rewritten, RuleSearch, total
+from girih.rewrite.backtracking import MATCHED, Applied, Rewritten, RuleSearch, total
 from girih.rewrite.rules.apply import NodeIndex, matches, replaced
 from girih.rewrite.rules.rule import Rule
 from girih.rewrite.ways import Cost, Costing, measuring
@@ -35,9 +35,7 @@ class Sweep(RuleSearch):
 
     name: ClassVar[str] = "sweep"
 
-    def search(
-        self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing, progress: Progress | None = None
-    ) -> Rewritten:
+    def search(self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing) -> Rewritten:
         assert callable(cost)
         budget, before, measured = Budget(self.seconds), total(graph, cost), measuring(cost)
         now, tried, whole = before, 0, True

@@ -58,7 +58,7 @@ class Fastest(ScoredSearch):
     def search(self, graph: Graph, objective: Objective) -> SearchResult:
         budget, objective = objective.budget or Budget(self.seconds), replace(objective, budget=None)
         score = Counted(self.score(objective), budget, objective.judging)
-        (first,) = self.known or (self.first(graph, objective),)
+        (first,) = self.known
         best = bound_of(graph, objective.machine)
         score(first.strategy)
         candidates = _Candidates(graph, objective, score, budget, self.observe)
@@ -73,11 +73,6 @@ class Fastest(ScoredSearch):
                 return result
         told = {**first.certificate.statistics, "proposals": 0}
         return candidates.answer(best.seconds, best.how, budget.why, SPACE, told)
-
-    def first(self, graph: Graph, objective: Objective) -> SearchResult:
-        """Data parallelism, whose tables are small; on one device nothing is divided."""
-        search = search_of("exact" if objective.machine.devices == 1 else "data", self.seconds / 2)
-        return replace(search.search(graph, objective), search=search.name)
 
 
 @dataclass

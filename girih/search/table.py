@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SEARCHES: dict[str, str] = {
     "portfolio": "girih.search.portfolio.Portfolio",
     "exact": "girih.partition.searches.exact.Exact",
-    "optimum": "girih.published.optimum.Optimum",
+    "optimum": "girih.published.optimum.search.Optimum",
     "sampled": "girih.partition.searches.sampled.Sampled",
     "recursive": "girih.published.recursive.Recursive",
     "greedy": "girih.published.divisions.classic.Greedy",
@@ -42,6 +42,7 @@ SEARCHES: dict[str, str] = {
     "hybrid": "girih.published.divisions.experts.Hybrid",
     "parameter-server": "girih.published.divisions.experts.ParameterServer",
     "proportional": "girih.partition.searches.proportional.Proportional",
+    "vertices": "girih.gnn.partitioner.search.Vertices",
     "single": "girih.published.divisions.classic.Single",
 }
 

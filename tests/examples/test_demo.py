@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from counts import but_long
 from rich.console import Console
 
 import girih
 from examples import demo
 
 
-@pytest.mark.parametrize("make", demo.CASES)
+@pytest.mark.parametrize("make", but_long(demo.CASES, {demo.wide_resnet_case}))
 def test_nothing_that_the_demo_shows_fits_without_dividing(make) -> None:
     console = Console(width=120, record=True, quiet=True)
     demo.show_refusals(make(), console)
@@ -40,7 +41,9 @@ def test_the_demo_of_a_small_model(
     assert demo.main() == 0
     said = capsys.readouterr().out
     assert "data parallelism does not fit" in " ".join(said.split())
+    assert said.count("same") == demo.STEPS
     assert "every loss and tensor agrees" in said
+    assert "equal on every device" in said
     assert girih.load(tmp_path / demo.PLANS / "small.json").memory == 100_000
 
 

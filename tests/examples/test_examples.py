@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-import torch
-
-import girih
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TESTED = {"train_resnet", "train_transformer", "train_pipeline", "resume", "plan_for_a_cluster", "own_model", "demo"}
@@ -81,44 +77,3 @@ def test_own_model(capsys: pytest.CaptureFixture[str]) -> None:
     plan = load("own_model").main()
     assert plan.bytes_received.sum() < plan.baselines[-1].bytes
     assert "against" in capsys.readouterr().out
-
-
-def small_case(demo: ModuleType) -> object:
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64))
-    step = girih.TrainingStep(
-        model, loss=torch.nn.functional.mse_loss, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)
-    )
-    return demo.Case(
-        "small perceptron",
-        "float32",
-        "small.json",
-        "120KB",
-        step,
-        lambda number: (torch.ones(8, 64) * number, torch.zeros(8, 64)),
-    )
-
-
-def test_demo_on_a_small_model(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    demo = load("demo")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo, "CASES", (lambda: small_case(demo),))
-    assert demo.main() == 0
-    printed = capsys.readouterr().out
-    assert "one device: " in printed
-    assert "data parallelism on 4: " in printed
-    assert printed.count("same") == demo.STEPS
-    assert "equal on every device" in printed
-    assert (tmp_path / "build/demo/small.json").is_file()
-
-
-def test_demo_stops_where_there_is_nothing_to_show(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    demo = load("demo")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo, "CASES", (lambda: replace(small_case(demo), memory="1GB"),))
-    assert demo.main() == 2
-    assert "fits 1GB" in capsys.readouterr().out

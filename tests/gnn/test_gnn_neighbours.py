@@ -111,3 +111,92 @@ def test_gradients_are_the_numerical_ones() -> None:
         assert torch.autograd.gradcheck(lambda x, w, how=how: gnn.aggregate(x, graph, how, w), (x, weights))
     assert torch.autograd.gradcheck(lambda x: gnn.aggregate(x, graph, "max"), (x,))
     assert torch.autograd.gradcheck(lambda *t: gnn.attend(t[0], graph, *t[1:]), (heads, source, target, scores))
+
+
+def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are divided among threads, and a few have most of the edges."""
+    monkeypatch.setattr("girih.kernels.neighbours.SMALL", 0)
+    rng = np.random.default_rng(5)
+    graph = gnn.Adjacency.of_edges(rng.integers(0, 40, 3000), rng.integers(0, 40, 3000) ** 2 // 40, 40)
+    x, heads = torch.randn(40, 12), torch.randn(40, 4, 3)
+    source, target = torch.randn(40, 4), torch.randn(40, 4)
+
+    def made(threads: int) -> list[torch.Tensor]:
+        before = torch.get_num_threads()
+        try:
+            torch.set_num_threads(threads)
+            results = [gnn.aggregate(x, graph, how) for how in ("sum", "mean", "max")]
+            return [*results, gnn.attend(heads, graph, source, target)]
+        finally:
+            torch.set_num_threads(before)
+
+    assert all(map(torch.equal, made(1), made(3)))
+
+
+def test_halves_are_added_up_in_float32() -> None:
+    """1,000 ones and a hundredth each: bfloat16 itself would stay at 256."""
+    graph = gnn.Adjacency(np.array([0, 1000]), np.arange(1000, dtype=np.int32), 1000)
+    x = torch.full((1000, 2), 1.01, dtype=torch.bfloat16, requires_grad=True)
+    made = gnn.aggregate(x, graph)
+    assert made.dtype == torch.bfloat16
+    torch.testing.assert_close(made.float(), torch.full((1, 2), 1010.0), rtol=2**-7, atol=0.0)
+    made.sum().backward()
+    assert torch.equal(x.grad, torch.ones_like(x))
+
+
+def test_the_compiler_of_pytorch_takes_them() -> None:
+    rng = np.random.default_rng(6)
+    graph = gnn.GraphBuffers(gnn.Adjacency.of_edges(rng.integers(0, 9, 30), rng.integers(0, 9, 30), 9))
+    x, source, target = torch.randn(9, 1, 4, requires_grad=True), torch.randn(9, 1), torch.randn(9, 1)
+
+    def network(x: torch.Tensor) -> torch.Tensor:
+        hidden = gnn.attend(x, graph, source, target).relu()
+        return gnn.aggregate(hidden, graph, "mean").sum() + gnn.aggregate(hidden, graph, "max").sum()
+
+    compiled = torch.compile(network, backend="aot_eager", fullgraph=True)
+    values = [(network(x), torch.autograd.grad(network(x), x)), (compiled(x), torch.autograd.grad(compiled(x), x))]
+    torch.testing.assert_close(*values)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda x, graph: gnn.aggregate(x[:3], graph), r"a row for each of the 4 vertices that are read, got \[3, 2\]"),
+        (lambda x, graph: gnn.aggregate(x, graph, "median"), "expected 'sum', 'mean' or 'max'"),
+        (lambda x, graph: gnn.aggregate(x, graph, "max", torch.ones(5)), "takes no weights"),
+        (lambda x, graph: gnn.aggregate(x, graph, "sum", torch.ones(4)), "a weight for each of 5 edges"),
+        (lambda x, graph: gnn.to_edges(x, graph, "both"), "expected 'source' or 'target'"),
+        (lambda x, graph: gnn.to_edges(x, gnn.GraphBuffers(graph), "target"), "of_edges=True"),
+        (lambda x, graph: gnn.attend(x[:, None], graph, x, x), r"source must be \[4, 1\]"),
+    ],
+)
+def test_what_does_not_fit_is_refused(call: object, said: str) -> None:
+    graph = gnn.Adjacency.of_edges(np.array([0, 1, 2, 3, 0]), np.array([0, 1, 2, 3, 3]), 4)
+    with pytest.raises(ValueError, match=said):
+        call(torch.randn(4, 2), graph)
+
+
+def test_damaged_graphs_are_refused() -> None:
+    offsets, neighbours = np.array([0, 2, 3]), np.array([0, 1, 1], np.int32)
+    with pytest.raises(ValueError, match="edge 0 reads vertex 0, but there are only the vertices 0 to -1"):
+        gnn.GraphBuffers(gnn.Adjacency(offsets, neighbours, 0))
+    with pytest.raises(ValueError, match="must ascend from 0 to 3"):
+        gnn.GraphBuffers(gnn.Adjacency(np.array([0, 3, 2]), neighbours, 2))
+    with pytest.raises(ValueError, match="a weight for each of 3 edges"):
+        gnn.GraphBuffers(gnn.Adjacency(offsets, neighbours, 2, np.ones(2, np.float32)))
+
+
+def test_normalisation_and_self_loops() -> None:
+    """Against the dense matrix: D^-1/2 (A + I) D^-1/2, and D^-1 A."""
+    rng = np.random.default_rng(7)
+    graph = gnn.Adjacency.of_edges(rng.integers(0, 6, 20), rng.integers(0, 6, 20), 6)
+
+    def dense(graph: gnn.Adjacency) -> torch.Tensor:
+        return gnn.aggregate(torch.eye(6), graph)
+
+    looped = dense(graph)
+    looped[range(6), range(6)] += (looped.diagonal() == 0).float()
+    torch.testing.assert_close(dense(graph.with_self_loops()), looped)
+    roots = looped.sum(1).rsqrt()
+    torch.testing.assert_close(dense(graph.with_self_loops().normalised()), roots[:, None] * looped * roots)
+    torch.testing.assert_close(dense(graph.normalised("rw")).sum(1), (dense(graph).sum(1) > 0).float())

@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 import girih
 from girih import gnn
 from girih.gnn.data.data import Data
+from girih.gnn.data.resident import edge_index
 from girih.gnn.models import NETWORKS
 from girih.gnn.training import accuracy, loss, predict
 
@@ -112,16 +113,39 @@ def test_a_loop_of_ones_own(data: Data) -> None:
         torch.testing.assert_close(network.state_dict()[key], item, rtol=1e-9, atol=1e-9)
 
 
-def test_networks_of_torch_geometric(data: Data) -> None:
-    from torch_geometric.nn import GraphSAGE
+@pytest.mark.parametrize("name", ["gcn", "sage", "gin", "gat"])
+def test_networks_of_torch_geometric(data: Data, name: str) -> None:
+    from torch_geometric import nn
 
-    network = GraphSAGE(6, 8, 2, 3).double()
-    own = NETWORKS["sage"](6, 8, 3).double()
+    kinds = {"gcn": nn.GCN, "sage": nn.GraphSAGE, "gin": nn.GIN, "gat": nn.GAT}
+    network = kinds[name](6, 8, 2, 3).double()
+    own = NETWORKS[name](6, 8, 3).double()
     own.load_state_dict(network.state_dict())
     plan = girih.plan(step_of(network), data, machine="local:1", compare=())
+    operators = {node.operator for node in plan.graph.nodes}
+    assert operators & {"girih.neighbour_sum", "girih.attention_sum"}  # the graph is read as by girih's own
     with plan.start(backend="threads") as run:
         losses = [run.step() for _ in range(STEPS)]
     np.testing.assert_allclose(losses, plain(own, data, STEPS), rtol=1e-10)
+
+
+def test_layers_of_torch_geometric_that_are_not_known_run_as_they_come(data: Data) -> None:
+    from torch_geometric.nn import GraphConv
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = GraphConv(6, 3)
+
+        def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+            return self.conv(x, edge_index)
+
+    network = Network()
+    plan = girih.plan(step_of(network), data, machine="local:1", compare=())
+    output = network(torch.from_numpy(data.x), edge_index(data.graph))
+    expected = cross_entropy(output, torch.from_numpy(data.target()))
+    with plan.start(backend="threads") as run:
+        assert run.step() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_inference(data: Data) -> None:

@@ -1,7 +1,7 @@
-"""Loops and tables on several hosts: processes of torchrun send over ZeroMQ, and have the bits of threads.
+"""Loops and tables on several hosts: a launcher's ranks send over ZeroMQ, and have the bits of threads.
 
 The hosts are network namespaces of this machine, with addresses of their own, on a switch. Where this machine allows
-none, torchrun's processes on one host are tried all the same.
+none, ranks on one host are tried all the same.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import forked_programs
 import loop_hosts_program
 import numpy as np
 import pytest
+from counts import but_long
 
 import girih.loop as gl
 from benchmarks.namespaces import network, refusal
@@ -67,10 +68,16 @@ def checked(place: Path, addresses: Sequence[str]) -> None:
     assert sent >= promised > 0  # the regression's buffers are sent too
 
 
-def test_processes_of_torchrun_on_this_host(tmp_path: Path) -> None:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = ended([forked_programs.start([*launcher, PROGRAM, str(tmp_path), ""], surroundings())])
-    assert [code for code, _ in done] == [0], done
+@pytest.mark.parametrize("launcher", but_long(["variables", "torchrun"], {"torchrun"}))
+def test_ranks_on_this_host(launcher: str, tmp_path: Path) -> None:
+    """`run/engines/test_run_ranks.py` begins plans by torchrun itself, whose variables these are."""
+    program = [PROGRAM, str(tmp_path), ""]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *program]
+    if launcher == "torchrun":
+        done = ended([forked_programs.start(torchrun, surroundings())])
+    else:
+        done = ended(forked_programs.start_ranks([sys.executable, *program], 2, surroundings()))
+    assert {code for code, _ in done} == {0}, done
     checked(tmp_path, ["127.0.0.1"] * 2)
 
 

@@ -91,7 +91,6 @@ MISSED: dict[str, dict[str, str]] = {
     "aten.scatter_reduce.two": {"PRP->P": TOGETHER},
     "aten.view_as_complex": {"P->P": COMPLEX},
     "girih.assign": {"PRP->P": TOGETHER},
-    "girih.attention_logsumexp": {"RSSR->S": DATA},
     "girih.carried": {"PP->P": OWN},
     "girih.join_panels": {"S->S": ATTRIBUTE},
     "girih.join_parts": {"P->P": OWN, "P->R": OWN},

@@ -101,8 +101,10 @@ def test_the_minimum_by_random_search_is_never_below(seed: int, nodes: int) -> N
 PLACING = {"one-weird-trick", "model", "rnn-expert", "hybrid", "parameter-server"}  # and these may place
 COPYING = {"data", "sharded", "single", "megatron", *PLACING}
 SCORED = {"optimum", "sampled", "portfolio"}  # these ask for the simulated step
-# Not pipelines, which want micro-batches (test_pipeline.py), nor "megatron", which wants blocks (test_megatron.py).
-ANY_GRAPH = [name for name in SEARCHES if name not in ("pipeline", "pipeline-1f1b", "megatron", *SCORED)]
+# Not pipelines, which want micro-batches (test_pipeline.py), nor "megatron", which wants blocks (test_megatron.py), nor
+# "vertices", which wants a graph network (gnn/partitioner/test_search.py).
+PARTICULAR = ("pipeline", "pipeline-1f1b", "megatron", "vertices")
+ANY_GRAPH = [name for name in SEARCHES if name not in (*PARTICULAR, *SCORED)]
 # These may end where Tofu's rule of least copies does not hold: it is applied to what they may choose from.
 OTHERWISE = {"row", "equal", "recursive"}
 

@@ -16,16 +16,16 @@ from girih.machine import Device, Level, Machine
 from girih.partition import Strategy
 from girih.partition.searches.sampled import labels_of
 from girih.partition.solver.elimination import cost_of
-from girih.partition.space.configurations import Space, operators_of, space_of
 from girih.partition.space.options import SOAP
 from girih.partition.space.problem import Objective, build
 from girih.plans.check import check
 from girih.plans.predict import predict
-from girih.published.optimum import BranchAndBound, Optimum, OptimumError
+from girih.published.optimum.configurations import Space, operators_of, space_of
+from girih.published.optimum.lower_bounds import NEVER
+from girih.published.optimum.search import BranchAndBound, Optimum, OptimumError
 from girih.search.composed import Composer
 from girih.search.memory.limit import WINDOWS
 from girih.search.table import search_of
-from girih.simulate.kernels.lower_bounds import NEVER
 from girih.simulate.ticks import TICKS_PER_SECOND
 
 SLOW = Device("slow", 1e9, 1 << 30, 1e9, 1e-6)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
@@ -11,7 +11,9 @@ import pytest
 from graphs import perceptron
 
 from girih.api import plan_graph
-from girih.graph import Graph
+from girih.graph import Graph, Node, parse_graph
+from girih.inference.searching import rewrite
+from girih.inference.searching import search_of as search_of_rules
 from girih.layout.budget import Budget
 from girih.partition.search import ScoredSearch, Search
 from girih.partition.searches.exact import exact
@@ -22,7 +24,11 @@ from girih.plans.check import check
 from girih.plans.choice import Choice
 from girih.plans.plan import Plan, PlanError
 from girih.published.divisions.classic import Single
+from girih.rewrite.backtracking import Backtracking, Rewritten, RuleSearch
 from girih.rewrite.certificate import Certificate
+from girih.rewrite.rules.rule import Rule, parse
+from girih.rewrite.sweep import Sweep
+from girih.rewrite.ways import Cost, Costing, InRows
 from girih.search.judge import Judge
 from girih.search.memory.holds import Baseline, Holding, Setting
 from girih.search.memory.orders.locality import updates_early
@@ -138,6 +144,50 @@ def test_a_way_to_hold_orders_the_steps_within_a_limit_or_is_refused() -> None:
 
 
 @dataclass(frozen=True)
+class SweptFirst(RuleSearch):
+    """What pays at once, anywhere; then backtracking from there."""
+
+    seconds: float = 10.0
+
+    name: ClassVar[str] = "swept-first"
+
+    def search(self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing) -> Rewritten:
+        swept = Sweep(self.seconds / 2).search(graph, rules, cost)
+        found = Backtracking(seconds=self.seconds / 2).search(swept.graph, rules, cost)
+        return replace(found, before=swept.before, sequence=(*swept.sequence, *found.sequence))
+
+
+CHAIN = """graph
+  input %a: float32[64, 4]  batch  "0"
+  input %b: float32[4, 64]  batch  "1"
+  input %c: float32[64, 4]  batch  "2"
+  %ab: float32[64, 64] = aten.mm(self=%a, mat2=%b)  # forward
+  %abc: float32[64, 4] = aten.mm(self=%ab, mat2=%c)  # forward
+  return %abc result"""
+
+
+class Multiplications(InRows):
+    """A costing of nodes, which is asked for single nodes, too."""
+
+    def __init__(self) -> None:
+        super().__init__(self)
+
+    def __call__(self, graph: Graph, node: Node) -> float:
+        return graph.values[node.outputs[0]].elements * graph.values[node.inputs[0]].shape[1]
+
+
+def test_a_search_of_rules_is_bounded_by_an_e_graph() -> None:
+    rules = [parse("mm(mm(a, b), c) == mm(a, mm(b, c))")]
+    search = search_of_rules(SweptFirst(), 60.0, 1.05)
+    assert search == SweptFirst()
+    found = rewrite(parse_graph(CHAIN), {}, rules, Multiplications(), search)
+    assert found.before == 64 * 64 * 4 + 64 * 4 * 64
+    assert found.choice.cost == found.certificate.bound == 4 * 4 * 64 + 64 * 4 * 4
+    assert found.certificate.gap == 0
+    assert [len(item.sequence) for item in found.searched] == [1]
+
+
+@dataclass(frozen=True)
 class LayersAnew(Move):
     """One layer after another is divided anew by the exact search, while all others stay as they are."""
 
@@ -199,6 +249,6 @@ def test_what_cannot_be_improved_says_why() -> None:
 def test_every_proposer_changes_parts_of_a_choice() -> None:
     parts = {part.name for part in fields(Choice)}
     known = [class_of(kind, name) for kind, own in PROPOSERS.items() for name in own.places]
-    for proposer in (*known, SplitAlong, EarlyUpdates, LayersAnew):
+    for proposer in (*known, SplitAlong, EarlyUpdates, LayersAnew, SweptFirst):
         assert parts.issuperset(proposer.changes)
         assert proposer.changes

@@ -15,6 +15,7 @@ import torch
 from girih.capture.torch.training import Inference, TrainingStep
 from girih.gnn.adjacency import Adjacency
 from girih.gnn.data.errors import DataError
+from girih.gnn.geometric import OnGraph, is_layer
 from girih.gnn.neighbours import GraphBuffers
 
 Tensor = Any  # torch is untyped for the type checker
@@ -31,7 +32,8 @@ class Whole(NamedTuple):
 class Resident(torch.nn.Module):
     """A network, and the data that it reads (a `Data`) as buffers. Its state is the network's alone.
 
-    The network is called as `network(x, graph)`; a network of torch_geometric as `network(x, edge_index)`.
+    The network is called as `network(x, graph)`. One of torch_geometric is put on the graph (`OnGraph`); where it has
+    layers that are not read so, it is called as `network(x, edge_index)`, as it comes.
 
     Raises:
         DataError: the data has no features, or other features than the network's parameters are made for.
@@ -46,14 +48,19 @@ class Resident(torch.nn.Module):
         if data.x is None:
             raise DataError(f"{data.name} has no features for the network to read: give load(…, x=…)")
         dtype = next((item.dtype for item in network.parameters() if item.is_floating_point()), torch.float32)
-        self.network = network
         self.register_buffer("x", torch.from_numpy(data.x).to(dtype), persistent=False)
         self.register_buffer("target", torch.from_numpy(data.target()) if learns else None, persistent=False)
         self._watch = data.watch
-        whole = is_geometric(network)
-        self.register_buffer("edge_index", edge_index(data.graph) if whole else None, persistent=False)
-        own = getattr(network, "graph_of", GraphBuffers)
-        self.graph = None if whole else own(data.graph, dtype)
+        own, edges, self.graph = network, None, None
+        if not any(map(is_layer, network.modules())):
+            self.graph = getattr(network, "graph_of", GraphBuffers)(data.graph, dtype)
+        else:
+            try:
+                own = OnGraph(network, data.graph, dtype)
+            except ValueError:
+                edges = edge_index(data.graph)
+        self.network = own
+        self.register_buffer("edge_index", edges, persistent=False)
 
     def forward(self) -> Any:
         if self.edge_index is not None:
@@ -70,12 +77,6 @@ class Resident(torch.nn.Module):
 
     def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
         return self.network.load_state_dict(*arguments, **options)
-
-
-def is_geometric(network: torch.nn.Module) -> bool:
-    """Does a network have layers of torch_geometric's?"""
-    kinds = (kind for module in network.modules() for kind in type(module).__mro__)
-    return any(kind.__name__ == "MessagePassing" and kind.__module__.startswith("torch_geometric") for kind in kinds)
 
 
 def edge_index(graph: Adjacency) -> Tensor:

@@ -13,7 +13,7 @@ stands twice belongs to one run, and counts once in its length; a list that is n
 
 Differences from the paper: x6 and what follows. On a CPU the caches decide what a row costs, by up to tenfold, and the
 five features see only whether neighbours are consecutive. Counted are the rows that are not in a cache which holds so
-many bytes of rows, the last ones read, while vertices are taken in ascending order (LRU).
+many bytes of rows, the last ones read, while vertices are taken in ascending order (LRU), epoch after epoch.
 
 The gradient of a sum over neighbours is a sum over the transposed graph. Where a layer computes it too, its rows are
 counted as well: a row costs the same in both directions.
@@ -171,18 +171,19 @@ def _count_runs(offsets, neighbours, widths, line, sums):  # type: ignore[no-unt
             last = read
 
 
-@compiled(lambda offsets, neighbours, *_: float(4 * len(neighbours) + len(offsets)))
+@compiled(lambda offsets, neighbours, *_: float(8 * len(neighbours) + 2 * len(offsets)))
 def _count_lacking(offsets, neighbours, sources, rows, sums):  # type: ignore[no-untyped-def]
     """Fill the running sum over vertices of the neighbours that are not among the last `rows` different ones read.
 
     Those are a ring of links, newer[u] and older[u], in which `sources` stands between the newest and the oldest.
-    newer[u] is -1 for what is not in it.
+    newer[u] is -1 for what is not in it. All is read twice, and counted the second time.
     """
     newer = np.full(sources + 1, -1, np.int64)
     older = np.full(sources + 1, -1, np.int64)
     newer[sources] = older[sources] = sources  # its newer is the oldest, its older the newest
     held = 0
-    for vertex in range(len(offsets) - 1):
+    for turn in range(2 * len(offsets) - 2):
+        vertex = turn % (len(offsets) - 1)
         lacking = 0
         for edge in range(offsets[vertex], offsets[vertex + 1]):
             read = neighbours[edge]

@@ -82,25 +82,25 @@ def moved(old: Sequence[int], new: Sequence[int]) -> int:
 
 
 def measured(
-    work: Callable[[int, int, int], None],
+    works: Sequence[Callable[[int, int, int], object]],
     layers: int,
     cuts: Sequence[Sequence[int]],
     clock: Callable[[], float],
     rounds: int = 3,
 ) -> list[NDArray[np.float64]]:
-    """For each of several cuts the seconds of each layer on each piece, (layers, pieces): medians over rounds.
+    """For each of several cuts the seconds of each layer on each piece in each round: (rounds, layers, pieces).
 
-    work(layer, start, stop) computes a layer on the vertices of a range, as a worker does that has this piece. Pieces
-    of all cuts run one after another in each round, so that whatever else the machine does strikes all of them alike.
-    An empty piece takes 0.
+    works: for each cut a function (layer, start, stop) that computes a layer on a range of vertices, as a worker does
+    that has this piece. Pieces of all cuts run one after another in each round, so that whatever else the machine does
+    strikes all of them alike. An empty piece takes 0.
     """
     taken = [np.zeros((rounds, layers, len(one) - 1)) for one in cuts]
     for turn in range(rounds):
-        for one, seconds in zip(cuts, taken, strict=True):
+        for work, one, seconds in zip(works, cuts, taken, strict=True):
             for layer in range(layers):
                 for piece, (start, stop) in enumerate(pairwise(one)):
                     if stop > start:
                         began = clock()
                         work(layer, start, stop)
                         seconds[turn, layer, piece] = clock() - began
-    return [np.median(seconds, axis=0) for seconds in taken]
+    return taken

@@ -8,12 +8,13 @@ compare.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from girih.gnn.adjacency import Adjacency
+from girih.gnn.data.data import Data
 from girih.layout.compiled import compiled
 
 ORDERS = {
@@ -27,6 +28,7 @@ ORDERS = {
 """The orders by name, and what they are."""
 
 Order = NDArray[np.int64]
+AnyGraph = TypeVar("AnyGraph", Adjacency, Data)
 
 
 def ordered(graph: Adjacency, order: str, pieces: int = 2) -> tuple[Order, tuple[int, ...] | None]:
@@ -60,12 +62,24 @@ def ordered(graph: Adjacency, order: str, pieces: int = 2) -> tuple[Order, tuple
     return _breadth_first(both.indptr, both.indices, roots), None
 
 
-def reordered(graph: Adjacency, order: ArrayLike) -> Adjacency:
+def reordered(graph: AnyGraph, order: ArrayLike) -> AnyGraph:
     """The same graph with its vertices renumbered: number i is what vertex order[i] was. Neighbours ascend in each row.
+    Of data, also what vertices and edges have.
 
     Raises:
         ValueError: the order does not have each vertex once.
     """
+    if isinstance(graph, Data):
+        renumbered, edges = _renumbered(graph.graph, order)
+        rows = {name: getattr(graph, name) for name in ("x", "labels", "train", "validation", "test")}
+        changes = {name: None if array is None else array[order] for name, array in rows.items()}
+        features = None if graph.edge_features is None else graph.edge_features[edges]
+        return graph.but(graph=renumbered, edge_features=features, **changes)
+    return _renumbered(graph, order)[0]
+
+
+def _renumbered(graph: Adjacency, order: ArrayLike) -> tuple[Adjacency, NDArray[np.int64]]:
+    """(The graph in an order; what number each of its edges had.)"""
     order = np.asarray(order)
     place = np.full(graph.vertices, -1, graph.neighbours.dtype)
     if len(order) == graph.vertices and (len(order) == 0 or 0 <= order.min() <= order.max() < graph.vertices):
@@ -80,9 +94,10 @@ def reordered(graph: Adjacency, order: ArrayLike) -> Adjacency:
     read = place[matrix.indices] if graph.sources == graph.vertices else matrix.indices
     rows = np.repeat(np.arange(graph.vertices), np.diff(matrix.indptr))
     sorting = np.lexsort((read, rows))
-    weights = None if graph.weights is None else graph.weights[matrix.data][sorting]
+    edges = matrix.data[sorting]
+    weights = None if graph.weights is None else graph.weights[edges]
     offsets = np.asarray(matrix.indptr, np.int64)
-    return Adjacency(offsets, read[sorting].astype(graph.neighbours.dtype, copy=False), graph.sources, weights)
+    return Adjacency(offsets, read[sorting].astype(graph.neighbours.dtype, copy=False), graph.sources, weights), edges
 
 
 def _symmetric(graph: Adjacency) -> Any:

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.gnn.adjacency import Adjacency
+from girih.gnn.data.data import Data
 from girih.gnn.partitioner.contiguous import best_cut, lower_bound, recursive_cut
 from girih.gnn.partitioner.cost import CostModel
 from girih.gnn.partitioner.exchange import best_exchanging_cut, rows_read
 from girih.gnn.partitioner.features import Features
-from girih.gnn.partitioner.orders import Order, ordered, reordered
+from girih.gnn.partitioner.orders import AnyGraph, Order, ordered, reordered
 from girih.rewrite.certificate import Certificate
 
 CUTS = {
@@ -67,8 +68,8 @@ class Partition:
         start, stop = self.cuts[piece : piece + 2]
         return np.arange(start, stop) if self.order is None else self.order[start:stop]
 
-    def arranged(self, graph: Adjacency) -> Adjacency:
-        """The graph with its vertices in this order, in which piece p is the range from cuts[p] to cuts[p + 1]."""
+    def arranged(self, graph: AnyGraph) -> AnyGraph:
+        """The graph, or data on it, with vertices in this order: piece p is the range from cuts[p] to cuts[p + 1]."""
         return graph if self.order is None else reordered(graph, self.order)
 
     def __str__(self) -> str:
@@ -88,7 +89,7 @@ class Partition:
 
 
 def partition(
-    graph: Adjacency,
+    graph: Adjacency | Data,
     pieces: int,
     cost: CostModel | str = "edges",
     order: str | Sequence[str] = "given",
@@ -109,6 +110,8 @@ def partition(
             count rows that are read; pieces are fewer than 1.
         ImportError: the order needs a library that is not installed.
     """
+    if isinstance(graph, Data):
+        graph = graph.graph
     if pieces < 1:
         raise ValueError(f"{pieces} pieces: expected at least 1")
     if cut not in CUTS:

@@ -107,7 +107,7 @@ def gradient_of(grad, x, dot, share, score, slope, v, u, h):
     return Select(score > 0, change, change * slope)
 
 
-@operator("girih.attention_logsumexp", piece=graph_piece, temporary=read_by_edges)
+@operator("girih.attention_logsumexp", piece=graph_piece, temporary=read_with_shares)
 def attention_logsumexp(source, target, offsets, neighbours, scores=None, slope=1.0, first=0, start=0):
     def element(v, h, e, u):
         score = leaky(score_of(source, target, scores, u, v, e, h), slope)
@@ -137,7 +137,7 @@ def edge_gradient(grad, x, dot, logsumexp, source, target, offsets, neighbours, 
     return element
 
 
-@operator("girih.attention_target_gradient", piece=graph_piece, temporary=read_by_edges)
+@operator("girih.attention_target_gradient", piece=graph_piece, temporary=read_with_shares)
 def attention_target_gradient(
     grad, x, dot, logsumexp, source, target, offsets, neighbours, scores=None, slope=1.0, first=0, start=0
 ):
@@ -145,7 +145,7 @@ def attention_target_gradient(
     return lambda v, h: Sum(lambda e, u: element(v, h, e, u), sizes=(neighbours.shape[0], x.shape[0]))
 
 
-@operator("girih.attention_score_gradient", piece=graph_piece, temporary=read_by_edges)
+@operator("girih.attention_score_gradient", piece=graph_piece, temporary=read_with_shares)
 def attention_score_gradient(
     grad, x, dot, logsumexp, source, target, offsets, neighbours, scores=None, slope=1.0, first=0, start=0
 ):
@@ -153,7 +153,7 @@ def attention_score_gradient(
     return lambda e, h: Sum(lambda v, u: element(v, h, e, u), sizes=(target.shape[0], x.shape[0]))
 
 
-@operator("girih.attention_source_gradient", temporary=read_by_edges)
+@operator("girih.attention_source_gradient", temporary=read_with_shares)
 def attention_source_gradient(grad, x, dot, logsumexp, source, target, offsets, neighbours, scores=None, slope=1.0):
     """The graph is the transposed one: row v of x and source is read by the vertices u. The gradient of the scores
     stands behind that of x."""

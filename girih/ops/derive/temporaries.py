@@ -126,8 +126,10 @@ def read_by_edges(work: KernelCall) -> int:
 
 
 def read_with_shares(work: KernelCall) -> int:
-    """The same, and each thread's shares of the edges that it is at (a bound: few edges take few threads)."""
-    shares = SHARES * work.inputs["source"].shape[1] * (8 if work.output.dtype == "float64" else 4)
+    """The same, and what each thread knows of the edges that it is at: shares, slopes, and bits for exponentials (a
+    bound: few edges take few threads)."""
+    width = 8 if work.output.dtype == "float64" else 4
+    shares = SHARES * work.inputs["source"].shape[1] * (2 * width + 4)
     return read_by_edges(work) + shares * work.threads
 
 

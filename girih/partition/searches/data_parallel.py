@@ -34,12 +34,14 @@ def along(value: Value, dimension: int | None, mesh: Mesh) -> Layout:
     return tuple(layout)
 
 
-def batch_dimensions(graph: Graph) -> dict[str, int]:
+def batch_dimensions(graph: Graph, known: Mapping[str, int] | None = None) -> dict[str, int]:
     """The dimension of each value that carries the batch: the first of the batch's tensors, followed downstream.
 
     An index variable carries the batch if it leads (has the largest coefficient in) a read of a batch dimension.
+    known: the values that carry something else, and their dimensions, to follow that.
     """
-    dimensions = {item.name: 0 for item in graph.inputs if item.role == "batch" and graph.values[item.name].shape}
+    batch = [item.name for item in graph.inputs if item.role == "batch" and graph.values[item.name].shape]
+    dimensions = dict(dict.fromkeys(batch, 0) if known is None else known)
     for node, description in zip(graph.nodes, descriptions(graph), strict=True):
         if description is not None and not dimensions.keys().isdisjoint(node.inputs):
             dimension = _carried(description, tuple(map(dimensions.get, node.inputs)))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from girih.graph import Graph
-from girih.rewrite.backtracking import Backtracking, Progress, Rewritten, RuleSearch
+from girih.rewrite.backtracking import Backtracking, Rewritten, RuleSearch
 from girih.rewrite.certificate import Certificate
 from girih.rewrite.passes.binary_joins import BinaryJoins, FlatJoins
 from girih.rewrite.rules.rule import Rule
@@ -41,21 +41,17 @@ class Saturation(RuleSearch):
 
     name: ClassVar[str] = "saturation"
 
-    def search(
-        self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing, progress: Progress | None = None
-    ) -> Rewritten:
+    def search(self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing) -> Rewritten:
         costing = costing_of(cost)
         greedy = Backtracking(alpha=1.0, seconds=self.seconds / 6, patience=1, ends=self.ends)
         first = greedy.search(graph, rules, costing)
-        return self._best(first, graph, rules, costing, progress)
+        return self._best(first, graph, rules, costing)
 
     def bounded(self, found: Rewritten, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing) -> Rewritten:
         """What was found, or the e-graph's if that is cheaper, with the e-graph's certificate."""
-        return self._best(found, graph, rules, costing_of(cost), None)
+        return self._best(found, graph, rules, costing_of(cost))
 
-    def _best(
-        self, found: Rewritten, graph: Graph, rules: Sequence[Rule], costing: Costing, progress: Progress | None
-    ) -> Rewritten:
+    def _best(self, found: Rewritten, graph: Graph, rules: Sequence[Rule], costing: Costing) -> Rewritten:
         first = graph if self.whole else found.graph
         egraph = EGraph(first)
         for other in (BinaryJoins().apply(first), found.graph):
@@ -71,8 +67,6 @@ class Saturation(RuleSearch):
             amount = cheapest(other, costing, ends=self.ends, free=bool(self.ends)).cost
             if amount < found.cost * (1 - 1e-9):
                 best = replace(found, graph=other, cost=amount, sequence=(), by="saturation")
-        if progress is not None and best is not found:
-            progress(best)
         certificate = _certificate(best.cost, egraph, explored, extracted, self.whole)
         return replace(
             best,

@@ -74,9 +74,8 @@ def _run(worker: Worker, state: dict[str, _Outside], inputs: dict[str, _Outside]
 
 
 def _cpu(worker: Worker, state: dict[str, _Outside], inputs: dict[str, _Outside]) -> int:
-    from torch.autograd.profiler import (
-        profile,  # that of `torch.profiler` loads PyTorch's compiler, which takes a second
-    )
+    # That of `torch.profiler` is the same, but loads PyTorch's compiler, which takes a second in each worker.
+    from torch.autograd.profiler import profile
 
     with profile(use_kineto=True, profile_memory=True) as profiler:
         _run(worker, state, inputs)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from girih import gnn
 from girih.gnn.adjacency import Adjacency
 from girih.gnn.partitioner.cost import CostModel, Layer
 from girih.gnn.partitioner.features import Access
@@ -72,6 +73,24 @@ def test_weights_follow_their_edges() -> None:
     assert again.weights.tolist() == [4.0, 3.0, 2.0, 1.0]
     with pytest.raises(ValueError, match="each of the 3 vertices once"):
         reordered(graph, [0, 1, 1])
+
+
+def test_what_vertices_and_edges_have_moves_with_them() -> None:
+    """The features of a vertex and of an edge say which they are."""
+    graph = blocks((6, 9, 5, 3))
+    edges = np.column_stack([np.repeat(np.arange(23), graph.degrees), graph.neighbours]).astype(float)
+    data = gnn.Data(graph, np.arange(23.0)[:, None], np.arange(23), train=np.arange(23) < 5, edge_features=edges)
+    one = partition(data, 3, "edges", "rcm")
+    again = one.arranged(data)
+    assert one.order is not None
+    assert again.x is not None
+    assert again.labels is not None
+    assert again.train is not None
+    assert again.x[:, 0].tolist() == again.labels.tolist() == one.order.tolist()
+    assert again.train.tolist() == (one.order < 5).tolist()
+    reading = np.repeat(np.arange(23), again.graph.degrees)
+    assert again.edge_features is not None
+    assert (again.edge_features == np.column_stack([one.order[reading], one.order[again.graph.neighbours]])).all()
 
 
 def test_what_a_partition_says() -> None:
@@ -191,7 +210,7 @@ def test_vertices_that_change_their_piece_are_counted() -> None:
 def test_pieces_of_all_cuts_are_measured_by_turns() -> None:
     clock = iter(np.cumsum([0.0, *[1.0] * 100]))
     asked = []
-    times = measured(lambda *piece: asked.append(piece), 2, [(0, 3, 3, 5), (0, 5)], lambda: next(clock), 3)
-    assert [one.tolist() for one in times] == [[[1.0, 0.0, 1.0]] * 2, [[1.0]] * 2]
+    times = measured([lambda *piece: asked.append(piece)] * 2, 2, [(0, 3, 3, 5), (0, 5)], lambda: next(clock), 3)
+    assert [one.tolist() for one in times] == [[[[1.0, 0.0, 1.0]] * 2] * 3, [[[1.0]] * 2] * 3]
     assert asked[:6] == [(0, 0, 3), (0, 3, 5), (1, 0, 3), (1, 3, 5), (0, 0, 5), (1, 0, 5)]
     assert len(asked) == 18

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from counts import LONG
+from counts import but_long
 from run_programs import Example, program_of, transfers
 
 import girih
@@ -86,10 +86,11 @@ def two_threads():
     torch.set_num_threads(before)
 
 
-LONG_ONES = {"inception4-tiny", "nasnet-tiny"}  # hundreds of calls, whose scratch memory is measured one by one
+# Hundreds of calls, whose scratch memory is measured one by one.
+LONG_ONES = {"inception4-tiny", "inception-tiny", "nasnet-tiny", "wresnet-tiny"}
 
 
-@pytest.mark.parametrize("name", [name for name in tiny_names() if LONG or name not in LONG_ONES | {"inception-tiny"}])
+@pytest.mark.parametrize("name", but_long(tiny_names(), LONG_ONES))
 def test_a_step_needs_what_was_predicted(name: str) -> None:
     check(name, None, 1)
 
@@ -101,8 +102,8 @@ def test_two_workers_need_what_was_predicted(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "workers"),
-    [(name, workers) for name in ("alexnet-tiny", "lenet-tiny", "wresnet-tiny", "inception-tiny") for workers in (2, 4)
-     if LONG or (name, workers) != ("inception-tiny", 4)],
+    [(name, workers) for name in but_long(("alexnet-tiny", "lenet-tiny", "wresnet-tiny", "inception-tiny"), LONG_ONES)
+     for workers in (2, 4)],
 )  # fmt: skip
 def test_convolutional_networks_need_what_was_predicted(name: str, workers: int) -> None:
     """On two cores each worker has one thread: other kernels are chosen, and threads' scratch falls away."""

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from counts import LONG
+from counts import LONG, but_long
 from graphs import perceptron, random_graph
 
 import girih
@@ -92,7 +92,7 @@ def planned(graph: Graph, limit: int, **options: object) -> Plan | None:
         return None
 
 
-@pytest.mark.parametrize("seed", [0, 2, 3, 4, 5, 6, 7, 8, 9])
+@pytest.mark.parametrize("seed", but_long([0, 2, 3, 4, 5, 6, 7, 8, 9], [0, 4, 5, 6, 7, 8, 9]))
 def test_more_memory_never_makes_a_plan_dearer(seed: int) -> None:
     """Nine graphs, two objectives, up to three limits from the smallest that works to just below the free peak."""
     graph = random_graph(np.random.default_rng(100 + seed), 3)

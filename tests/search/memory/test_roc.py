@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lowered_programs import alone
 
+from benchmarks.gnn_memory import GIN, TABLE_4_3, operations
 from benchmarks.memory_random import random_step, run
 from girih.cost.prices import Prices
 from girih.graph import Graph, Output, Ref
@@ -39,31 +40,10 @@ from girih.simulate.simulate import makespan
 # ------------------------------------------------------------------------------------------- ROC, Table 4.3
 
 
-def operations(*lines: str) -> tuple[Operation, ...]:
-    """Of lines such as `b = a w`."""
-    parts = [line.split("=") for line in lines]
-    return tuple(Operation(frozenset(reads.split()), frozenset(writes.split())) for writes, reads in parts)
-
-
-# Gather, linear with ReLU, linear; the loss; then backwards (Figure 4.3). Gradients of weights do not stay.
-GIN = operations(
-    "a = g h0", "b = a w1", "h1 = b w2", "dh1 = h1", "db = dh1 b w2", "da = db b a w1", "end = da a g"
-)  # fmt: skip
-TABLE_4_3 = {
-    1: "g a",
-    2: "g a b w1",
-    3: "g a b h1 w1 w2",
-    4: "g a b w1 w2 dh1",
-    5: "g a b w1 db",
-    6: "g a da",
-    7: "",
-}
-
-
 def test_the_valid_states_and_live_tensors_of_table_4_3() -> None:
     states = list(valid_states(GIN))
     assert states == [frozenset(range(count)) for count in range(8)]
-    for count, names in TABLE_4_3.items():
+    for count, names in enumerate(TABLE_4_3):
         assert live_tensors(GIN, frozenset(range(count))) == set(names.split())
 
 

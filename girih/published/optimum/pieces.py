@@ -1,4 +1,4 @@
-"""The prices of a space's pieces: what `girih.simulate.kernels.lower_bounds` needs to bound any of its strategies.
+"""The prices of a space's pieces: what `girih.published.optimum.lower_bounds` needs to bound any of its strategies.
 
 Each node is priced under each configuration of its operator, each transfer under each pair of configurations of the
 operator that makes or reads a value and of the one that decides where it lies; transfers that are alike once. Prices
@@ -20,12 +20,12 @@ from girih.cost.pricing import price
 from girih.layout import Placement, Placements, route
 from girih.ops import description_of
 from girih.partition import Strategy
-from girih.partition.space.configurations import Space
 from girih.partition.space.problem import Objective
 from girih.program import ComputeStep, Program, ReadPart, TransferStep
 from girih.program.lower import node_placements
+from girih.published.optimum.configurations import Space
+from girih.published.optimum.lower_bounds import IMPOSSIBLE, NOTHING, BoundTables
 from girih.search.memory.limit import WINDOWS
-from girih.simulate.kernels.lower_bounds import IMPOSSIBLE, NOTHING, BoundTables
 from girih.simulate.patterns import Pattern
 from girih.simulate.ports import ports_of
 from girih.simulate.tasks import PatternStore, resolution_for
@@ -39,7 +39,7 @@ class _Hop:
 
 
 class Pieces:
-    """Prices all nodes and transfers of a space, for the lower bounds of `girih.simulate.kernels.lower_bounds`."""
+    """Prices all nodes and transfers of a space, for the lower bounds of `girih.published.optimum.lower_bounds`."""
 
     def __init__(self, space: Space, objective: Objective) -> None:
         self.space, self.graph, self.mesh = space, space.graph, space.mesh

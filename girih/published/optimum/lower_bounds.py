@@ -1,4 +1,4 @@
-"""A lower bound on the makespan of all strategies that agree on some operators: the loops of `girih.published.optimum`.
+"""A lower bound on the makespan of all strategies that agree on some operators: the loops of the search `optimum`.
 
 One pass over the nodes in the program's order, which is the order on every device. Each device has a clock, each value
 a moment at which each device has it. What is left out only makes the bound smaller:

@@ -1,7 +1,7 @@
 """The fastest plan of a small space, with a proof (FlexFlow §3.7.5).
 
 FlexFlow compares what its search finds with the optimum of two small cases, found by depth-first search with A*. The
-space here is `girih.partition.space.configurations`: one configuration for each operator, chosen independently, or as
+space here is `girih.published.optimum.configurations`: one configuration for each operator, chosen independently, or as
 in the plan that the search `exact` finds, so that this plan is never faster. The search:
 
 1. Everything that a lower bound needs is priced once: each node under each configuration of its operator, and each
@@ -9,7 +9,7 @@ in the plan that the search `exact` finds, so that this plan is never faster. Th
 2. A first answer: from several beginnings one operator after another is changed to what the bound likes best; the
    simulator judges the ends; of the best one operator after another is changed to what the simulator likes best.
 3. Configurations, and pairs of them, whose bound is not below the answer are ruled out; then depth first over the
-   operators, `girih.simulate.kernels.lower_bounds` bounding every choice of some.
+   operators, `girih.published.optimum.lower_bounds` bounding every choice of some.
 4. All strategies that are left are simulated, those of the lowest bound first, until no bound lies below the best.
 
 The bounds are a model of the step time of their own, because nothing less proves anything: of the 9.6 · 10¹⁰ strategies
@@ -39,16 +39,16 @@ from numpy.typing import NDArray
 from girih.graph import Graph
 from girih.layout.budget import Budget
 from girih.partition import SearchResult, Strategy
-from girih.partition.space.configurations import JOINED, SPACE, Space, space_of
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
 from girih.program import Overlap
+from girih.published.optimum import lower_bounds
+from girih.published.optimum.configurations import JOINED, SPACE, Space, space_of
+from girih.published.optimum.pieces import Pieces
 from girih.rewrite.certificate import Certificate
 from girih.search.composed import Composer
 from girih.search.judge import ProvingSearch, judging_seconds
 from girih.search.memory.limit import WINDOWS
-from girih.search.pieces import Pieces
-from girih.simulate.kernels import lower_bounds
 from girih.simulate.ticks import TICKS_PER_SECOND
 
 Judge = Callable[[Strategy], float]

@@ -1,0 +1,205 @@
+"""An epoch of full-graph training: GCN, GraphSAGE, GIN and GAT of girih against torch_geometric's best path.
+
+A power-law graph (R-MAT) of 100,000 vertices and about 5 million edges (`--quick`: 2,000 and about 30,000), 100
+features, 256 hidden (GAT: 8 heads of 32), 40 classes, float32, Adam; forward, backward and update of one step over all
+vertices, on one thread and on two. torch_geometric 2.8 runs each network by its own modules in each form that it has
+for the processor: `csr` (a sparse CSR tensor, whose transpose PyTorch makes again in each backward pass), `edge-index`
+(its EdgeIndex, sorted), `scatter` (a plain tensor of edges), and with `--compile` scatter under torch.compile, which is
+what it recommends; GAT has no CSR form. Both sides begin with the same weights, and the losses must agree.
+
+The graph is prepared beforehand for both (self loops, normalisation, transposes). Each network, path and number of
+threads has a process of its own, in which the first epoch does not count; processes alternate. CPU seconds of an epoch
+decide, wall seconds stand beside. Memory: how far the process rises above what it held before the first epoch.
+
+Floors: at least `--floor` times torch_geometric's best in geometric mean over networks and threads, none below 1.3, and
+at most the memory of that best path.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+from benchmarks.common import Benchmark, Report, Row, Timing, clock, median, note, repeats_option, since
+from girih import gnn
+from girih.gnn.models import NETWORKS as OWN
+
+FEATURES, HIDDEN, CLASSES, HEADS = 100, 256, 40, 8
+NETWORKS = ("gcn", "sage", "gin", "gat")
+PATHS = ("csr", "edge-index", "scatter")
+LEAST = 1.3
+CLOSE = 1e-3
+"""How far losses may differ, relatively: the order of sums is another."""
+
+
+def own(name: str) -> torch.nn.Module:
+    torch.manual_seed(0)
+    options = {"heads": HEADS} if name == "gat" else {}
+    return OWN[name](FEATURES, HIDDEN, CLASSES, **options)
+
+
+def theirs(name: str, like: torch.nn.Module) -> torch.nn.Module:
+    """torch_geometric's network with the same weights."""
+    from torch_geometric.nn import MLP, GATConv, GCNConv, GINConv, SAGEConv
+
+    def layer(one: int, other: int, last: bool) -> torch.nn.Module:
+        if name == "gcn":
+            return GCNConv(one, other, normalize=False)  # the weights of edges are prepared, as girih's are
+        if name == "sage":
+            return SAGEConv(one, other)
+        if name == "gin":
+            return GINConv(MLP([one, other, other], norm=None))
+        width = other if last else other // HEADS
+        return GATConv(one, width, HEADS, concat=not last, add_self_loops=False)
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convs = torch.nn.ModuleList([layer(FEATURES, HIDDEN, False), layer(HIDDEN, CLASSES, True)])
+
+        def forward(self, x: torch.Tensor, *graph: Any) -> torch.Tensor:
+            return self.convs[1](self.convs[0](x, *graph).relu(), *graph)  # type: ignore[no-any-return]
+
+    network = Network()
+    network.load_state_dict(like.state_dict())
+    return network
+
+
+def edges_of(graph: gnn.Adjacency, name: str, path: str) -> tuple[Any, ...]:
+    """The graph as torch_geometric's modules take it on a path, with what they would add or compute each time."""
+    from torch_geometric import EdgeIndex
+
+    if name in ("gcn", "gat"):
+        graph = graph.with_self_loops()
+    graph = graph.normalised() if name == "gcn" else graph
+    size = graph.vertices, graph.sources
+    weights = None if graph.weights is None else torch.from_numpy(graph.weights)
+    if path == "csr":
+        values = torch.ones(graph.edges) if weights is None else weights
+        rows = torch.from_numpy(graph.offsets), torch.from_numpy(graph.neighbours).long()
+        return (torch.sparse_csr_tensor(*rows, values, size),)
+    pair = torch.from_numpy(np.stack([graph.neighbours, graph.readers]).astype(np.int64))
+    if path == "edge-index":
+        index = EdgeIndex(pair, sparse_size=size[::-1], sort_order="col", is_undirected=graph.weights is None)
+        index.fill_cache_()
+        return (index,) if weights is None else (index, weights)
+    return (pair,) if weights is None else (pair, weights)
+
+
+def run(file: str, name: str, path: str, threads: int, epochs: int) -> tuple[list[float], list[Timing], int]:
+    """(losses, seconds of each epoch but the first, bytes that the process rose)."""
+    torch.set_num_threads(threads)
+    arrays = np.load(file)
+    graph = gnn.Adjacency(arrays["offsets"], arrays["neighbours"], len(arrays["x"]))
+    x, labels = torch.from_numpy(arrays["x"]), torch.from_numpy(arrays["labels"])
+    model, given = own(name), (graph,)
+    if path == "girih":
+        given = (model.graph_of(graph),)
+    else:
+        model, given = theirs(name, model), edges_of(graph, name, path.removesuffix(", compiled"))
+    called = torch.compile(model) if path.endswith("compiled") else model
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses, taken = [], []
+    held = _peak()
+    for _ in range(epochs + 1):
+        began = clock()
+        optimizer.zero_grad()
+        loss = cross_entropy(called(x, *given), labels)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        taken.append(since(began))
+    return losses, taken[1:], _peak() - held
+
+
+def _peak() -> int:
+    """The most that this process has held, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def compare(file: str, name: str, threads: int, options: argparse.Namespace, misses: list[str]) -> Row:
+    paths = ["girih", *(path for path in PATHS if (name, path) != ("gat", "csr"))]
+    paths += ["scatter, compiled"] if options.compile else []
+    taken: dict[str, list[Timing]] = {path: [] for path in paths}
+    rose: dict[str, int] = {}
+    losses: dict[str, list[float]] = {}
+    for _ in range(1 if options.quick else options.repeats):
+        for path in paths:
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
+                losses[path], seconds, rose[path] = alone.submit(
+                    run, file, name, path, threads, options.epochs
+                ).result()
+            taken[path] += seconds
+            note({"network": name, "threads": threads, "path": path, "CPU / wall s": str(median(taken[path]))})
+    middle = {path: median(found) for path, found in taken.items()}
+    best = min(paths[1:], key=lambda path: middle[path].cpu)
+    ratio = middle[best].cpu / middle["girih"].cpu
+    if not np.allclose(losses["girih"], losses[best], rtol=CLOSE):
+        misses.append(f"{name}: losses {losses['girih'][-1]:.5f} and {losses[best][-1]:.5f}")
+    if not options.quick and ratio < LEAST:
+        misses.append(f"{name} on {threads} threads: {ratio:.2f} × {best}, below {LEAST}")
+    if not options.quick and rose["girih"] > rose[best]:
+        misses.append(f"{name} on {threads} threads: {rose['girih'] / 1e6:.0f} MB, {best} {rose[best] / 1e6:.0f} MB")
+    return {
+        "network": name,
+        "threads": threads,
+        "girih": str(middle["girih"]),
+        "best": best,
+        "theirs": str(middle[best]),
+        "others": ", ".join(f"{path} {middle[path].cpu:.2f}" for path in paths[1:] if path != best),
+        "ratio": round(ratio, 2),
+        "wall": round(middle[best].wall / middle["girih"].wall, 2),
+        "memory": f"{rose['girih'] / 1e6:.0f} / {rose[best] / 1e6:.0f}",
+    }
+
+
+def measure(options: argparse.Namespace) -> Report:
+    vertices, drawn = (2_000, 20_000) if options.quick else (100_000, 2_900_000)
+    data = gnn.rmat(vertices, drawn, features=FEATURES, classes=CLASSES)
+    misses: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder) / "graph.npz")
+        np.savez(file, offsets=data.graph.offsets, neighbours=data.graph.neighbours, x=data.x, labels=data.labels)
+        rows = [
+            compare(file, name, threads, options, misses)
+            for name in (options.networks or NETWORKS)
+            for threads in ((2,) if options.quick else (1, 2))
+        ]
+    mean = geometric_mean(row["ratio"] for row in rows)
+    if mean < options.floor:
+        misses.append(f"{mean:.2f} × torch_geometric's best in geometric mean, below {options.floor:g}")
+    columns = (
+        ("network", "network"), ("threads", "threads"), ("girih, CPU / wall s", "girih"), ("best of PyG", "best"),
+        ("its CPU / wall s", "theirs"), ("its others, CPU s", "others"), ("CPU ×", "ratio"), ("wall ×", "wall"),
+        ("MB, girih / best", "memory"),
+    )  # fmt: skip
+    summary = (
+        f"{mean:.2f} × torch_geometric's best path in geometric mean, least {min(row['ratio'] for row in rows):.2f}"
+    )
+    title = f"an epoch on {data.graph.vertices:,} vertices and {data.graph.edges:,} edges"
+    return Report(title, columns, tuple(rows), summary, tuple(misses))
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    repeats_option(parser)
+    parser.add_argument("--epochs", type=int, default=2, help="epochs of each process (default 2)")
+    parser.add_argument("--compile", action="store_true", help="also torch_geometric under torch.compile (minutes)")
+    parser.add_argument("--networks", nargs="*", choices=NETWORKS, help="only these")
+
+
+BENCHMARK = Benchmark(
+    "gnn_epoch", __doc__, measure, 2.0, "times torch_geometric's best, in geometric mean", options, quick_floor=0.0
+)
+
+if __name__ == "__main__":
+    raise SystemExit(BENCHMARK.main())

@@ -1,0 +1,160 @@
+"""Networks of torch_geometric as they come, on a graph that stays: their layers read it by girih's operators.
+
+A layer of torch_geometric finds out in each step what follows from the graph alone (self loops, degrees), reads values
+in Python while it does, and makes a row for each edge. Here that is done once, beforehand, and its `propagate` is
+`gnn.aggregate` or `gnn.attend`; all else, and all weights, are the layer's own. The layer is as it was outside of a
+call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from girih.gnn.adjacency import Adjacency
+from girih.gnn.neighbours import GraphBuffers, aggregate, attend
+
+Tensor = Any  # torch is untyped for the type checker
+_AGGREGATIONS = {"add": "sum", "sum": "sum", "mean": "mean", "max": "max"}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a layer reads a graph. form: of the graph, which layers of one form share. propagate: in the layer's place.
+    settings: attributes that the layer has while it is called, because what they ask for is done already."""
+
+    form: tuple[Any, ...]
+    propagate: Callable[..., Tensor]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+class OnGraph(torch.nn.Module):
+    """A network of torch_geometric on one graph: called as `network(x)`, it is `network(x, edge_index)`, and what is
+    given beside x is not looked at.
+
+    Layers of the kinds GCNConv, SAGEConv, GINConv and GATConv are read; a GCNConv takes the weights of the graph, the
+    others have none. The state is the network's alone.
+
+    Raises:
+        ValueError: a layer of another kind, or one with an option that is not read.
+    """
+
+    def __init__(self, network: torch.nn.Module, graph: Adjacency, dtype: torch.dtype | None = None) -> None:
+        super().__init__()
+        self.network = network
+        self._layers = [module for module in network.modules() if is_layer(module)]
+        self._readings = [_reading(layer) for layer in self._layers]
+        self.graphs = torch.nn.ModuleDict()
+        for reading in self._readings:
+            name = _name(reading.form)
+            if name not in self.graphs:
+                exact = np.float64 if dtype == torch.float64 else np.float32
+                self.graphs[name] = GraphBuffers(_prepared(graph, exact, *reading.form), dtype)
+
+    def forward(self, x: Tensor, *_: Any) -> Tensor:
+        with self._on_graph():
+            return self.network(x, torch.empty((2, 0), dtype=torch.int64, device=x.device))
+
+    @contextmanager
+    def _on_graph(self) -> Iterator[None]:
+        before = [dict(vars(layer)) for layer in self._layers]
+        try:
+            for layer, reading in zip(self._layers, self._readings, strict=True):
+                graph = self.graphs[_name(reading.form)]
+                own = {"propagate": _bound(reading.propagate, layer, graph), **reading.settings}
+                if "edge_updater" in own:
+                    own["edge_updater"] = _bound(own["edge_updater"], layer, graph)
+                vars(layer).update(own)
+            yield
+        finally:
+            for layer, kept in zip(self._layers, before, strict=True):
+                vars(layer).clear()
+                vars(layer).update(kept)
+
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        return self.network.state_dict(*arguments, **options)
+
+    def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
+        return self.network.load_state_dict(*arguments, **options)
+
+
+def is_layer(module: torch.nn.Module) -> bool:
+    """Is a module a layer of torch_geometric's that reads a graph?"""
+    kinds = type(module).__mro__
+    return any(kind.__name__ == "MessagePassing" and kind.__module__.startswith("torch_geometric") for kind in kinds)
+
+
+def _bound(function: Callable[..., Any], layer: Any, graph: GraphBuffers) -> Callable[..., Any]:
+    return lambda *_, **given: function(layer, graph, **given)
+
+
+def _name(form: tuple[Any, ...]) -> str:
+    return "_".join(str(item).replace(".", "_") for item in form)
+
+
+def _prepared(graph: Adjacency, exact: Any, flow: str, loops: float | None, kind: str) -> Adjacency:
+    """The graph as layers of a form read it, its weights in the dtype `exact`.
+
+    loops: what a self loop weighs that is not there, None: none are added. As torch_geometric has it, loops of a graph
+    without weights count as one, however often they are there.
+    """
+    if flow == "target_to_source":
+        graph = graph.transposed
+    if kind == "plain":
+        graph = replace(graph, weights=None)
+    if loops is not None and graph.weights is None:
+        apart = graph.neighbours != graph.readers
+        graph = Adjacency.of_edges(graph.neighbours[apart], graph.readers[apart], graph.vertices, graph.sources)
+    if loops is not None:
+        graph = graph.with_self_loops(loops)
+    if kind != "normalised":
+        return graph
+    weights = np.ones(graph.edges, exact) if graph.weights is None else graph.weights.astype(exact)
+    return replace(graph, weights=weights).normalised()
+
+
+def _reading(layer: Any) -> Reading:
+    """How a layer reads a graph."""
+    kind, name = type(layer).__name__, f"{type(layer).__name__} of {type(layer).__module__}"
+    known = {"GCNConv": _of_gcn, "SAGEConv": _of_plain, "GINConv": _of_plain, "GATConv": _of_gat}
+    if kind not in known or not type(layer).__module__.startswith("torch_geometric.nn.conv."):
+        raise ValueError(
+            f"{name} is a layer that girih cannot put on a graph: expected {', '.join(known)}. Write it with "
+            "gnn.aggregate, gnn.attend and gnn.to_edges"
+        )
+    if kind != "GATConv" and layer.aggr not in _AGGREGATIONS:
+        raise ValueError(f"{name} aggregates by {layer.aggr!r}: expected one of {', '.join(_AGGREGATIONS)}")
+    return known[kind](layer)
+
+
+def _of_plain(layer: Any) -> Reading:
+    return Reading((layer.flow, None, "plain"), _summed)
+
+
+def _of_gcn(layer: Any) -> Reading:
+    loops = (2.0 if layer.improved else 1.0) if layer.normalize and layer.add_self_loops else None
+    return Reading((layer.flow, loops, "normalised" if layer.normalize else "weighted"), _summed, {"normalize": False})
+
+
+def _of_gat(layer: Any) -> Reading:
+    loops = 1.0 if layer.add_self_loops else None
+    settings = {"add_self_loops": False, "edge_updater": lambda layer, graph, alpha, **_: alpha}
+    return Reading((layer.flow, loops, "plain"), _attended, settings)
+
+
+def _summed(layer: Any, graph: GraphBuffers, x: Any, edge_weight: Tensor | None = None, **_: Any) -> Tensor:
+    if edge_weight is not None:
+        raise ValueError("the weights of edges are those of the graph: give them with it, and not in each step")
+    source = x[0] if isinstance(x, tuple) else x
+    return aggregate(source, graph, _AGGREGATIONS[layer.aggr])  # type: ignore[arg-type]
+
+
+def _attended(layer: Any, graph: GraphBuffers, x: Any, alpha: Any, **_: Any) -> Tensor:
+    if layer.dropout and layer.training:
+        raise ValueError("GATConv(dropout=…) leaves out edges in training, which girih does not: set dropout=0")
+    return attend(x[0], graph, alpha[0], alpha[1], slope=layer.negative_slope)
