@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from girih.layout.budget import PATIENCE, Budget, Clock
+from girih.layout.budget import PATIENCE, Budget, Clock, without_collection
 from girih.layout.jit import numba
 
 EARLY = """
@@ -62,3 +64,16 @@ def test_a_budget_counts_work_and_says_what_has_ended_it(monkeypatch: pytest.Mon
     assert budget.late
     assert budget.why == "clock"
     assert not budget.affords(0.0)
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_the_collector_is_as_it_was_behind_a_search_that_does_without(collecting: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if collecting else gc.disable)()
+        with suppress(KeyError), without_collection():
+            assert not gc.isenabled()
+            raise KeyError
+        assert gc.isenabled() == collecting
+    finally:
+        (gc.enable if before else gc.disable)()

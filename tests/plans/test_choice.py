@@ -132,3 +132,13 @@ def test_what_does_not_depend_on_a_change_is_not_worked_out_again() -> None:
     assert plan.but(sequence=None, residency=()).program is plan.lowered
     with pytest.raises(TypeError, match="sequences"):
         plan.but(sequences=())
+
+
+def test_a_plan_is_told_what_was_worked_out_elsewhere_by_the_names_that_it_has() -> None:
+    graph, two = perceptron(2, 8, 8), machine("local:2")
+    plan = Plan(graph, two, Choice(by_rows(graph, two.mesh)), PROVED, Goal("by hand", "bytes"))
+    told = plan.knowing(lifetimes=plan.lifetimes)
+    assert told.lifetimes is plan.lifetimes
+    assert told == plan
+    with pytest.raises(ValueError, match="does not work out lifetime:"):
+        plan.knowing(lifetime=plan.lifetimes)

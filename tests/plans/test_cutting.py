@@ -42,7 +42,7 @@ def test_a_limit_below_the_floor_of_whole_steps_is_kept(training, tmp_path: Path
         with own.start(backend="threads", model=step.model if own is again else None) as run:
             losses.append([float(run.step(*batch)) for _ in range(3)])
             if own is again:
-                assert run.run.peak_bytes(*run._inputs(batch, None)) == [run.plan.peak]
+                assert run.run.peak_bytes(*run.inputs(batch, None)) == [run.plan.peak]
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 

@@ -61,7 +61,7 @@ class MemoryUse:
     largest: tuple[tuple[str, int], ...]
 
 
-@dataclass
+@dataclass(slots=True)
 class Buffer:
     """A buffer in a storage, with its shape and strides in elements."""
 

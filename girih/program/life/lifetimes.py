@@ -28,7 +28,7 @@ from girih.program.program import Program
 from girih.program.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, TransferStep
 
 
-@dataclass
+@dataclass(slots=True)
 class Storage:
     """A run of memory, and the buffers that lie in it.
 

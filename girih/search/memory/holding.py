@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.layout.budget import Budget
+from girih.layout.budget import Budget, without_collection
 from girih.machine.machine import Tier
 from girih.machine.units import format_bytes
 from girih.plans.cutting import in_smaller_pieces, pieces_help
@@ -103,6 +103,7 @@ class TooLittleError(PlanError):
         self.smallest = smallest
 
 
+@without_collection()
 def held(
     plan: Plan,
     hold: str | Baseline,

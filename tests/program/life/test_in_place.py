@@ -67,7 +67,7 @@ def test_a_chain_of_functions_lies_in_few_tensors() -> None:
     kept = x.clone()
     with plan.start() as run:
         assert torch.equal(run.step(x)[0], Chain()(x))
-        assert run.run.peak_bytes(*run._inputs((x,), None)) == [plan.peak]
+        assert run.run.peak_bytes(*run.inputs((x,), None)) == [plan.peak]
     assert torch.equal(x, kept)
 
 
@@ -145,4 +145,4 @@ def test_a_norm_lies_where_the_convolution_lay() -> None:
     assert "girih.normalise" in made
     with plan.start() as run:
         torch.testing.assert_close(run.step(x)[0], module(x).detach())  # PyTorch's batch norm adds in another order
-        assert run.run.peak_bytes(*run._inputs((x,), None)) == [plan.peak]
+        assert run.run.peak_bytes(*run.inputs((x,), None)) == [plan.peak]

@@ -83,7 +83,7 @@ def test_a_pipeline_runs_within_its_limit_with_the_same_numbers(batch, tmp_path:
     for own in (plain, plan):
         with own.start(backend="processes") as run:
             losses.append([run.step(*batch) for _ in range(2)])
-            assert run.run.peak_bytes(*run._inputs(batch, None)) == [use.peak for use in own.memory_by_device]
+            assert run.run.peak_bytes(*run.inputs(batch, None)) == [use.peak for use in own.memory_by_device]
     assert losses[0] == losses[1]
 
 

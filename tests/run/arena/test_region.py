@@ -246,7 +246,7 @@ def test_a_run_goes_without_an_arena_rather_than_beyond_its_limit() -> None:
             (worker,) = run.statistics()
             assert worker.arena is None
             assert worker.without == plan.no_arena
-            assert run.run.peak_bytes(*run._inputs(batch, None)) == [plan.peak]
+            assert run.run.peak_bytes(*run.inputs(batch, None)) == [plan.peak]
     for arena in ("on", "strict"):
         with pytest.raises(girih.PlanError, match=rf"no arena: .*\({plan.arena.bytes} bytes\), more than the limit"):
             plan.start(arena=arena)

@@ -63,7 +63,7 @@ def test_memory_is_as_predicted(machine: str, search: str) -> None:
     _, _, step, batch = training(256, 512, torch.float32, 8)
     plan = planned(step, batch, machine, search)
     with plan.start() as run:
-        measured = run.run.peak_bytes(*run._inputs(batch, None))
+        measured = run.run.peak_bytes(*run.inputs(batch, None))
     predicted = [memory_use(plan.program, rank).peak for rank in range(plan.machine.devices)]
     assert min(predicted) > 3e6
     assert measured == predicted

@@ -68,7 +68,7 @@ def test_a_step_runs_within_half_of_its_memory_with_the_same_numbers(step, tmp_p
         with own.start(backend=backend, model=model) as run:
             losses.append([run.step(*batch) for _ in range(5)])
             if own is plan:
-                assert run.run.peak_bytes(*run._inputs(batch, None)) == [run.plan.peak]
+                assert run.run.peak_bytes(*run.inputs(batch, None)) == [run.plan.peak]
     assert losses[0] == losses[1] == losses[2]
 
 
@@ -173,7 +173,7 @@ def test_what_is_dropped_is_computed_again(tmp_path: Path) -> None:
     for own in (free, again):
         with own.start(backend="threads", model=training.model) as run:
             losses.append([run.step(*batch) for _ in range(3)])
-            assert run.run.peak_bytes(*run._inputs(batch, None)) == [run.plan.peak]
+            assert run.run.peak_bytes(*run.inputs(batch, None)) == [run.plan.peak]
     assert losses[0] == losses[1]
     with pytest.raises(girih.PlanError, match=r"where results are computed again, the leanest .* or allow movements"):
         girih.plan(
@@ -255,7 +255,7 @@ def test_two_devices_run_what_neither_dividing_nor_one_device_can(step) -> None:
     assert plan.predicted.unlimited == free.predicted.simulated
     with plan.start() as run:
         assert all(run.verified_step(*batch).ok for _ in range(3))
-        measured = run.run.peak_bytes(*run._inputs(batch, None))
+        measured = run.run.peak_bytes(*run.inputs(batch, None))
         assert [use.peak for use in plan.memory_by_device] == measured
 
 

@@ -60,4 +60,4 @@ def test_what_is_chosen_in_pieces_runs_within_the_limit(step) -> None:
     assert plan.predicted.simulated <= predict(anew).seconds * (1 + 1e-9)
     with plan.start(backend="threads") as run:
         assert all(run.verified_step(*batch).ok for _ in range(2))
-        assert run.run.peak_bytes(*run._inputs(batch, None)) == [run.plan.peak]
+        assert run.run.peak_bytes(*run.inputs(batch, None)) == [run.plan.peak]

@@ -63,7 +63,7 @@ def test_each_keeps_the_limit_with_the_same_numbers(step, threads: int) -> None:
             losses[hold] = [run.step(*batch) for _ in range(2)]
             assert run.plan.told_scratch.threads == threads
             assert run.plan.peak <= plan.memory
-            assert run.run.peak_bytes(*run._inputs(batch, None)) == [run.plan.peak]
+            assert run.run.peak_bytes(*run.inputs(batch, None)) == [run.plan.peak]
     assert set(map(tuple, losses.values())) == {tuple(losses["free"])}
 
 

@@ -70,7 +70,7 @@ def test_what_is_divided_by_seconds_and_moved_trains_the_same() -> None:
     assert plan.choice.residency or plan.choice.sequence is not None
     with plan.start() as run:
         assert all(run.verified_step(*batch).ok for _ in range(2))
-        assert run.run.peak_bytes(*run._inputs(batch, None)) == [use.peak for use in plan.memory_by_device]
+        assert run.run.peak_bytes(*run.inputs(batch, None)) == [use.peak for use in plan.memory_by_device]
 
 
 def test_the_fastest_of_several_divisions_is_taken_and_told() -> None:
