@@ -77,6 +77,8 @@ NAMES = (
     "gnn_faults",
     "gnn_partition",
     "gnn_memory",
+    "hf_models",
+    "loop_habits",
 )
 
 

@@ -80,6 +80,14 @@ class FastGCN:
         squares = np.bincount(graph.neighbours, weights=graph.weights.astype(np.float64) ** 2, minlength=shape[0])
         self.chances = squares / squares.sum()
 
+    def level(self, reading: np.ndarray, random: np.random.Generator) -> tuple[torch.Tensor, np.ndarray]:
+        """(the rows of Â of these vertices at those that were drawn, so scaled that sums over them are right in the
+        mean; the vertices that were drawn)."""
+        draws = min(PER_LAYER, len(self.chances))
+        drawn, counts = np.unique(random.choice(len(self.chances), draws, p=self.chances), return_counts=True)
+        part = self.rows[reading][:, drawn].toarray() * (counts / (draws * self.chances[drawn]))
+        return torch.from_numpy(part.astype(np.float32)), drawn
+
     def epoch(
         self, network: Any, optimizer: torch.optim.Optimizer, data: gnn.Data, random: np.random.Generator
     ) -> None:
@@ -87,11 +95,8 @@ class FastGCN:
         for batch in batches(data, random):
             levels, reading = [], batch
             for _ in network.convs:
-                drawn = np.unique(random.choice(data.vertices, min(PER_LAYER, data.vertices), p=self.chances))
-                part = self.rows[reading][:, drawn].toarray()
-                scale = 1 / (min(PER_LAYER, data.vertices) * self.chances[drawn])  # expected counts of the draw
-                levels.append(torch.from_numpy((part * scale).astype(np.float32)))
-                reading = drawn
+                level, reading = self.level(reading, random)
+                levels.append(level)
             hidden = x[torch.from_numpy(reading)]
             for place, (conv, level) in enumerate(zip(network.convs, reversed(levels), strict=True)):
                 hidden = level @ linear(hidden, conv.lin.weight) + conv.bias

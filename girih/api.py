@@ -146,6 +146,7 @@ def plan(
     hold: str | Baseline = "auto",
     order: str | StepOrder = "auto",
     rewrite: bool | Rewriting = False,
+    progress: bool | None = None,
 ) -> Plan:
     """Lay a training step (or an Inference) out over a machine.
 
@@ -164,7 +165,8 @@ def plan(
     `girih.search.table`, such as `vdnn` or `chain:stages=32`, does as published (`girih holds`). order: of
     the steps in that case, one of `girih.search.table.ORDERS`, such as `least`; `auto`: the best of
     several. rewrite: by proved rules, before it is divided, where that is cheaper on one device of the machine by its
-    data sheet; the plan keeps the rules (`girih rewrite explain`).
+    data sheet; the plan keeps the rules (`girih rewrite explain`). progress: tell on the error stream what is being
+    done; by default where that is a terminal. observe: is told it instead.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -173,26 +175,34 @@ def plan(
     memory = getattr(step, "memory", None) if memory is None else memory
     # What is wrong is told before anything is captured.
     check_choices(machine, memory, search, objective, compare, hold, order, store)
-    if observe is not None:
-        observe("capture", 0.0)
+    options = {"search": search, "objective": objective, "compare": compare, "store": store, "hold": hold}
+    return _planned(step, batch, machine, memory, rewrite, progress, observe=observe, order=order, **options)[0]
+
+
+def _planned(
+    step: Any,
+    batch: Any,
+    machine: str | Machine,
+    memory: Any,
+    rewrite: bool | Rewriting = False,
+    progress: bool | None = None,
+    **options: Any,
+) -> tuple[Plan, Program]:
+    """The plan of a step, and the program that it was made of; options: of `plan_graph`."""
     from girih.plans.inputs import program_of
 
+    if options.get("observe") is None and progress is not False:
+        from girih.report.progress import Progress, shows
+
+        if shows(progress):
+            with Progress() as told:
+                return _planned(step, batch, machine, memory, rewrite, False, **{**options, "observe": told})
+    if (observe := options.get("observe")) is not None:
+        observe("capture", 0.0)
     own = program_of(step, batch)
     if rewrite:
         own = rewritten_program(own, machine, rewrite)
-    planned = plan_graph(
-        own.graph,
-        machine=machine,
-        memory=memory,
-        search=search,
-        objective=objective,
-        compare=compare,
-        store=store,
-        observe=observe,
-        hold=hold,
-        order=order,
-    )
-    return own.in_plan(planned)
+    return own.in_plan(plan_graph(own.graph, machine=machine, memory=memory, **options)), own
 
 
 def rewritten_program(own: Program, machine: str | Machine, rewrite: bool | Rewriting = True) -> Program:
@@ -207,13 +217,21 @@ def rewritten_program(own: Program, machine: str | Machine, rewrite: bool | Rewr
 
 def fit(
     model: Any,
-    loss: Any,
-    optimizer: Any,
-    batch: Any,
+    loss: Any = None,
+    optimizer: Any = None,
+    batch: Any = None,
     *,
+    step: Any = None,
     machine: str | Machine = "local:1",
     memory: int | str | None = None,
     backend: str | Engine | None = None,
+    clip_grad_norm: float | None = None,
+    clip_grad_value: float | None = None,
+    autocast: Any = None,
+    micro_batches: int = 1,
+    sizes: int = 8,
+    pad: Mapping[str, float] | None = None,
+    buckets: Sequence[int] = (),
     **options: Any,
 ) -> Fit:
     """A training step to call, for those who write their own loop: `train(x, y)` is the loss, as a float.
@@ -223,12 +241,19 @@ def fit(
             train(x, y)
         train.close()  # the model has its new weights
 
-    batch: what a step takes, for its shapes. memory: the limit for each device. backend: see `Plan.start`; by default
-    `threads` for one device, else `processes`. options: of `girih.plan`. The learning rates are the optimizer's as they
-    are when the step is called, so that a scheduler works as it does. Workers start at the first call, with the model's
-    weights and the optimizer's state of then, and keep them to themselves: `train.module` is the model with its weights
-    of now, and `close`, or the end of a `with` block, gives everything back. What is changed between two steps is taken
-    up, or refused (docs/memory.md has a table).
+    Without loss the model has its own, as those of `transformers` do: `train(**batch)` for `model(**batch).loss`. step:
+    `step(model, batch)` in place of loss; it gives the loss, or `(loss, logits, …)`, or what has a `loss` in it, and so
+    does `train`. clip_grad_norm, clip_grad_value, autocast, micro_batches: of `girih.TrainingStep`.
+
+    batch: what a step takes, for its shapes, in any nesting; a batch of another size, such as the last one of a loader,
+    is planned when it comes, under the same limit, for up to so many `sizes`. pad, buckets: where sequences have many
+    lengths, what each tensor is filled up with behind its dimension 1, by its path in the batch, and the lengths to
+    which; your loss must not mind. memory: the limit for each device. backend: see `Plan.start`; by default `threads`
+    for one device, else `processes`. options: of `girih.plan`, `progress=` among them. The learning rates are the
+    optimizer's as they are when the step is called, so that a scheduler works as it does. Workers start at the first
+    call, with the model's weights and the optimizer's state of then, and keep them to themselves: `train.module` is the
+    model with its weights of now, and `close`, or the end of a `with` block, gives everything back. What is changed
+    between two steps is taken up, or refused (docs/memory.md has a table).
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -238,17 +263,37 @@ def fit(
     from girih.plans.inputs import with_data
     from girih.run.engines.engine import engine_here, engine_of
     from girih.run.engines.launcher import launched_rank
-    from girih.run.training.fit import Fit
+    from girih.run.training.fit import Fit, Padding
 
-    step, batch = with_data(TrainingStep(model, loss=loss, optimizer=optimizer), batch)
+    if optimizer is None or batch is None:
+        raise PlanError("girih.fit takes a model, its optimizer and a batch: girih.fit(model, loss, optimizer, batch)")
+    own = TrainingStep(
+        model,
+        loss=loss,
+        optimizer=optimizer,
+        step=step,
+        clip_grad_norm=clip_grad_norm,
+        clip_grad_value=clip_grad_value,
+        autocast=autocast,
+        micro_batches=micro_batches,
+    )
+    own, batch = with_data(own, batch)
+    padding = Padding(pad or {}, buckets) if pad or buckets else None
     try:  # whether it can train here is told before anything is captured
         devices = machine_by_name(machine).devices
-        own = backend or ("threads" if devices == 1 and launched_rank() is None else "processes")
-        engine_here(engine_of(own), devices)
+        where = backend or ("threads" if devices == 1 and launched_rank() is None else "processes")
+        engine_here(engine_of(where), devices)
     except ValueError as error:
         raise PlanError(str(error)) from error
-    planned = plan(step, batch, machine=machine, memory=memory, **{"compare": (), **options})
-    return Fit(planned, step, own)
+    check_choices(machine, memory, **{name: options[name] for name in CHOICES if name in options})
+    return Fit(
+        lambda step, batch: _planned(step, batch, machine, memory, **options),
+        own,
+        batch,
+        where,
+        sizes=sizes,
+        padding=padding,
+    )
 
 
 def infer(
@@ -283,18 +328,13 @@ def infer(
         PlanError: for a search that does not exist, or a memory limit that cannot be met.
     """
     from girih.capture.torch.training import Inference
-    from girih.plans.inputs import program_of
 
     if otherwise not in (ways := ("refuse", "again", "model")):
         raise PlanError(f"no way {otherwise!r} to answer other batches: there are {', '.join(ways)}")
     check_choices(machine, memory, **{name: options[name] for name in CHOICES if name in options})
     step = Inference(model, call, autocast)
 
-    def make(batch: Any) -> tuple[Plan, Program]:
-        own = program_of(step, batch)
-        return own.in_plan(plan_graph(own.graph, machine=machine, memory=memory, **options)), own
-
-    return Infer(step, make, batch, backend, otherwise)
+    return Infer(step, lambda batch: _planned(step, batch, machine, memory, **options), batch, backend, otherwise)
 
 
 class Infer:

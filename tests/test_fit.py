@@ -154,16 +154,6 @@ def test_what_went_wrong_in_a_worker_is_what_is_told() -> None:
     assert all(tensor.equal(before[key]) for key, tensor in model.state_dict().items())
 
 
-def test_a_batch_of_another_shape_is_refused_and_the_loop_goes_on() -> None:
-    model = network(layers=1)
-    optimizer, _ = parts(model)
-    x, y = batches(1)[0]
-    with girih.fit(model, cross_entropy, optimizer, (x, y)) as train:
-        with pytest.raises(girih.PlanError, match="shape"):
-            train(x[:3], y[:3])
-        assert train(x, y) > 0
-
-
 def test_models_share_a_device_each_within_its_part() -> None:
     models = [network(layers=6).eval(), network(layers=3).eval()]
     x = batches(1)[0][0]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
-_LAYERS = _TORCH + "nn" + os.sep
+_LAYERS = _TORCH + "nn" + os.sep, _TORCH + "optim" + os.sep
 _GIRIH = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _MODELS = _GIRIH + "models" + os.sep
 _ENTRY = os.path.join(os.path.dirname(__file__), "torch", "trace.py")
@@ -72,7 +72,8 @@ def _is_entry(code: CodeType) -> bool:
 def source_of_error(error: BaseException) -> tuple[str, str]:
     """(`file:line`, that line's text) of the innermost frame outside PyTorch that the error came through.
 
-    Where it came through none, as in a model of PyTorch's own layers alone: of the innermost frame of those layers.
+    Where it came through none, as in a model of PyTorch's own layers alone: of the innermost frame of those layers, or
+    of PyTorch's optimizers.
     """
     innermost = layer = ("", "")
     trace: TracebackType | Any = error.__traceback__

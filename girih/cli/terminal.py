@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import Any
 
 from rich.console import Console
 
+from girih.report.progress import Progress
 from girih.report.tables import render
 from girih.run.engines.launcher import launched_rank
 
-SECONDS_BETWEEN_LINES = 10.0
 USERS_ERRORS = (  # what a user can mend
     ("girih.plans.plan", "PlanError"),
     ("girih.machine.units", "MachineError"),
@@ -102,29 +101,9 @@ def print_rows(rows: Sequence[tuple[str, ...]]) -> None:
         print(line if most is None or len(line) <= most else f"{line[: max(most - 1, 0)]}…")
 
 
-class TerminalProgress:
-    """Says on the error stream what is being done: in place on a terminal, else a plain line now and then."""
+class TerminalProgress(Progress):
+    """The progress of a command. One of a launcher's ranks speaks for all."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True)
-        self.status = self.console.status("starting") if self.console.is_terminal else None
-        self.said = time.monotonic()
         rank = launched_rank()
-        self.silent = rank is not None and rank.rank != 0  # one of a launcher's ranks speaks for all
-
-    def __enter__(self) -> TerminalProgress:
-        if self.status is not None:
-            self.status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.status is not None:
-            self.status.stop()
-
-    def __call__(self, what: str, share: float) -> None:
-        text = what + (f" {share:.0%}" if share else "")
-        if self.status is not None:
-            self.status.update(text)
-        elif not self.silent and time.monotonic() - self.said >= SECONDS_BETWEEN_LINES:
-            print(f"girih: {text}", file=sys.stderr, flush=True)
-            self.said = time.monotonic()
+        super().__init__(silent=rank is not None and rank.rank != 0)

@@ -46,6 +46,7 @@ class Call:
     """An operator, its arguments with `Ref("0")`, `Ref("1")`, … for the operands, and the shapes of its results.
 
     padding: the value with which operands are padded. result: which one is taken, of an operator that returns several.
+    over: the operand in whose memory the result is written, which spares it new memory; None: in its own.
     """
 
     operator: str
@@ -55,9 +56,15 @@ class Call:
     work: Work
     padding: float | None = None
     result: int | None = None
+    over: int | None = None
 
     @cached_property
     def key(self) -> str:
+        return self.apart if self.over is None else f"{self.apart} over %{self.over}"
+
+    @cached_property
+    def apart(self) -> str:
+        """The key of the same call with a result in memory of its own."""
         arguments = ", ".join(f"{name}={format_argument(value)}" for name, value in self.arguments)
         operands = "; ".join(f"%{number}: {operand}" for number, operand in enumerate(self.operands))
         return f"{self.operator}({arguments}) {operands}"

@@ -33,6 +33,7 @@ from girih.ops.derive.kinds import OPAQUE
 from girih.ops.derive.pieces import PieceCall, make_piece, pads_of
 from girih.ops.known import descriptions
 from girih.program import BlockStep, ComputeStep, MoveStep, Program, TransferStep
+from girih.program.life.accounts import taken_over
 from girih.program.life.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 
 Numbers = NDArray[np.int32]
@@ -54,15 +55,20 @@ class LocalCalls:
     groups: dict[int, list[Numbers]] = field(default_factory=dict)
 
 
-def local_calls(program: Program) -> LocalCalls:
-    """The calls of a program. Those of the last few programs are known."""
-    return _local_calls(Same(program))
+def local_calls(program: Program, over: bool = False) -> LocalCalls:
+    """The calls of a program. Those of the last few programs are known.
+
+    over: say which results are written over an operand, as on the first device; a walk through the program tells.
+    """
+    return _local_calls(Same(program), over)
 
 
 @lru_cache(maxsize=4)
-def _local_calls(same: Same[Program]) -> LocalCalls:
+def _local_calls(same: Same[Program], over: bool) -> LocalCalls:
     program = same.item
     work = CallCollector(program)
+    if over:
+        work.taken = taken_over(program)
     for item in program.graph.inputs:
         work.contiguous(item.name)
     numbers = np.full((len(program.steps), program.mesh.devices), NOTHING, np.int32)
@@ -113,7 +119,7 @@ class Form:
 class Computation:
     """A compute step, and what decides with the devices' shares of it what they execute.
 
-    forms: of the buffers that are read. copies: a view that must copy.
+    forms: of the buffers that are read. copies: a view that must copy. over: as of `Call`.
     """
 
     step: ComputeStep
@@ -121,6 +127,7 @@ class Computation:
     description: Description | None
     forms: tuple[Form | None, ...]
     copies: bool
+    over: int | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +142,8 @@ class Share:
 class Collector(ABC, Generic[Found]):
     """Collects what devices execute in a program, step by step.
 
-    calls: numbers of the different ones. strides: how buffers lie in memory, so far.
+    calls: numbers of the different ones. strides: how buffers lie in memory, so far. taken: by result, the operand over
+    which it is written.
     """
 
     def __init__(self, program: Program) -> None:
@@ -144,6 +152,7 @@ class Collector(ABC, Generic[Found]):
         self.calls: dict[Found, int] = {}
         self.rows: dict[object, tuple[object, Numbers]] = {}  # with what the key names by identity, to keep it alive
         self.strides: dict[str, Shape] = {}  # of buffers, on the first device that has something
+        self.taken: dict[str, int] = {}
 
     # ---------------------------------------------------------------------------------------- memory order
 
@@ -206,9 +215,10 @@ class Collector(ABC, Generic[Found]):
         copies = description is not None and description.operator.view and self.view(step, description) is None
         division = self.program.strategy.divisions[step.node]
         what: object = description if description is not None else node
-        key = (id(what), division, tuple(cut), forms, copies)
+        over = self.taken.get(step.writes[0]) if step.writes else None
+        key = (id(what), division, tuple(cut), forms, copies, over)
         if key not in self.rows:
-            self.rows[key] = (what, self.new_row(Computation(step, node, description, forms, copies)))
+            self.rows[key] = (what, self.new_row(Computation(step, node, description, forms, copies, over)))
         return self.rows[key][1]
 
     def new_row(self, item: Computation) -> Numbers:
@@ -297,7 +307,7 @@ class CallCollector(Collector[Call]):
         if piece is None:
             return Call(node.operator, tuple(_numbered(node)), tuple(operands), shapes, work)
         arguments = tuple(piece.arguments([Ref(str(number)) for number in range(len(operands))]).items())
-        return Call(piece.operator, arguments, tuple(operands), shapes, work, piece.padding, piece.result)
+        return Call(piece.operator, arguments, tuple(operands), shapes, work, piece.padding, piece.result, item.over)
 
 
 class WorkCollector(Collector[Work]):

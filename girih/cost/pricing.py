@@ -19,7 +19,7 @@ from girih.cost.device_calls import NOTHING, local_calls
 from girih.cost.prices import Prices, Seconds
 from girih.cost.profile import RING, Profile, load_profile
 from girih.cost.roofline import Roofline
-from girih.cost.store import Setting, Store
+from girih.cost.store import Measurement, Setting, Store
 from girih.cost.work import Work
 from girih.layout import level_volumes
 from girih.machine import Machine
@@ -68,7 +68,7 @@ class Pricing:
         """(seconds on each kind of device, number of the source) of each call: [calls, kinds] and [calls]."""
         sources = np.asarray([1 if self.rooflines[0].calibrated(call.work) else 2 for call in calls], np.int8)
         if self.known:
-            sources[[number for number, call in enumerate(calls) if call.key in self.known]] = 0
+            sources[[number for number, call in enumerate(calls) if self.measured(call) is not None]] = 0
         return self.of(calls), sources
 
     def of(self, items: Sequence[Call | Work]) -> Seconds:
@@ -77,9 +77,13 @@ class Pricing:
         seconds = np.stack([roofline.seconds(works) for roofline in self.rooflines], axis=1)
         if self.known:
             for number, item in enumerate(items):
-                if isinstance(item, Call) and (measured := self.known.get(item.key)) is not None:
+                if isinstance(item, Call) and (measured := self.measured(item)) is not None:
                     seconds[number] = measured.seconds
         return seconds
+
+    def measured(self, call: Call) -> Measurement | None:
+        """What was measured of a call; of one that is written over an operand perhaps with a result of its own."""
+        return self.known.get(call.key) or self.known.get(call.apart)
 
     def on_devices(self, seconds: Seconds, numbers: NDArray[np.integer]) -> Seconds:
         """[…, devices]: what each device takes for the call with its number. seconds: of calls, as of `of`."""
@@ -102,7 +106,7 @@ def price(
     Cost: linear in steps · devices, and a little for each different call and transfer.
     """
     pricing = Pricing(machine, store=store, profile=profile, threads=threads)
-    calls = local_calls(program)
+    calls = local_calls(program, over=bool(pricing.known))
     seconds, sources = pricing.calls(calls.calls)
     before = pricing.on_devices(seconds, calls.numbers)
     after = np.zeros(calls.numbers.shape)

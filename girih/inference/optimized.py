@@ -22,6 +22,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from girih.capture import Captured, CaptureError, Inference, capture
+from girih.capture.batches import leaves_of
 from girih.capture.torch.exported import ExportedModule
 from girih.capture.torch.initial import is_real
 from girih.capture.torch.settings import Settings, listed
@@ -41,7 +42,6 @@ from girih.inference.runtimes.backends import RUNTIMES, installed
 from girih.inference.searching import Found, rewrite, search_of
 from girih.inference.trial import Candidate, Progress, Way, clock_of, fastest
 from girih.plans.indices import check_numbers, look_ups
-from girih.plans.inputs import leaves_of
 from girih.rewrite.backtracking import Applied, Rewritten, RuleSearch, fingerprint
 from girih.rewrite.certificate import Certificate, explained
 from girih.rewrite.constants import folded

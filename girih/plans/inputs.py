@@ -12,19 +12,20 @@ from girih.plans.plan import Origin, Plan, PlanError
 from girih.plans.rewritten import Rewrite
 
 if TYPE_CHECKING:
+    from girih.capture.torch.own_update import OwnUpdate
     from girih.capture.torch.settings import Source
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
-_PLAIN = (bool, int, float, complex, str)
 
 
 @dataclass(frozen=True)
 class Program:
     """A captured program: its graph, what a plan keeps of it beside, and by which rules it was rewritten.
 
-    micro_batches: how many there are in a step. results: the nesting of an Inference's results, as torch's pytrees have
-    it. source: the step and batch that it was captured of, which can be asked whether they have changed since. No plan
-    keeps these three.
+    micro_batches: how many there are in a step. results: the nesting of what it gives beside a loss, as torch's pytrees
+    have it; constants: by their number among the results, those that are no tensors. source: the step and batch that it
+    was captured of, which can be asked whether they have changed since. own: the optimizer's own code,
+    where its update is traced. No plan keeps these five.
     """
 
     graph: Graph
@@ -33,7 +34,9 @@ class Program:
     micro_batches: int = 1
     notes: tuple[str, ...] = ()
     results: Any = field(default=None, compare=False, repr=False)
+    constants: Mapping[int, Any] = field(default_factory=dict, compare=False, repr=False)
     source: Source | None = field(default=None, compare=False, repr=False)
+    own: OwnUpdate | None = field(default=None, compare=False, repr=False)
 
     def in_plan(self, plan: AnyPlan) -> AnyPlan:
         """The plan, which was made of the graph alone, with all the rest."""
@@ -76,19 +79,26 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
     captured = capture(step, batch)
     graph = captured.graph
     check(graph)
-    source = Source(step, batch, graph)
+    source = Source(step, batch, graph, captured.own)
     source.state()  # what is wrong with it is told now
     origin = Origin(
         model,
         {path: (item.kind, item.a, item.b) for path, item in captured.initial.items()},
-        learning_rates(step),
+        learning_rates(step) if captured.own is None else {},
         ranges_of(flatten_batch(batch)),
         state_keys(step.model),
         constants_of(batch),
         state=partial(_state_now, source),
         watch=getattr(step.model, "check_unchanged", None),
     )
-    program = Program(graph, origin, results=captured.result_spec, source=source)
+    program = Program(
+        graph,
+        origin,
+        results=captured.result_spec,
+        constants=captured.constants,
+        source=source,
+        own=captured.own,
+    )
     return program.in_parts(getattr(step, "micro_batches", 1))
 
 
@@ -113,6 +123,8 @@ def _state_now(source: Source) -> Mapping[str, Any]:
 
 def flatten_batch(batch: Any) -> dict[str, Any]:
     """The tensors of a nested batch by path: `0`, `1/input_ids`."""
+    from girih.capture.batches import leaves_of
+
     return {path: leaf for path, leaf in leaves_of(batch) if hasattr(leaf, "shape")}
 
 
@@ -154,20 +166,11 @@ def state_keys(model: Any) -> dict[str, str]:
     return {key: paths[id(tensor)] for key, tensor in kept.items() if id(tensor) in paths}
 
 
-def leaves_of(batch: Any) -> list[tuple[str, Any]]:
-    """(path, item) of all in a nested batch: `0`, `1/input_ids`."""
-    from torch.utils._pytree import tree_flatten_with_path
-
-    leaves, _ = tree_flatten_with_path(batch)
-    return [
-        ("/".join(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path), leaf)
-        for path, leaf in leaves
-    ]
-
-
 def constants_of(batch: Any) -> dict[str, str]:
     """By path, how Python writes the numbers, words and None in a batch: a plan has them as constants."""
-    return {path: repr(leaf) for path, leaf in leaves_of(batch) if leaf is None or type(leaf) in _PLAIN}
+    from girih.capture.batches import PLAIN, leaves_of
+
+    return {path: repr(leaf) for path, leaf in leaves_of(batch) if type(leaf) in PLAIN}
 
 
 def ranges_of(batch: Mapping[str, Any]) -> dict[str, int]:

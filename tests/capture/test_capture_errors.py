@@ -78,7 +78,10 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], str]] = {
     "an error of the user's own": (loss_of(lambda net, x: 1 / 0), "raises ZeroDivisionError: division by zero"),
     "backward in the step": (loss_of(backward), "the step calls backward itself: it should only compute the loss"),
     "a loss without a tensor": (loss_of(lambda net, x: None), "a tensor of one floating-point number, got NoneType"),
-    "a loss in a dictionary": (loss_of(lambda net, x: {"loss": net(x).sum()}), "floating-point number, got dict"),
+    "a dictionary without a loss": (
+        loss_of(lambda net, x: {"los": net(x).sum()}),
+        "floating-point number, got NoneType",
+    ),
     "a loss of whole numbers": (loss_of(lambda net, x: net(x).argmax()), r"number, got \(\) torch.int64"),
     "a loss that is detached": (loss_of(lambda net, x: net(x).sum().detach()), "requires gradients: .* not detached"),
     "a NumPy batch": (
@@ -99,9 +102,9 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], str]] = {
         r"made from the model's parameters, such as torch.optim.SGD\(.*\); got the class SGD",
     ),
     "an optimizer by name": (lambda: TrainingStep(linear(), F.mse_loss, "sgd"), "got 'sgd'"),
-    "an optimizer that is not known": (
-        lambda: TrainingStep(model := linear(), F.mse_loss, torch.optim.Adafactor(model.parameters())),
-        "Adafactor has no functional form here; supported: SGD",
+    "an optimizer that computes the loss": (
+        lambda: TrainingStep(model := linear(), F.mse_loss, torch.optim.LBFGS(model.parameters())),
+        "LBFGS computes the loss by itself",
     ),
     "an optimizer of another model": (
         lambda: TrainingStep(linear(), F.mse_loss, torch.optim.SGD(linear().parameters(), lr=0.1)),

@@ -131,12 +131,6 @@ def test_clip_grad_norm() -> None:
         compare(TrainingStep(net, mean_square, optimizer, clip_grad_norm=greatest), batches(3), 1e-12)
 
 
-def test_refuses_other_optimizers() -> None:
-    net = model()
-    with pytest.raises(ValueError, match=r"Adafactor has no functional form.*SGD, Adam, AdamW, Adagrad, RMSprop"):
-        TrainingStep(net, mean_square, torch.optim.Adafactor(net.parameters()))
-
-
 def test_refuses_parameters_of_another_model() -> None:
     with pytest.raises(ValueError, match=r"parameter 0 of the optimizer's group 0.*not one of the model's"):
         TrainingStep(model(), mean_square, SGD(model().parameters(), lr=0.1))
@@ -168,17 +162,6 @@ def test_hooks_on_the_step_are_refused() -> None:
     TrainingStep(net, mean_square, optimizer)
 
 
-def test_a_schedule_of_the_momentum_is_refused() -> None:
-    net = model()
-    for kind, options in ((SGD, {"lr": 0.1, "momentum": 0.9}), (ADAM, {"lr": 0.1})):
-        optimizer = kind(net.parameters(), **options)
-        torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9, cycle_momentum=False)
-        TrainingStep(net, mean_square, optimizer)
-        torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9)
-        with pytest.raises(CaptureError, match="cycle_momentum=False"):
-            TrainingStep(net, mean_square, optimizer)
-
-
 class Turned(nn.Module):
     """A complex parameter and, as rotary embeddings have it, a complex buffer."""
 
@@ -191,7 +174,7 @@ class Turned(nn.Module):
         return torch.view_as_real(x.to(self.weight.dtype) @ self.weight * self.turn).square().sum(-1)
 
 
-@pytest.mark.parametrize("kind", OPTIMIZERS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", OPTIMIZERS.keys() - {torch.optim.Adafactor}, ids=lambda kind: kind.__name__)
 def test_complex_parameters(kind: type) -> None:
     """torch.optim takes the parts of complex numbers for numbers of their own."""
     torch.manual_seed(0)

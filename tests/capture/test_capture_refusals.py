@@ -87,8 +87,8 @@ def test_pooling_indices() -> None:
 
 
 def test_one_of_loss_and_step() -> None:
-    with pytest.raises(ValueError, match="got neither"):
-        TrainingStep(nn.Linear(3, 3))
+    with pytest.raises(ValueError, match=r"gives no loss of its own, but \(2, 3\).*give loss="):
+        capture(TrainingStep(nn.Linear(3, 3)), (torch.ones(2, 3),))
     with pytest.raises(ValueError, match="got both"):
         TrainingStep(nn.Linear(3, 3), loss=F.mse_loss, step=branch)
     with pytest.raises(ValueError, match=r"torch.nn.Module, got function"):

@@ -14,6 +14,7 @@ import pytest
 from girih.cli import terminal
 from girih.cli.arguments import did_you_mean
 from girih.cli.main import main
+from girih.report import progress as progress_module
 
 OWN = '''"""Programs that go wrong in different ways."""
 import girih
@@ -39,7 +40,7 @@ def no_step(): return model(), torch.randn(4, 8)
 
 def other_optimizer():
     own = model()
-    optimizer = torch.optim.Adafactor(own.parameters())
+    optimizer = torch.optim.LBFGS(own.parameters())
     return girih.TrainingStep(own, loss=F.mse_loss, optimizer=optimizer), torch.randn(4, 8)
 
 def other_model():
@@ -117,7 +118,7 @@ LINES: list[tuple[list[str], str]] = [
     (["plan", "own.py:needs"], "own.py:needs raises TypeError: needs() missing 1 required positional argument: 'path'"),
     (["plan", "own.py:three"], "must return a girih.TrainingStep (or Inference) and a batch, got int and int and int"),
     (["plan", "own.py:no_step"], "and a batch, got Linear and Tensor"),
-    (["plan", "own.py:other_optimizer"], "Adafactor has no functional form here"),
+    (["plan", "own.py:other_optimizer"], "LBFGS computes the loss by itself"),
     (["plan", "own.py:other_model"], "is not one of the model's: make the optimizer from model.parameters()"),
     (["plan", "own.py:wrong_shape"], "fails at aten.addmm(float32[3], float32[4, 9], float32[8, 3])"),
     (["plan", "own.py:many_losses"], "the loss must be a tensor of one floating-point number, got (4, 3)"),
@@ -229,7 +230,7 @@ def test_progress_in_a_pipe_is_a_plain_line_now_and_then(
     with terminal.TerminalProgress() as progress:
         progress("search", 0.25)
     assert capsys.readouterr().err == ""  # too soon
-    monkeypatch.setattr(terminal, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(progress_module, "SECONDS_BETWEEN_LINES", 0.0)
     with terminal.TerminalProgress() as progress:
         progress("search", 0.25)
         progress("check", 0.0)

@@ -19,8 +19,7 @@ from girih.run.worker.parts import narrow
 
 
 def signature(instruction: Compute, slots: list) -> tuple:
-    """The operator, and of each tensor that it gets the shape, dtype, padding and order in memory. What is written over
-    an operand is priced as what is not."""
+    """The operator, and of each tensor that it gets the shape, dtype, padding and order in memory."""
     found = []
     for _, _, slot, cuts, pads in instruction.places:
         tensor = narrow(slots[slot] if isinstance(slot, int) else slot, cuts)
@@ -54,7 +53,7 @@ def test_a_call_is_what_a_worker_executes(
             dict(zip(program.order_of(rank), service.worker._instructions, strict=True))
             for rank, service in enumerate(run.crew.services)
         ]
-    calls = local_calls(program)
+    calls = local_calls(program, over=True)
     batch = {item.name for item in program.graph.inputs if item.role == "batch"}  # threads get it as views
     compared = 0
     for position, step in enumerate(program.steps):
@@ -63,10 +62,27 @@ def test_a_call_is_what_a_worker_executes(
             executed = isinstance(step, ComputeStep) and isinstance(instructions.get(position), Compute)
             assert (number != NOTHING) == executed
             if executed and not batch & {part.buffer for part in step.reads}:
-                made = signature(*prepare(calls.calls[number], torch.device("cpu")))
-                assert made == seen[id(instructions[position])]
+                instruction, slots = prepare(calls.calls[number], torch.device("cpu"))
+                assert signature(instruction, slots) == seen[id(instructions[position])]
+                if rank == 0:  # whose memory is taken over elsewhere may differ
+                    assert instruction.over == instructions[position].over
                 compared += 1
     assert compared > len(program.graph.nodes) // 2
+
+
+def test_a_result_over_an_operand_is_a_call_of_its_own(example: Example) -> None:
+    program = program_of(example.graph, Mesh((2,)), 5)
+    apart, over = local_calls(program), local_calls(program, over=True)
+    written = [call for call in over.calls if call.over is not None]
+    assert written
+    assert all(call.over is None for call in apart.calls)
+    assert {call.apart for call in over.calls} == {call.key for call in apart.calls}
+    assert all(call.key == f"{call.apart} over %{call.over}" for call in written)
+    samples = measure(written * 2, 0.05)
+    assert not any(isinstance(sample, str) for sample in samples)
+    instruction, slots = prepare(written[0], torch.device("cpu"))
+    instruction.run(slots, [0.0, 0.0])
+    assert slots[instruction.writes[0]].data_ptr() == slots[written[0].over].data_ptr()
 
 
 def test_equal_pieces_are_one_call(example: Example) -> None:

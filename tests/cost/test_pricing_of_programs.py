@@ -11,7 +11,7 @@ import pytest
 from graphs import machine_of, random_graph, random_labels
 
 from girih.cost.device_calls import NOTHING, local_calls
-from girih.cost.pricing import CALIBRATED, MEASURED, MOST_DEVICES, PRESET, price
+from girih.cost.pricing import CALIBRATED, MEASURED, MOST_DEVICES, PRESET, Pricing, price
 from girih.cost.profile import RING, Profile, save_profile
 from girih.cost.roofline import fit
 from girih.cost.store import Measurement, Setting, Store
@@ -98,6 +98,11 @@ def test_what_was_measured_is_the_price(tmp_path: Path) -> None:
         again = price(program, item, store=store)
         assert (again.prices.before == priced.prices.before).all()
         assert again.sources == priced.sources
+        # What is written over an operand counts where it was measured so; before, as with a result of its own.
+        over = replace(known[0], over=0)
+        assert Pricing(item, store=store, profile=profile).of([over])[0, 0] == 7.0
+        store.put(HERE, [(over, Measurement(3.0, 0.0, 5, "now"))])
+        assert Pricing(item, store=store, profile=profile).of([over])[0, 0] == 3.0
     expected = {call.key: measured.seconds for call, measured in rows}
     measured_steps = 0
     for position, step in enumerate(program.steps):

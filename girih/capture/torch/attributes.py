@@ -32,7 +32,9 @@ Container = list | dict | set | deque
 _TORCH = frozenset(torch.nn.Module().__dict__) - {"training"}
 """Attributes by which PyTorch keeps parameters, buffers, parts and hooks."""
 _OTHERS = (frozenset(sys.stdlib_module_names) | {"torch", "numpy", "girih"}) - {"__main__"}
-_LEAVES = (bool, int, float, complex, str, bytes, type(None), torch.Tensor, torch.dtype, ModuleType)
+_OPTIMIZERS = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
+"""What these hold enters each step, and a step that reads it by itself is refused (`girih.capture.whole_step`)."""
+_LEAVES = (bool, int, float, complex, str, bytes, type(None), torch.Tensor, torch.dtype, ModuleType, *_OPTIMIZERS)
 _OPEN = (SimpleNamespace, Namespace)
 """Python's own objects that hold what a user writes into them."""
 MOST = 10_000

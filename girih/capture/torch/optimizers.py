@@ -7,6 +7,7 @@ of parameters; and SGD's momentum starts from zeros, which gives torch's first s
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -49,12 +50,14 @@ class OptimizerRule:
     """An optimizer: `begin` makes a group's shared scalars, `update` a new parameter.
 
     state: torch.optim's key of each state tensor by ours; shared: of each number that a group shares, beside its step.
+    shape: of a state tensor, by its key and the parameter's shape; None where there is none of this key.
     """
 
     begin: Begin
     update: Update
     state: dict[str, str]
     shared: dict[str, str] = field(default_factory=dict)
+    shape: Callable[[str, tuple[int, ...]], tuple[int, ...] | None] = lambda key, shape: shape
 
 
 def _step(store: StateStore) -> Tensor:
@@ -294,6 +297,53 @@ def _rprop(group: Group, parameter: Tensor, grad: Tensor, store: StateStore) -> 
     return torch.addcmul(parameter, torch.sign(grad), size, value=-1.0)
 
 
+def _begin_adafactor(options: dict[str, Any], rate: Tensor, store: StateStore) -> dict[str, Tensor]:
+    step = _scalar(_step(store), rate)
+    return {
+        "share": torch.pow(step, options["beta2_decay"]),
+        "size": torch.minimum(rate, torch.rsqrt(step)),
+        "decay": 1.0 - rate * options["weight_decay"],
+    }
+
+
+def _adafactor(group: Group, parameter: Tensor, grad: Tensor, store: StateStore) -> Tensor:
+    shared, (least, smallest) = group.shared, group["eps"]
+    least = torch.finfo(parameter.dtype).eps if least is None else least
+    grad = _gradient(group, parameter, grad, 0.0)
+    share = shared["share"].to(parameter.dtype)
+    alpha = torch.clamp(_root_mean_square(parameter), min=smallest) * shared["size"].to(parameter.dtype)
+    if group["weight_decay"]:
+        parameter = parameter * shared["decay"]
+    if grad.dim() > 1:
+        row, column = (
+            torch.lerp(store.read(key, 0.0, _narrowed(parameter, dim)), grad.square().mean(dim, keepdim=True), share)
+            for key, dim in (("row", -1), ("column", -2))
+        )
+        store.write("row", row)
+        store.write("column", column)
+        estimate = row @ column / torch.clamp(row.mean(-2, keepdim=True), min=least)
+    else:
+        estimate = torch.lerp(store.read("variance", 0.0, parameter), grad.square(), share)
+        store.write("variance", estimate)
+    update = torch.rsqrt(torch.clamp(estimate, min=least * least)) * grad
+    scale = torch.clamp(_root_mean_square(update) / group["d"], min=1.0)
+    return torch.addcmul(parameter, update, alpha / scale, value=-1.0)
+
+
+def _root_mean_square(tensor: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(tensor) / tensor.numel() ** 0.5
+
+
+def _narrowed(tensor: Tensor, dim: int) -> Tensor:
+    return tensor.narrow(dim, 0, 1).contiguous()
+
+
+def _shape_of_adafactor(key: str, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    if (len(shape) > 1) == (key == "variance"):
+        return None
+    return {"row": (*shape[:-1], 1), "column": (*shape[:-2], 1, *shape[-1:]), "variance": shape}[key]
+
+
 _without_shared: Begin = lambda options, rate, store: {}  # noqa: E731
 _ADAM = OptimizerRule(_begin_adam, _adam, {"mean": "exp_avg", "square": "exp_avg_sq", "greatest": "max_exp_avg_sq"})
 
@@ -312,37 +362,42 @@ OPTIMIZERS: dict[type, OptimizerRule] = {
         _begin_nadam, _nadam, {"mean": "exp_avg", "square": "exp_avg_sq"}, {"product": "mu_product"}
     ),
     torch.optim.ASGD: OptimizerRule(_begin_asgd, _asgd, {"average": "ax"}, {"eta": "eta"}),
+    torch.optim.Adafactor: OptimizerRule(
+        _begin_adafactor,
+        _adafactor,
+        {"row": "row_var", "column": "col_var", "variance": "variance"},
+        shape=_shape_of_adafactor,
+    ),
     torch.optim.Rprop: OptimizerRule(_begin_rprop, _rprop, {"previous": "prev", "size": "step_size"}),
 }
 
 
+_NO_CLOSURE = inspect.Parameter("closure", inspect.Parameter.KEYWORD_ONLY, default=None)
 MADE = "torch.optim.SGD(model.parameters(), lr=0.1)"
 
 
-def rule_of(optimizer: Any) -> OptimizerRule:
-    """The functional form of an optimizer.
+def rule_of(optimizer: Any) -> OptimizerRule | None:
+    """The functional form of an optimizer; None for one whose own code is traced (`girih.capture.torch.own_update`): of
+    another class, or with a scheduler that changes its momentum.
 
     Raises:
-        CaptureError: naming its class and the classes that are supported; or it has hooks on its step, or a
-            scheduler that changes more than the learning rate.
+        CaptureError: it is none, computes the loss by itself, or has hooks on its step.
     """
-    rule = OPTIMIZERS.get(type(optimizer))
-    if rule is None:
-        names = ", ".join(kind.__name__ for kind in OPTIMIZERS)
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            described = f"the class {optimizer.__name__}" if isinstance(optimizer, type) else repr(optimizer)
-            raise CaptureError(
-                f"optimizer must be one made from the model's parameters, such as {MADE}; got {described}"
-            )
-        raise CaptureError(f"{type(optimizer).__name__} has no functional form here; supported: {names} of torch.optim")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        described = f"the class {optimizer.__name__}" if isinstance(optimizer, type) else repr(optimizer)
+        raise CaptureError(f"optimizer must be one made from the model's parameters, such as {MADE}; got {described}")
+    if (
+        inspect.signature(type(optimizer).step).parameters.get("closure", _NO_CLOSURE).default
+        is inspect.Parameter.empty
+    ):
+        raise CaptureError(
+            f"{type(optimizer).__name__} computes the loss by itself, and more than once (its step needs a closure): "
+            "expected an optimizer whose step takes gradients"
+        )
     if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
         raise CaptureError(
             f"{type(optimizer).__name__} has hooks on its step, which a plan does not call: use clip_grad_norm= of "
             "TrainingStep, hooks on parameters or code in the step, or remove them"
         )
-    if any("base_momentum" in group for group in optimizer.param_groups):
-        raise CaptureError(
-            "a scheduler of the optimizer changes its momentum at each step, which is a constant of a plan: "
-            "give OneCycleLR or CyclicLR cycle_momentum=False"
-        )
-    return rule
+    scheduled = any("base_momentum" in group for group in optimizer.param_groups)  # by OneCycleLR or CyclicLR
+    return None if scheduled else OPTIMIZERS.get(type(optimizer))

@@ -12,10 +12,12 @@ from operator import is_
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map_only
 
+from girih.capture.batches import with_leaves
 from girih.capture.errors import CaptureError
 from girih.capture.torch.attributes import Attributes, hooks_of
+from girih.capture.torch.optimizers import rule_of
+from girih.capture.torch.own_update import OwnUpdate
 from girih.capture.torch.state import state_of
 from girih.capture.torch.trace import capture
 from girih.capture.torch.training import Inference, TrainingStep, ambient_autocast, plain_number
@@ -116,9 +118,9 @@ def _form_of(tensor: torch.Tensor) -> tuple[Any, ...]:
 class Source:
     """What a graph was captured of: a step, and the forms of a batch."""
 
-    def __init__(self, step: TrainingStep | Inference, batch: Any, graph: Graph) -> None:
-        self.step, self.graph = step, graph
-        self.batch = tree_map_only(torch.Tensor, _form, batch)
+    def __init__(self, step: TrainingStep | Inference, batch: Any, graph: Graph, own: OwnUpdate | None = None) -> None:
+        self.step, self.graph, self.own = step, graph, own
+        self.batch = with_leaves(batch, lambda leaf: _form(leaf) if isinstance(leaf, torch.Tensor) else leaf)
         self.settings = Settings(step)
 
     def changed(self) -> list[str]:
@@ -139,7 +141,7 @@ class Source:
         """
         if changed := self.changed():
             raise ValueError(f"{listed(changed)} since the step was planned, with which it is a constant: plan again")
-        return state_of(self.step, self.graph)
+        return state_of(self.step, self.graph, self.own)
 
 
 def _form(tensor: torch.Tensor) -> torch.Tensor:
@@ -165,9 +167,10 @@ def _settings_of_groups(step: TrainingStep | Inference, names: dict[int, str]) -
     """The optimizer's. names: of the model's parameters, by `id`."""
     found: Found = {}
     optimizer: Any = getattr(step, "optimizer", None)
+    numbers = optimizer is not None and rule_of(optimizer) is None  # they enter each step
     for number, group in enumerate(optimizer.param_groups if optimizer is not None else ()):
         where = f"the optimizer's group {number}"
-        keys = [key for key in optimizer.defaults if key in group and key not in RATES]
+        keys = [key for key in optimizer.defaults if key in group and key not in RATES and not numbers]
         found |= {(key, where): plain_number(group[key]) for key in keys}
         found["the parameters", where] = [names.get(id(parameter), id(parameter)) for parameter in group["params"]]
     return found

@@ -8,25 +8,35 @@ from typing import Any
 import torch
 
 from girih.capture.torch.optimizers import rule_of
+from girih.capture.torch.own_update import Host, OwnUpdate
 from girih.capture.torch.training import Inference, TrainingStep
 from girih.graph import Graph
 
 Tensor = Any
 
 
-def state_of(step: TrainingStep | Inference, graph: Graph | None = None) -> dict[str, Tensor]:
+def state_of(
+    step: TrainingStep | Inference, graph: Graph | None = None, code: OwnUpdate | None = None
+) -> dict[str, Tensor]:
     """The user's own parameters, buffers and optimizer state by `Input.path`.
 
     Optimizer state that torch.optim has not made yet has its initial value. graph: the captured step; parameters that
     it leaves alone, as torch.optim does those without a gradient, may be at another step than those of their group.
+    code: its optimizer's own, where that is traced.
 
     Raises:
         ValueError: parameters of one group are at different steps.
     """
     state = {**dict(step.model.named_parameters()), **dict(step.model.named_buffers())}
     state = {path: tensor.detach() for path, tensor in state.items()}
-    if isinstance(step, TrainingStep) and step.optimizer is not None:
+    if code is not None and isinstance(step, TrainingStep):
+        parameters = dict(step.model.named_parameters())
+        for item in code.kept:
+            held = step.optimizer.state.get(parameters[item.parameter], {}).get(item.key)
+            state[item.path] = torch.full(item.shape, item.fill, dtype=item.dtype) if held is None else held.detach()
+    elif isinstance(step, TrainingStep) and step.optimizer is not None:
         rule = rule_of(step.optimizer)
+        assert rule is not None
         parameters = dict(step.model.named_parameters())
         groups = step.groups()
         alone = set() if graph is None else {item.path for item in graph.inputs if item.name not in graph.updates}
@@ -39,9 +49,13 @@ def state_of(step: TrainingStep | Inference, graph: Graph | None = None) -> dict
                     steps.add(float(own.get("step", begun)))  # SGD has buffers but no count: 0, or at least 1
                 for key, theirs in rule.state.items():
                     held = own.get(theirs)
+                    shape = rule.shape(key, tuple(parameters[name].shape))
+                    if shape is None:
+                        continue
                     if held is None:
                         fill = options.get("initial_accumulator_value", 0.0) if key == "sum" else 0.0
-                        held = torch.full_like(parameters[name], fill)
+                        like = parameters[name]
+                        held = torch.full_like(like, fill) if shape == like.shape else like.new_full(shape, fill)
                     state[f"{name}/{key}"] = held.detach().to_dense()  # a sparse gradient's momentum is sparse
             if len(steps) > 1:
                 raise ValueError(
@@ -60,13 +74,16 @@ def give_state(
     state: Mapping[str, Tensor],
     steps: int,
     groups: Sequence[tuple[dict[str, Any], tuple[str, ...]]] | None = None,
+    code: OwnUpdate | None = None,
+    host: Host | None = None,
 ) -> None:
     """Put state where `state_of` takes it from: into the user's own tensors, and into what the optimizer keeps.
 
     state: whole tensors by `Input.path`; what it does not name stays as it is, and so does what has another shape now,
     as where a part of the model was replaced. steps: how many were done since
     `state_of`, for optimizers that count them and do not need the count. groups: the optimizer's, by `groups` of the
-    step, as they were planned; where none are given, as they are.
+    step, as they were planned; where none are given, as they are. code, host: its optimizer's own, where that is
+    traced, and what that keeps beside.
     """
     parameters = dict(step.model.named_parameters())
     for path, tensor in {**parameters, **dict(step.model.named_buffers())}.items():
@@ -74,7 +91,11 @@ def give_state(
             tensor.detach().copy_(state[path])
     if not isinstance(step, TrainingStep) or step.optimizer is None:
         return
+    if code is not None:
+        _give_own(step.optimizer, parameters, state, code, host or {})
+        return
     rule, groups = rule_of(step.optimizer), step.groups() if groups is None else groups
+    assert rule is not None
     for number, (options, names) in enumerate(groups):
         shared = {theirs: shared_path(key, number, len(groups)) for key, theirs in rule.shared.items()}
         for name in names:
@@ -93,6 +114,22 @@ def give_state(
                 own["step"] = torch.tensor(float(own.get("step", 0)) + steps) if count is None else count.clone()
             if isinstance(step.optimizer, torch.optim.ASGD):  # it keeps what follows from its count, too
                 own["mu"] = 1.0 / torch.clamp(own["step"] - options["t0"], min=1.0)
+
+
+def _give_own(
+    optimizer: Any, parameters: Mapping[str, Tensor], state: Mapping[str, Tensor], own: OwnUpdate, host: Host
+) -> None:
+    for name, items in host.items():
+        if name in parameters:
+            optimizer.state[parameters[name]].update(
+                {key: item.clone() if isinstance(item, torch.Tensor) else item for key, item in items.items()}
+            )
+    for item in own.kept:
+        if item.parameter in parameters and item.path in state:
+            kept = optimizer.state[parameters[item.parameter]]
+            held, new = kept.get(item.key), state[item.path]
+            same = isinstance(held, torch.Tensor) and held.shape == new.shape
+            kept[item.key] = held.copy_(new) if same else new.clone()
 
 
 def shared_path(key: str, group: int, groups: int) -> str:

@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_flatten, tree_flatten_with_path, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from girih.capture.batches import leaves_of, with_leaves
 from girih.capture.canonicalize.canonical import EnteringTensor, Exit, canonicalise
 from girih.capture.errors import CaptureError
 from girih.capture.torch.attributes import attributes_of, check_next_step
@@ -25,11 +26,21 @@ from girih.capture.torch.environment import surroundings
 from girih.capture.torch.initial import Initial, initial_of, is_real
 from girih.capture.torch.memory import check_shared, check_writes
 from girih.capture.torch.optimizers import Group, rule_of
+from girih.capture.torch.own_update import OwnUpdate, traced_update
 from girih.capture.torch.record import Recorder, functionalise, is_functional, module_scopes
 from girih.capture.torch.refusals import refusal
 from girih.capture.torch.rewritten import decomposition_of
 from girih.capture.torch.state import shared_path
-from girih.capture.torch.training import Inference, TrainingStep, check_batch, check_step
+from girih.capture.torch.training import (
+    LOSS,
+    Inference,
+    TrainingStep,
+    check_batch,
+    check_step,
+    loss_of,
+    parameter_names,
+)
+from girih.capture.whole_step import WholeStep, whole_steps
 from girih.graph import Graph, Input, format_graph
 
 Tensor = Any
@@ -41,17 +52,19 @@ class Captured:
     """A captured program.
 
     initial: by path (`Input.path`), how to make each parameter, buffer and optimizer state.
-    batch_names: by path, the input's name of each tensor of the batch; batch_spec its nesting.
-    result_spec: the nesting of an inference's results; they leave the graph in this order.
-    constants: by their number among all results, those that are no tensors (None, a number).
+    batch_names: by path, the input's name of each tensor of the batch; batch_paths: of all that is in it.
+    result_spec: the nesting of the results, which leave the graph in this order; None for a step that gives its loss.
+    constants: by their number among all results, those that are no tensors (None, a number, and `LOSS`).
+    own: the optimizer's own code, which gives some numbers at each step; None where its update is a rule of ours.
     """
 
     graph: Graph
     initial: dict[str, Initial]
     batch_names: dict[str, str]
-    batch_spec: Any = field(compare=False)
+    batch_paths: tuple[str, ...] = field(compare=False)
     result_spec: Any = field(default=None, compare=False)
     constants: Mapping[int, Any] = field(default_factory=dict, compare=False)
+    own: OwnUpdate | None = field(default=None, compare=False)
 
     def flatten(self, batch: Any) -> dict[str, Tensor]:
         """A batch as inputs by name.
@@ -59,10 +72,9 @@ class Captured:
         Raises:
             ValueError: its nesting is not that of the captured batch.
         """
-        leaves, spec = tree_flatten_with_path(batch)
-        if spec != self.batch_spec:
-            raise ValueError(f"the batch is nested as {spec}, but was captured as {self.batch_spec}")
-        named = {_path(path): leaf for path, leaf in leaves}
+        named = dict(leaves_of(batch))
+        if tuple(named) != self.batch_paths:
+            raise ValueError(f"the batch has {[*named]}, but was captured with {[*self.batch_paths]}")
         return {name: named[path] for path, name in self.batch_names.items()}
 
     def nest(self, tensors: Sequence[Tensor]) -> Any:
@@ -98,10 +110,6 @@ def capture(step: Step, batch: Any) -> Captured:
     return captured
 
 
-def _path(path: Any) -> str:
-    return "/".join(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path)
-
-
 def _valid(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.]", "_", name)
 
@@ -123,6 +131,9 @@ class _Capture:
         self.taken: set[str] = set()
         self.fakes: dict[str, Tensor] = {}
         self.groups = step.groups() if isinstance(step, TrainingStep) else []
+        self.parameter_names = parameter_names(step.model)
+        self.own: OwnUpdate | None = None
+        self.whole = WholeStep()
 
     def run(self) -> Captured:
         model = self.step.model
@@ -132,7 +143,7 @@ class _Capture:
         for name, buffer in model.named_buffers():
             buffers[name] = self._state("buffer", "b", name, buffer)
         entering = len(self.entries)
-        batch, batch_names, batch_spec = self._batch()
+        batch, batch_names, batch_paths = self._batch()
         batch_entries = self.entries[entering:]
         del self.entries[entering:]
         with self._recording():
@@ -153,7 +164,7 @@ class _Capture:
                     self._replace("parameter", name, model.get_submodule(owner)._parameters[key])
         self.entries += batch_entries
         self.entries.sort(key=lambda entry: entry.input.role == "scalar")  # parameters … state, batch, lr
-        return Captured(self._graph(), self.initial, batch_names, batch_spec, result_spec, self.constants)
+        return Captured(self._graph(), self.initial, batch_names, batch_paths, result_spec, self.constants, self.own)
 
     def _trained(self) -> set[str]:
         """Parameters that get gradients here; others a program may write into, as into buffers (a moving average)."""
@@ -202,19 +213,18 @@ class _Capture:
         self.entries.append(EnteringTensor(self.recorder.slot(fake), Input(name, role, path)))
         return fake
 
-    def _batch(self) -> tuple[Any, dict[str, str], Any]:
-        leaves, spec = tree_flatten_with_path(self.batch)
-        tensors, names = [], {}
-        check_batch([(_path(path), leaf) for path, leaf in leaves])
+    def _batch(self) -> tuple[Any, dict[str, str], tuple[str, ...]]:
+        leaves = leaves_of(self.batch)
+        entered, names = [], {}
+        check_batch(leaves)
         for path, leaf in leaves:
             if isinstance(leaf, torch.Tensor):
-                place = _path(path)
                 fake = self._fake(leaf).requires_grad_(leaf.requires_grad)
-                tensors.append(self._enter(fake, "batch", f"x.{_valid(place.replace('/', '.'))}".rstrip("."), place))
-                names[place] = self.entries[-1].input.name
-            else:
-                tensors.append(leaf)
-        return tree_unflatten(tensors, spec), names, spec
+                leaf = self._enter(fake, "batch", f"x.{_valid(path.replace('/', '.'))}".rstrip("."), path)
+                names[path] = self.entries[-1].input.name
+            entered.append(leaf)
+        rest = iter(entered)
+        return with_leaves(self.batch, lambda _: next(rest)), names, tuple(path for path, _ in leaves)
 
     # What leaves
 
@@ -262,17 +272,15 @@ class _Capture:
     def _program(self, model: Any, batch: Any) -> Any:
         if isinstance(self.step, Inference):
             with torch.no_grad():
-                results, spec = tree_flatten(self._forward(model, batch))
-            for number, result in enumerate(results):
-                if isinstance(result, torch.Tensor):
-                    self._leave(result, "result")
-                else:
-                    self.constants[number] = result
-            return spec
-        with torch.enable_grad():
-            loss = self._forward(model, batch)
+                return self._results(self._forward(model, batch))
+        with torch.enable_grad(), self._whole_steps():
+            results = self._forward(model, batch)
+        loss = loss_of(results)
         self._check_loss(loss)
+        if self.whole.updated:
+            return self._after_whole_step(results, loss)
         self._leave(loss.detach(), "loss")
+        spec = None if loss is results else self._results(results, loss)
         trained = [name for _, names in self.groups for name in names]
         if self.step.optimizer is None:
             trained = [name for name, fake in self.fakes.items() if fake.requires_grad]
@@ -282,12 +290,62 @@ class _Capture:
         with torch.no_grad():
             if self.step.clip_grad_norm is not None and grads:
                 grads = _clipped(grads, self.step.clip_grad_norm)
-            for number, (options, names) in enumerate(self.groups):
-                self._update(number, options, [name for name in names if name in grads], grads)
+            if (greatest := self.step.clip_grad_value) is not None:
+                grads = {name: torch.clamp(grad, -greatest, greatest) for name, grad in grads.items()}
+            self._updates(grads)
         if self.step.optimizer is None:
             for grad in grads.values():
                 self._leave(grad, "result")
-        return None
+        return spec
+
+    @contextmanager
+    def _whole_steps(self) -> Iterator[None]:
+        """While open, the user's step may call backward and the optimizer, which then work on stand-ins."""
+        optimizer = self.step.optimizer  # type: ignore[union-attr]
+        if optimizer is None or self.step.step is None:  # type: ignore[union-attr]
+            yield
+            return
+        by_id = {key: self.fakes[name] for key, name in self.parameter_names.items()}
+        self.parameter_names |= {id(fake): name for name, fake in self.fakes.items()}
+        with whole_steps(optimizer, by_id, self.recorder, self.whole, self._update_in_step):
+            yield
+
+    def _update_in_step(self) -> None:
+        if self.step.clip_grad_norm is not None or self.step.clip_grad_value is not None:  # type: ignore[union-attr]
+            raise CaptureError("the step calls the optimizer itself: clip gradients there, and leave clip_grad_… out")
+        names = [name for _, names in self.groups for name in names]
+        grads = {name: self.fakes[name].grad for name in names if self.fakes[name].grad is not None}
+        with torch.no_grad():
+            self._updates(
+                {name: grad if grad.layout == torch.strided else grad.to_dense() for name, grad in grads.items()}
+            )
+
+    def _after_whole_step(self, results: Any, loss: Tensor) -> Any:
+        self.whole.check_gradients(self.fakes)
+        for name in self.whole.written:
+            self._replace("parameter", name, self.fakes[name])
+        self._leave(loss.detach(), "loss")
+        return None if loss is results else self._results(results, loss)
+
+    def _updated(self, name: str, new: Tensor) -> None:
+        """The next step finds `new` for a parameter, and so does the rest of this one, where it updates by itself."""
+        if self.whole.calls:
+            self.fakes[name].copy_(new)
+            self.whole.written.append(name)
+        else:
+            self._replace("parameter", name, new)
+
+    def _results(self, results: Any, loss: Tensor | None = None) -> Any:
+        """Have all tensors leave but the loss, which has left; their nesting."""
+        leaves, spec = tree_flatten(results)
+        for number, leaf in enumerate(leaves):
+            if leaf is loss and loss is not None:
+                self.constants[number] = LOSS
+            elif isinstance(leaf, torch.Tensor):
+                self._leave(leaf.detach(), "result")
+            else:
+                self.constants[number] = leaf
+        return spec
 
     def _gradients(self, loss: Tensor, names: list[str]) -> dict[str, Tensor]:
         """By name, of the parameters that the loss depends on.
@@ -302,17 +360,40 @@ class _Capture:
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.dtype.is_floating_point:
             got = f"{tuple(loss.shape)} {loss.dtype}" if isinstance(loss, torch.Tensor) else type(loss).__name__
             raise CaptureError(f"the loss must be a tensor of one floating-point number, got {got}")
-        if not loss.requires_grad:
+        if not loss.requires_grad and not self.whole.updated:
             raise CaptureError(
                 "the loss depends on no parameter that requires gradients: return it as it was computed, not detached "
                 "or under no_grad, and leave backward and the optimizer's step to the plan"
             )
+
+    def _updates(self, grads: dict[str, Tensor]) -> None:
+        if self.groups and rule_of(self.step.optimizer) is None:  # type: ignore[union-attr]
+            self._own_update(
+                {name: grads[name].detach() for _, names in self.groups for name in names if name in grads}
+            )
+            return
+        for number, (options, names) in enumerate(self.groups):
+            self._update(number, options, [name for name in names if name in grads], grads)
+
+    def _own_update(self, grads: dict[str, Tensor]) -> None:
+        def enter(role: str, path: str, shape: tuple[int, ...], dtype: Any) -> Tensor:
+            name = path.replace("/", ".") if role == "scalar" else f"s.{_valid(path.replace('/', '.'))}"
+            return self._enter(self._new(shape, dtype), role, name, path)
+
+        optimizer: Any = self.step.optimizer  # type: ignore[union-attr]
+        self.own, state = traced_update(optimizer, self.fakes, grads, self.parameter_names, enter)
+        for item in self.own.kept:
+            self.initial[item.path] = Initial("constant", item.fill)
+            self._replace("state", item.path, state[item.path])
+        for name in grads:
+            self._updated(name, self.fakes[name])
 
     def _update(self, number: int, options: dict[str, Any], names: list[str], grads: dict[str, Tensor]) -> None:
         if not names:
             return
         groups = len(self.groups)
         rule = rule_of(self.step.optimizer)  # type: ignore[union-attr]
+        assert rule is not None
         exact = any(self.fakes[name].dtype in (torch.float64, torch.complex128) for name in names)
         scalar = self._new((), torch.float64 if exact else torch.float32)
         path = "lr" if groups == 1 else f"lr/{number}"
@@ -327,7 +408,7 @@ class _Capture:
                 new = torch.view_as_complex(parts)
             else:
                 new = rule.update(group, parameter, grad, store)
-            self._replace("parameter", name, new.to(parameter.dtype))
+            self._updated(name, new.to(parameter.dtype))
             self.recorder.scopes.pop()
 
 

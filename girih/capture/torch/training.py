@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from girih.capture.batches import check_leaf
 from girih.capture.errors import CaptureError
 from girih.capture.torch.initial import is_real
 from girih.capture.torch.optimizers import rule_of
@@ -20,17 +21,22 @@ class TrainingStep:
 
     model: real, on the meta device, or fake; nothing is run on it and it is left as it was.
     loss: the batch is `(inputs, target)` or `(*inputs, target)`, and the loss `loss(model(*inputs), target)`.
-    step: `step(model, batch)` gives the scalar loss; the batch is any nesting of tensors. Instead of `loss`.
-    optimizer: one of `girih.capture.torch.optimizers.OPTIMIZERS` over (some of) the model's
-        parameters. Without one the graph gives the gradients.
+    step: `step(model, batch)` gives the scalar loss; the batch is any nesting of tensors. Instead of `loss`. It may
+        give other tensors too, as `(loss, *others)`, or as a mapping or object with a `loss`.
+    Without `loss` and `step` the model gives its own loss, as those of `transformers` do: the batch is a mapping for
+        `model(**batch)`, or inputs for `model(*batch)`, and the loss what `step` may give.
+    optimizer: any one over (some of) the model's parameters: of `girih.capture.torch.optimizers.OPTIMIZERS`, or one
+        whose own code is traced (`girih.capture.torch.own_update`), which runs under `girih.fit`. Without one the graph
+        gives the gradients.
     clip_grad_norm: the greatest 2-norm of all gradients together, as torch.nn.utils.clip_grad_norm_ has it.
+    clip_grad_value: the greatest absolute value of each of their numbers, as torch.nn.utils.clip_grad_value_ has it.
     autocast: run forward under torch.autocast with this dtype.
     micro_batches: compute the step in so many equal parts of the batch, along dimension 0 of its tensors; its numbers
         are those of the undivided batch (`girih.capture.micro_batches`).
 
     Raises:
-        CaptureError: neither or both of loss and step; an optimizer that is not supported, or over parameters
-            that are not the model's.
+        CaptureError: both loss and step; an optimizer that is not supported, or over parameters that are not the
+            model's.
     """
 
     model: Any
@@ -40,16 +46,17 @@ class TrainingStep:
     clip_grad_norm: float | None = None
     autocast: Any = None
     micro_batches: int = 1
+    clip_grad_value: float | None = None
 
     def __post_init__(self) -> None:
         _check_model(self.model)
         if self.micro_batches < 1:
             raise CaptureError(f"micro_batches must be at least 1, got {self.micro_batches}")
-        if (self.loss is None) == (self.step is None):
-            described = "neither" if self.loss is None else "both"
-            raise CaptureError(f"give one of loss=f(output, target) and step=f(model, batch); got {described}")
-        if self.clip_grad_norm is not None and not self.clip_grad_norm > 0:
-            raise CaptureError(f"clip_grad_norm must be positive, got {self.clip_grad_norm}")
+        if self.loss is not None and self.step is not None:
+            raise CaptureError("give one of loss=f(output, target) and step=f(model, batch); got both")
+        for name in ("clip_grad_norm", "clip_grad_value"):
+            if (greatest := getattr(self, name)) is not None and not greatest > 0:
+                raise CaptureError(f"{name} must be positive, got {greatest}")
         _check_autocast(self.autocast)
         if self.optimizer is not None:
             rule_of(self.optimizer)
@@ -80,9 +87,11 @@ class TrainingStep:
         ]
 
     def forward(self, model: Any, batch: Any) -> Any:
-        """The loss of a batch."""
+        """The loss of a batch; of a step that gives other tensors too, all that it gives."""
         if self.step is not None:
             return self.step(model, batch)
+        if self.loss is None:
+            return own_loss(_called(model, batch))
         if isinstance(batch, Mapping) or not isinstance(batch, Sequence) or len(batch) < 2:
             size = f" of {len(batch)}" if isinstance(batch, Sequence) else ""
             kind = "Tensor" if isinstance(batch, torch.Tensor) else type(batch).__name__
@@ -120,11 +129,43 @@ class Inference:
         _check_autocast(self.autocast)
 
     def forward(self, model: Any, batch: Any) -> Any:
-        if self.call is not None:
-            return self.call(model, batch)
-        if isinstance(batch, Mapping):
-            return model(**batch)
-        return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
+        return _called(model, batch) if self.call is None else self.call(model, batch)
+
+
+def _called(model: Any, batch: Any) -> Any:
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
+
+
+LOSS = "the loss"
+"""Stands for the loss among the results of a step."""
+
+
+def loss_of(results: Any) -> Any:
+    """The loss among what a step gives: that itself, `results["loss"]`, `results.loss`, or the first of several."""
+    if isinstance(results, torch.Tensor):
+        return results
+    if isinstance(results, Mapping):
+        return results.get("loss")
+    if hasattr(results, "loss"):
+        return results.loss
+    return results[0] if isinstance(results, (tuple, list)) and results else results
+
+
+def own_loss(output: Any) -> Any:
+    """
+    Raises:
+        CaptureError: the model's output has no loss.
+    """
+    loss = loss_of(output)
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        got = f"{tuple(loss.shape)} {loss.dtype}" if isinstance(loss, torch.Tensor) else type(output).__name__
+        raise CaptureError(
+            f"the model gives no loss of its own, but {got}: give loss=f(output, target) or step=f(model, batch), or "
+            "batches with what the model makes its loss of, such as labels"
+        )
+    return loss
 
 
 def parameter_names(model: Any) -> dict[int, str]:
@@ -160,6 +201,7 @@ def check_batch(leaves: Sequence[tuple[str, Any]]) -> None:
             raise CaptureError(f"the batch {what}: make it a tensor, with torch.from_numpy")
         if isinstance(leaf, torch.Tensor) and leaf.layout != torch.strided:
             raise CaptureError(f"{of_batch(path)} is {leaf.layout}: give it with to_dense()")
+        check_leaf(path, leaf)
     kinds = sorted({type(leaf).__name__ for _, leaf in leaves})
     if kinds and not any(isinstance(leaf, torch.Tensor) for _, leaf in leaves):
         described = ", ".join(kinds)

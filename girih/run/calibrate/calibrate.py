@@ -130,7 +130,7 @@ def calibrate(
 def _wanted(programs: Sequence[Program], largest: int) -> list[list[Call]]:
     """The different calls of each program, in the order in which it executes them, so that a call finds in the caches
     what it finds in a step; then the common ones, by about how long they take. None comes twice."""
-    groups = [list(local_calls(program).calls) for program in programs]
+    groups = [list(local_calls(program, over=True).calls) for program in programs]
     groups.append(sorted((call for call in common_calls() if call.work.bytes <= largest), key=_size))
     seen: set[str] = set()
     wanted = []

@@ -3,8 +3,9 @@
 A worker executes hundreds of different calls one after another. A call that is repeated alone finds its code and its
 inputs in the nearest caches and takes a third of the time; among calls of another program it finds less than in its
 own. So the calls of one program are measured in rounds, each executed once in a round, in the program's order, with
-results that live until the next. All processes of a run compute at once on the same cores, caches and memory:
-`OperatorTask` is therefore done by all of them together.
+results that live until the next. What is written over an operand finds that as it was: it is copied there before, and
+lies near then, as in a step that has just made it. All processes of a run compute at once on the same cores, caches and
+memory: `OperatorTask` is therefore done by all of them together.
 
 A worker is also stopped now and then for longer than most calls take, by others on its cores or by the machine's host.
 The median of a call does not see that, a round does: it is about as long as a step. So each median is multiplied with
@@ -30,7 +31,7 @@ from girih.cost.calls import Call, Operand
 from girih.graph import Argument, Ref
 from girih.program.life.strides import contiguous_strides
 from girih.run.transport.transport import Transport, exchange
-from girih.run.worker.compute import Compute, Hole, Slots, bind
+from girih.run.worker.compute import Compute, Hole, Slots, bind, over_operand
 from girih.run.worker.parts import Cuts, Tensor
 
 LEAST_ROUNDS = 3
@@ -93,14 +94,15 @@ def measure(
     ready: called before the first round, when everything has been executed once, and after the last.
     """
     device = torch.device(device)
-    prepared: list[tuple[Compute, Slots] | str] = []
+    prepared: list[Prepared | str] = []
     with torch.no_grad():
         for call in calls:
             try:
                 instruction, slots = prepare(call, device)
+                before = None if call.over is None else (slots[call.over], slots[call.over].clone())
                 instruction.run(slots, [0.0, 0.0])
                 wait_for(device)
-                prepared.append((instruction, slots))
+                prepared.append((instruction, slots, before))
             except Exception as error:
                 prepared.append(f"{type(error).__name__}: {error}")
         able = [item for item in prepared if not isinstance(item, str)]
@@ -114,21 +116,27 @@ def measure(
     return [item if isinstance(item, str) else next(samples) for item in prepared]
 
 
-def _executed(able: Sequence[tuple[Compute, Slots]]) -> list[float]:
+Prepared = tuple[Compute, Slots, "tuple[Tensor, Tensor] | None"]
+"""An instruction, its slots, and the operand that it writes over with what is there before."""
+
+
+def _executed(able: Sequence[Prepared]) -> list[float]:
     """Seconds of each, one after another."""
     took, work = [], [0.0, 0.0]
-    for instruction, slots in able:
+    for instruction, slots, before in able:
+        if before is not None:
+            before[0].copy_(before[1])
         began = perf_counter()
         instruction.run(slots, work)
         took.append(perf_counter() - began)
     return took
 
 
-def _queued(able: Sequence[tuple[Compute, Slots]]) -> list[float]:
+def _queued(able: Sequence[Prepared]) -> list[float]:
     """Seconds of each on the current CUDA stream, all queued at once."""
     events = [torch.cuda.Event(enable_timing=True) for _ in range(len(able) + 1)]
     events[0].record()
-    for (instruction, slots), event in zip(able, events[1:], strict=True):
+    for (instruction, slots, _), event in zip(able, events[1:], strict=True):
         instruction.run(slots, [0.0, 0.0])
         event.record()
     events[-1].synchronize()
@@ -151,10 +159,15 @@ def prepare(call: Call, device: Any) -> tuple[Compute, Slots]:
     holes = [Hole(number) for number in range(len(call.operands))]
     named = {name: _with_holes(value, holes) for name, value in call.arguments}
     function, arguments, options = bind(call.operator, named, device)
+    over = None
+    if call.over is not None:
+        function, keyword = over_operand(call.operator, call.over)
+        at = next(at for at, item in enumerate(arguments) if isinstance(item, Hole) and item.number == call.over)
+        over = (at, keyword)
     # Operand n is in slot n, the results follow.
     reads = [(number, _cuts(operand), _flat_pads(operand)) for number, operand in enumerate(call.operands)]
     writes = tuple(range(len(reads), len(reads) + len(call.shapes)))
-    instruction = Compute(function, arguments, options, reads, writes, call.shapes, call.padding, call.result)
+    instruction = Compute(function, arguments, options, reads, writes, call.shapes, call.padding, call.result, over)
     generator = torch.Generator().manual_seed(0)
     inputs = [tensor_of(operand, generator, device) for operand in call.operands]
     return instruction, [*inputs, *([None] * len(writes))]

@@ -53,18 +53,37 @@ class Run:
         observe: Observer | None,
         one_process: bool = False,
     ) -> None:
-        self.program = program
         self.crew = crew
         self.seed = seed
         self.steps = steps
         self.observe = observe
         self.one_process = one_process
+        self._known = {"": program}
+        self._turn_to(program)
+
+    def _turn_to(self, program: Program) -> None:
+        self.program = self.crew.program = program
         self._given = [item for item in program.graph.inputs if item.role in ("batch", "scalar", "seed")]
         self._results = [output for output in program.graph.outputs if output.replaces is None]
 
     @property
     def workers(self) -> int:
         return self.crew.size
+
+    def turn(self, key: str, program: Program) -> bool:
+        """Go on with another program on the same workers, who keep the state as it is; False, and nothing has happened,
+        where some of it would have to lie elsewhere. Without arenas only.
+
+        key: names the program; workers keep one for each key, and go back to it at once.
+        """
+        if not _same_state(self.program, program):
+            return False
+        key = next((name for name, known in self._known.items() if known is program), key)
+        known = self._known.get(key) is program
+        self.crew.command("turn", [{"key": key, "program": None if known else program} for _ in range(self.workers)])
+        self._known[key] = program
+        self._turn_to(program)
+        return True
 
     def step(self, batch: Mapping[str, Tensor], scalars: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """One application of the graph; the new state stays with the workers.
@@ -278,6 +297,21 @@ def _sums(tensors: Mapping[str, Tensor]) -> str:
         return zlib.crc32(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
 
     return str({name: own(tensor) for name, tensor in sorted(tensors.items())})
+
+
+def _same_state(program: Program, other: Program) -> bool:
+    """Does all state of two programs lie in the same places of the same devices?"""
+    names = [{item.path: item.name for item in own.graph.state_inputs} for own in (program, other)]
+    return (
+        names[0] == names[1]
+        and not (program.host or other.host)
+        and program.mesh == other.mesh
+        and all(
+            box_of(program, name, rank) == box_of(other, name, rank)
+            for name in names[0].values()
+            for rank in range(program.mesh.devices)
+        )
+    )
 
 
 def _outline(program: Program) -> int:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from girih.capture.torch.own_update import NUMBERS
 from girih.capture.torch.training import ambient_autocast
 from girih.cost.setting import threads_of
 from girih.graph import of_batch
@@ -75,8 +78,12 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
 def planned_batch(plan: Plan, batch: tuple[Any, ...]) -> dict[str, Any]:
     """The batch of a call, `run(x, y)` or `run({"x": x})`, as tensors by input name; see `check_batch`."""
     bare = [item.path for item in plan.graph.inputs if item.role == "batch"] == [""]
-    single = len(batch) == 1 and (isinstance(batch[0], (Mapping, tuple, list)) or bare)
-    return check_batch(plan, batch[0] if single else tuple(batch))
+    return check_batch(plan, nested_batch(batch, bare))
+
+
+def nested_batch(batch: tuple[Any, ...], bare: bool) -> Any:
+    """What a step takes, of the arguments of a call. bare: it takes a tensor and not a nesting of some."""
+    return batch[0] if len(batch) == 1 and (bare or not isinstance(batch[0], torch.Tensor)) else batch
 
 
 def check_state(plan: Plan, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,11 +205,28 @@ class TrainingRun:
     """Running workers; a context manager."""
 
     def __init__(self, plan: Plan, run: Any) -> None:
-        self.plan = plan
         self.run = run
+        self._autocast = ambient_autocast()
+        self._turn_to(plan)
+
+    def _turn_to(self, plan: Plan) -> None:
+        self.plan = plan
         self._verifier: Any = None
         self._look_ups = look_ups(plan.origin.undivided or plan.graph)
-        self._autocast = ambient_autocast()
+
+    def turn(self, key: str, plan: Plan) -> bool:
+        """Go on with another plan of the same program, for batches of another size or with other numbers, on the same
+        workers; False, and nothing has happened, where they would have to move state, or have a limit.
+
+        key: names the plan; to go back to one that workers know takes no time.
+        """
+        if self.plan.memory is not None or plan.memory is not None:
+            return False
+        check(plan)
+        if not self.run.turn(key, plan.program):
+            return False
+        self._turn_to(plan)
+        return True
 
     @property
     def steps(self) -> int:
@@ -246,7 +270,7 @@ class TrainingRun:
 
     def planned_step(self, batch: tuple[Any, ...], lr: float | Sequence[float] | None = None) -> Any:
         """`step`, for who has compared where it stands with where the plan was made."""
-        outputs = self._step(*self._inputs(batch, lr))
+        outputs = self.outputs(*self.inputs(batch, lr))
         if "loss" in outputs:
             return outputs["loss"]
         return tuple(outputs[item.name] for item in self.plan.graph.outputs if item.role == "result")
@@ -259,28 +283,38 @@ class TrainingRun:
                 "the step outside"
             )
 
-    def _step(self, named: dict[str, Any], scalars: dict[str, float]) -> dict[str, Any]:
+    def outputs(self, named: dict[str, Any], scalars: Mapping[str, float]) -> dict[str, Any]:
+        """All that a step makes and does not keep, by name, of tensors and numbers by name; see `inputs`."""
         try:
             outputs: dict[str, Any] = self.run.step(named, scalars)
         except ValueError as error:
             raise PlanError(str(error)) from error
         return outputs
 
-    def _inputs(
+    def inputs(
         self, batch: tuple[Any, ...], lr: float | Sequence[float] | None
     ) -> tuple[dict[str, Any], dict[str, float]]:
-        if self.plan.origin.watch is not None:
-            self.plan.origin.watch()
+        """A batch and learning rates, checked, by the names of the graph's inputs; see `step`."""
         inputs = [item for item in self.plan.graph.inputs if item.role == "scalar"]
+        if any(item.path.startswith(NUMBERS) for item in inputs):
+            raise PlanError(
+                "the optimizer's own code computes numbers at each step, which a plan does not have: train by girih.fit"
+            )
         try:
             rates = rates_of(self.plan.origin.scalars or {item.path: 0.0 for item in inputs}, lr)
         except ValueError as error:
             raise PlanError(str(error)) from error
         scalars = {item.name: rates[item.path] for item in inputs}
+        return self.tensors(batch), scalars
+
+    def tensors(self, batch: tuple[Any, ...]) -> dict[str, Any]:
+        """A batch, checked, by the names of the graph's inputs; see `step`."""
+        if self.plan.origin.watch is not None:
+            self.plan.origin.watch()
         named = planned_batch(self.plan, batch)
         for look_up in self._look_ups:
             check_numbers(look_up, named[look_up.input.name])
-        return named, scalars
+        return named
 
     def verified_step(self, *batch: Any, lr: float | Sequence[float] | None = None) -> Comparison:
         """A step, done on the workers and by the undivided program on this one device; see `step`.
@@ -293,9 +327,9 @@ class TrainingRun:
         if self._verifier is None:
             self._verifier = Verifier(self.run, self.plan.origin.undivided)
         self._check_autocast()
-        named, scalars = self._inputs(batch, lr)
+        named, scalars = self.inputs(batch, lr)
         self._verifier.refresh()
-        outputs = self._step(named, scalars)
+        outputs = self.outputs(named, scalars)
         verification = self._verifier.check(named, scalars, outputs)
         worst = verification.worst
         undivided = float("nan") if verification.loss is None else verification.loss

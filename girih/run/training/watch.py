@@ -69,7 +69,7 @@ def _alike(one: Node, two: Node) -> bool:
     )
 
 
-@dataclass
+@dataclass(eq=False)
 class BeforeReading:
     """Called by PyTorch before the model, or its state, is read: so that it has the weights of now.
 

@@ -91,7 +91,7 @@ class Service:
     """
 
     COMMANDS = (
-        "set_state", "step", "get_state", "save", "agree", "peak", "statistics", "timeline", "measure", "loop",
+        "set_state", "step", "get_state", "save", "agree", "peak", "statistics", "timeline", "measure", "loop", "turn",
     )  # fmt: skip
     OF_TILES = (
         "evaluate", "begin", "advance", "finish", "place", "spill", "fetch", "drop", "forget", "tiles",
@@ -107,9 +107,9 @@ class Service:
         progress: MutableSequence[int],
         lines: Callable[[], Transport] | None = None,
     ) -> None:
-        self.program = program
         self.rank = rank
         self.peak_bytes = 0
+        self._options = options
         self._loops: LoopShares | None = None
         self._lines = lines
         self._progress = progress
@@ -126,11 +126,36 @@ class Service:
             without=options.without,
         )
         self.store = TileStore(rank, transport, self.worker.device, progress, self.worker.times)
+        self._turn_to(self.worker)
+        self._workers = {"": self.worker}
+
+    def _turn_to(self, worker: Worker) -> None:
+        self.worker, self.program = worker, worker.program
         self._reports = {
             output.name
-            for output in program.graph.outputs
-            if output.replaces is None and rank in reporters(program, output.name)
+            for output in self.program.graph.outputs
+            if output.replaces is None and self.rank in reporters(self.program, output.name)
         }
+
+    def turn(self, key: str, program: Program | None) -> None:
+        """Go on with another program, whose state lies as that of the present one, which nothing has to move then.
+
+        key: names the program, which is given where none, or another, has had this name.
+        """
+        before = self.worker
+        if program is not None:
+            self._workers[key] = Worker(
+                program,
+                self.rank,
+                before.transport,
+                device=before.device,
+                progress=self._progress,
+                timeline=self._options.timeline,
+            )
+            self._workers[key].times = before.times
+        state, before.state = before.state, {}
+        self._turn_to(self._workers[key])
+        self.worker.state = state
 
     def handle(self, command: str, fields: dict[str, Any]) -> Any:
         if command in self.OF_TILES:

@@ -1,0 +1,40 @@
+"""`progress=` tells what is being planned: where it was asked for, and by itself on a terminal alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import girih
+from girih.report import progress
+
+
+@pytest.mark.parametrize("asked", [None, False, True])
+def test_planning_tells_what_it_does_where_it_was_asked(
+    asked: bool | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    model, x = torch.nn.Linear(4, 4), torch.ones(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with girih.fit(model, torch.nn.functional.mse_loss, optimizer, (x, x), memory="2KB", progress=asked) as train:
+        assert train(x, x) > 0
+    told = capsys.readouterr().err
+    assert told.startswith("girih: capture\n") if asked else not told
+    lines: list[str] = []
+    step = girih.TrainingStep(model, loss=torch.nn.functional.mse_loss, optimizer=optimizer)
+    girih.plan(step, (x, x), compare=(), progress=asked, observe=lambda what, share: lines.append(what))
+    assert lines[0] == "capture"
+    assert not capsys.readouterr().err
+
+
+def test_it_shows_on_a_terminal_and_stands_back_where_another_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+
+    monkeypatch.setattr(progress, "Console", lambda **options: Console(force_terminal=True, **options))
+    assert progress.shows(None)
+    with progress.Progress() as outer, progress.Progress() as inner:
+        outer("search", 0.5)
+        inner("search", 0.5)
+        assert outer.status is not None
+    with Console(stderr=True, force_terminal=True).status("mine"), progress.Progress() as own:
+        own("search", 0.5)
