@@ -10,7 +10,7 @@ what it recommends; GAT has no CSR form. Both sides begin with the same weights,
 The graph is prepared beforehand for both (self loops, normalisation, transposes). Each network, path and number of
 threads has a process of its own, which has run a small graph before, and whose first epoch does not count; processes
 alternate. CPU seconds of an epoch decide, wall seconds stand beside. Memory: how far the process rises above what it
-held before the first epoch. A form that is killed for want of memory is told as such, and counts for nothing.
+held before the first epoch. A form whose process is killed, as for want of memory, is told, and counts for nothing.
 
 Floors: at least `--floor` times torch_geometric's best in geometric mean over networks and threads, none below 1.3, and
 at most the memory of that best path.
@@ -148,7 +148,7 @@ def compare(file: str, name: str, threads: int, options: argparse.Namespace, mis
             try:
                 with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
                     found = alone.submit(run, file, name, path, threads, options.epochs).result()
-            except BrokenProcessPool:  # killed: there is not enough memory for a row for each edge
+            except BrokenProcessPool:  # such as for want of memory: a row for each edge
                 note({"network": name, "threads": threads, "path": path, "CPU / wall s": "killed"})
                 del taken[path]
                 continue
