@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy
 
 import girih
 from girih import gnn
+from girih.search import Vertices
 
 VERTICES, EDGES, FEATURES, CLASSES = 48, 300, 6, 4
 
@@ -75,3 +76,25 @@ def eager_losses(kind: str) -> list[float]:
         step.optimizer.step()
         losses.append(loss.item())
     return losses
+
+
+def test_two_processes_compute_the_same_in_the_memory_that_was_predicted() -> None:
+    step, batch = training("learned")
+    plan = girih.plan(step, batch, machine="local:2", objective="bytes", compare=())
+    with plan.start(backend="processes") as run:
+        assert run.run.peak_bytes(*run._inputs(batch, None)) == [use.peak for use in plan.memory_by_device]
+        losses = [run.step(*batch) for _ in range(3)]
+    assert losses == pytest.approx(eager_losses("learned"), rel=1e-10)
+
+
+def test_a_cut_of_vertices_is_kept() -> None:
+    """Seven to three, as a partitioner states it: each aggregation is done where its vertices are."""
+    step, batch = training("mean")
+    plan = girih.plan(step, batch, machine="local:2", search=Vertices(shares=(34, 14)), compare=())
+    pairs = zip(plan.graph.nodes, plan.strategy.divisions, strict=True)
+    assert {str(division) for node, division in pairs if node.operator == "girih.neighbour_sum"} == {"S0[17:7]"}
+    with plan.start(backend="threads") as run:
+        losses = [run.step(*batch) for _ in range(3)]
+        received = [item.bytes_received for item in run.statistics()]
+    assert losses == pytest.approx(eager_losses("mean"), rel=1e-10)
+    assert received == [3 * int(amount) for amount in plan.bytes_received]
