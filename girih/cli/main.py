@@ -42,6 +42,7 @@ OPTIMIZERS = (
     "nadam",
     "asgd",
     "rprop",
+    "adafactor",
 )
 
 

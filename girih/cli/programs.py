@@ -94,6 +94,7 @@ def _optimizer(name: str, module: Any) -> Any:
         "nadam": lambda p: torch.optim.NAdam(p, lr=2e-3),
         "asgd": lambda p: torch.optim.ASGD(p, lr=0.01),
         "rprop": lambda p: torch.optim.Rprop(p, lr=0.01),
+        "adafactor": lambda p: torch.optim.Adafactor(p, lr=0.01),
     }
     return kinds[name](module.parameters())
 

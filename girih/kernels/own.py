@@ -417,9 +417,9 @@ def embedding_gradient(
     of: the rows of the whole of which these are a part; None: any index may be outside.
 
     Raises:
-        IndexError: an index is none of the whole's rows.
+        IndexError: an index is none of the whole's rows, nor `padding`.
     """
-    in_table(indices, of)
+    in_table(indices, of, padding if padding >= 0 else None)
     flat = grad.reshape(-1, grad.shape[-1])
     index = indices.reshape(-1).long()
     spot = index - first

@@ -82,7 +82,7 @@ def test_two_processes_compute_the_same_in_the_memory_that_was_predicted() -> No
     step, batch = training("learned")
     plan = girih.plan(step, batch, machine="local:2", objective="bytes", compare=())
     with plan.start(backend="processes") as run:
-        assert run.run.peak_bytes(*run._inputs(batch, None)) == [use.peak for use in plan.memory_by_device]
+        assert run.run.peak_bytes(*run.inputs(batch, None)) == [use.peak for use in plan.memory_by_device]
         losses = [run.step(*batch) for _ in range(3)]
     assert losses == pytest.approx(eager_losses("learned"), rel=1e-10)
 

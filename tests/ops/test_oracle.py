@@ -103,7 +103,7 @@ MISSED: dict[str, dict[str, str]] = {
         ("PPPRPR->P", "PPPRRPR->P", "PRRRRPP->P", "RPPRPPR->P", "RRRRPPP->P"), TOGETHER
     ),
     "girih.panel_rows": {"S->S": ATTRIBUTE},
-    "girih.place": {"PR->R": DATA},
+    "girih.pick": {"PR->R": DATA, "SR->R": DATA},
     "girih.scan": {"P->P": OWN},
     "girih.search_sorted": {"SR->P": SEARCH},
 }

@@ -139,9 +139,10 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Array:
     return counted(x, max(int(reductions.max(x)) + 1 if x.size else 0, minlength), weights)
 
 
-def counted(x: Array, size: int, weights: Any = None) -> Array:
-    """How often each of 0 … size - 1 occurs, or the sum of its weights; other numbers are left out."""
+def counted(x: Array, size: int, weights: Any = None, left_out: int = -1) -> Array:
+    """How often each of 0 … size - 1 occurs, or the sum of its weights. left_out: another number that may occur."""
     kind = np.dtype(np.int64) if weights is None else np.dtype(np.float64)
     value = ones(x.shape, kind) if weights is None else cast(as_array(weights), kind)
-    arguments = {"grad": value.reshape((-1, 1)), "indices": cast(x, np.int64).reshape(-1), "rows": size}
+    places = cast(x, np.int64).reshape(-1)
+    arguments = {"grad": value.reshape((-1, 1)), "indices": places, "rows": size, "padding": left_out}
     return apply("girih.embedding_gradient", (size, 1), kind, **arguments).reshape(size)

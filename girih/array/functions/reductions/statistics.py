@@ -214,10 +214,10 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 
 
 def _bins(x: Array, edges: Array) -> Array:
-    """The bin of each element, -1 outside; the last bin has both its edges."""
+    """The bin of each element, the number of bins outside; the last bin has both its edges."""
     place = searchsorted(edges, x, "right") - 1
     last = edges.shape[0] - 2
-    return e.where(x == edges[-1], last, e.where(place > last, -1, place))
+    return e.where(x == edges[-1], last, e.where(place < 0, last + 1, place))
 
 
 def histogram(
@@ -226,7 +226,8 @@ def histogram(
     """Counts (or sums of weights) and edges."""
     x = as_array(a).reshape(-1)
     edges = histogram_bin_edges(x, bins, range)
-    counts = counted(_bins(x, edges), edges.shape[0] - 1, None if weights is None else as_array(weights).reshape(-1))
+    size, given = edges.shape[0] - 1, None if weights is None else as_array(weights).reshape(-1)
+    counts = counted(_bins(x, edges), size, given, left_out=size)
     if weights is not None and as_array(weights).dtype.kind in "iub":
         counts = cast(counts, as_array(weights).dtype)
     if density:
