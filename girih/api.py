@@ -374,11 +374,14 @@ class Infer:
             PlanError: the batch has other shapes than the one that was planned, or the program was changed since then,
                 and `otherwise` is `refuse`.
             IndexError: an index of the batch is in no row of an embedding.
+            ValueError: data that is a part of the program has changed (a `girih.gnn.DataError`).
             WorkerError: a worker failed.
         """
         from torch.utils._pytree import tree_unflatten
 
         with self._turn:
+            if (watch := self.plan.origin.watch) is not None:
+                watch()
             try:
                 _check_as_planned(*self._plans[0], batch)
             except PlanError:

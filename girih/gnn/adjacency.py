@@ -38,12 +38,12 @@ class Adjacency:
 
     @cached_property
     def degrees(self) -> NDArray[np.int64]:
-        """Of each vertex, how many neighbours it reads."""
+        """How many neighbours each vertex reads, int64[vertices]."""
         return np.diff(self.offsets)
 
     @cached_property
     def readers(self) -> Indices:
-        """Of each edge, the vertex that reads."""
+        """The vertex that reads, for each edge."""
         return np.repeat(np.arange(self.vertices, dtype=self.neighbours.dtype), self.degrees)
 
     @classmethod

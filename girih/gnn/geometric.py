@@ -34,8 +34,7 @@ class Reading:
 
 
 class OnGraph(torch.nn.Module):
-    """A network of torch_geometric on one graph: called as `network(x)`, it is `network(x, edge_index)`, and what is
-    given beside x is not looked at.
+    """A network of torch_geometric on one graph: called as `network(x)`, it is `network(x, edge_index)`.
 
     Layers of the kinds GCNConv, SAGEConv, GINConv and GATConv are read; a GCNConv takes the weights of the graph, the
     others have none. The state is the network's alone.
@@ -56,7 +55,17 @@ class OnGraph(torch.nn.Module):
                 exact = np.float64 if dtype == torch.float64 else np.float32
                 self.graphs[name] = GraphBuffers(_prepared(graph, exact, *reading.form), dtype)
 
-    def forward(self, x: Tensor, *_: Any) -> Tensor:
+    def forward(self, x: Tensor, *beside: Any) -> Tensor:
+        """The network's output. beside: None, as a step's `batch.graph` is where the network has the graph.
+
+        Raises:
+            ValueError: there are edges, or something else, beside x.
+        """
+        if any(item is not None for item in beside):
+            raise ValueError(
+                "this network is on its graph already (gnn.OnGraph), and would not read other edges: call it as "
+                "network(x), and make another OnGraph for another graph"
+            )
         with self._on_graph():
             return self.network(x, torch.empty((2, 0), dtype=torch.int64, device=x.device))
 

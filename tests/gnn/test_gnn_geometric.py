@@ -82,3 +82,10 @@ def test_layers_that_are_not_read_are_named() -> None:
         gnn.OnGraph(nn.SAGEConv(5, 4, aggr="median"), graph)
     with pytest.raises(ValueError, match="dropout=0"):
         gnn.OnGraph(nn.GATConv(5, 4, dropout=0.5), graph)(torch.randn(VERTICES, 5))
+
+
+def test_other_edges_than_the_graphs_are_refused() -> None:
+    graph = graph_of()
+    network = gnn.OnGraph(nn.GCNConv(5, 4), graph)
+    with pytest.raises(ValueError, match="on its graph already"):
+        network(torch.randn(VERTICES, 5), edge_index(graph))

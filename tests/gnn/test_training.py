@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -205,3 +206,31 @@ def test_accuracy_is_a_share_of_the_split(data: Data) -> None:
     expected = {split: float((data.labels[getattr(data, split)] == 1).mean()) for split in ("train", "test")}
     found = accuracy(output, data.but(validation=None))
     assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["x", "labels", "train", "graph.neighbours"])
+def test_data_that_is_written_or_exchanged_between_steps_is_refused(name: str) -> None:
+    data = gnn.load("karate")
+    network = gnn.GCN(data.features, 4, data.classes, layers=2)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    array = attrgetter(name)(data)
+    before = array.copy()
+    with girih.fit(network, gnn.loss, optimizer, data) as train:
+        train()
+        array[1] = not array[1] if name == "train" else array[1] + 1
+        with pytest.raises(gnn.DataError, match=f"the data's {name} changed"):
+            train()
+        array[:] = before
+        train()
+        with pytest.raises(girih.PlanError, match="without a batch"):
+            train(gnn.load("karate"))
+        train()
+
+
+def test_data_that_is_written_between_inferences_is_refused() -> None:
+    data = gnn.load("karate")
+    with girih.infer(gnn.GCN(data.features, 4, data.classes, layers=2).eval(), data) as outputs:
+        outputs()
+        data.x[0] = 5
+        with pytest.raises(gnn.DataError, match="the data's x changed"):
+            outputs()

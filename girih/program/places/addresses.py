@@ -1,7 +1,8 @@
 """Addresses: what a worker needs to know of its arena, so that everything of a step lies where it was planned.
 
 The places of a device (`girih.program.places.places`) by the names that a worker knows: buffers, and positions of
-steps. Of what nothing has in a step, only the largest runs are told, and those in which the step's scratch was placed.
+steps. Of the bytes that nothing occupies in a step only the largest stretches are told, and those in which the scratch
+memory of the step was placed.
 """
 
 from __future__ import annotations

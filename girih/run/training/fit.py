@@ -51,8 +51,15 @@ class Padding:
             )
 
     def __call__(self, batch: Any) -> Any:
-        """A batch like this one, with sequences that are filled up."""
-        paths = iter([path for path, _ in leaves_of(batch)])
+        """A batch like this one, with sequences that are filled up.
+
+        Raises:
+            PlanError: `values` names a tensor that the batch has not, or one without dimension 1.
+        """
+        known = [path for path, _ in leaves_of(batch)]
+        if missing := sorted(self.values.keys() - set(known)):
+            raise PlanError(f"pad= names {', '.join(map(repr, missing))}, and the batch has {known}")
+        paths = iter(known)
         return with_leaves(batch, lambda leaf: self._filled(next(paths), leaf))
 
     def _filled(self, path: str, leaf: Any) -> Any:
@@ -434,7 +441,11 @@ def sizes_of(batch: Any) -> Sizes:
 
 def _differs_in_size(plan: Plan, batch: Any) -> bool:
     """Has the batch the tensors that the plan was made for, but for how long their dimensions are?"""
-    found = {path: (str(item.dtype).removeprefix("torch."), item.dim()) for path, item in flatten_batch(batch).items()}
+    found = {
+        path: (str(item.dtype).removeprefix("torch."), len(item.shape)) for path, item in flatten_batch(batch).items()
+    }
+    if not all(isinstance(item, torch.Tensor) for item in flatten_batch(batch).values()):
+        return False
     values = {item.path: plan.graph.values[item.name] for item in plan.graph.inputs if item.role == "batch"}
     return found == {path: (value.dtype, len(value.shape)) for path, value in values.items()}
 

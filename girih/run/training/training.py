@@ -82,7 +82,16 @@ def planned_batch(plan: Plan, batch: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def nested_batch(batch: tuple[Any, ...], bare: bool) -> Any:
-    """What a step takes, of the arguments of a call. bare: it takes a tensor and not a nesting of some."""
+    """What a step takes, of the arguments of a call. bare: it takes a tensor and not a nesting of some.
+
+    Raises:
+        PlanError: an argument is data that girih.plan makes a part of the program (`girih.plans.inputs.with_data`).
+    """
+    if any(hasattr(item, "with_step") for item in batch):
+        raise PlanError(
+            "data is a part of the program that was planned with it: make steps without a batch, and plan again for "
+            "other data"
+        )
     return batch[0] if len(batch) == 1 and (bare or not isinstance(batch[0], torch.Tensor)) else batch
 
 

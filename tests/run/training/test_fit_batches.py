@@ -185,6 +185,8 @@ def test_sequences_are_filled_up_to_a_few_lengths() -> None:
     with girih.fit(model, step=step, optimizer=optimizer, batch=batches[0], pad=filled, buckets=(4, 8)) as train:
         assert [train(item) for item in batches] == pytest.approx(plain(step, batches), rel=1e-5)
         assert [dict(sizes)["labels"] for sizes in train.plans] == [(4, 4), (4, 8), (4, 9)]
+    with pytest.raises(girih.PlanError, match="pad= names 'input_id', and the batch has"):
+        girih.fit(model, step=step, optimizer=optimizer, batch=batches[0], pad={"input_id": 0.0}, buckets=(4, 8))
     with pytest.raises(girih.PlanError, match="pad= and buckets= go together"):
         girih.fit(model, step=step, optimizer=optimizer, batch=batches[0], pad=filled)
     with pytest.raises(girih.PlanError, match="'labels', which has no dimension 1"):
@@ -264,3 +266,14 @@ def test_tensors_that_no_one_would_see_are_refused_when_planning() -> None:
         girih.fit(model, step=step, optimizer=optimizer, batch=(x, Opaque(labels)))
     with pytest.raises(girih.PlanError, match="its optimizer and a batch"):
         girih.fit(model, cross_entropy)
+
+
+def test_arrays_of_another_size_are_refused_by_name() -> None:
+    model = torch.nn.Linear(4, 2)
+    batch = torch.randn(8, 4), torch.randn(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with girih.fit(model, torch.nn.functional.mse_loss, optimizer, batch) as train:
+        train(*batch)
+        with pytest.raises(girih.PlanError, match=r"float32\[5, 4\]; the plan was made for"):
+            train(*(item[:5].numpy() for item in batch))
+        train(*batch)
