@@ -67,8 +67,8 @@ class ZeroMQTransport:
         try:
             self._listen(meeting)
             self._connect(meeting)
-        except BaseException:
-            self.close("it could not reach the others")
+        except BaseException as error:
+            self.close(str(error) or "it could not reach the others")  # one that failed says why to all, here too
             raise
 
     def _listen(self, meeting: Meeting) -> None:
