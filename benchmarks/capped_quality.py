@@ -60,10 +60,9 @@ def front(graph: Any, aim: Any, first: Any, seconds: float) -> tuple[Any, Any]:
 def every_plan(graph: Any, aim: Any, measure: Any) -> list[tuple[float, int]] | None:
     """(cost, peak) of all labelings; None where they are too many."""
     from girih.partition.solver.elimination import cost_of
-    from girih.partition.space.options import SECONDS, TOFU
-    from girih.partition.space.problem import build
+    from girih.partition.space.problem import build, rules_of
 
-    problem = build(graph, aim, SECONDS if aim.name == "seconds" else TOFU)
+    problem = build(graph, aim, rules_of(aim))
     if prod(problem.problem.domains) > MOST_LABELINGS:
         return None
     found = []

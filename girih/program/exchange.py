@@ -19,7 +19,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.layout import Mesh, Placement, level_volumes
+from girih.layout import Mesh, Placement, becomes_partial, kept_terms, level_volumes
 from girih.layout.mesh import Regions
 
 Box = tuple[tuple[int, int], ...]  # (start, stop) of each dimension, in the whole value's coordinates
@@ -56,6 +56,8 @@ class Exchange:
 
 def exchange(mesh: Mesh, source: Placement, target: Placement) -> Exchange:
     """The messages that turn one placement into another in one hop."""
+    if becomes_partial(source, target):
+        target = kept_terms(mesh, source, target)
     return _exchange(
         mesh,
         source.regions.tobytes(),
@@ -176,6 +178,8 @@ def messages_of(mesh: Mesh, source: Placement, target: Placement, rank: int) -> 
 
     Cost: a few operations on arrays over all devices; O(receivers · holders of its own region) for what it sends.
     """
+    if becomes_partial(source, target):
+        target = kept_terms(mesh, source, target)
     return _messages_of(
         mesh,
         source.regions.tobytes(),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.layout import Mesh, Placement
+from girih.layout import Mesh, Placement, becomes_partial, kept_terms
 from girih.program.exchange import axes_of, contributions, distances, meeting
 
 Ints = NDArray[np.int64]
@@ -37,6 +37,8 @@ class MessageArrays(NamedTuple):
 
 def message_arrays(mesh: Mesh, source: Placement, target: Placement) -> MessageArrays:
     """The messages that turn one placement into another in one hop."""
+    if becomes_partial(source, target):
+        target = kept_terms(mesh, source, target)
     places, devices = mesh.coordinates, mesh.devices
     reduced, kept = axes_of(source.partial, target.partial)
     term = contributions(mesh, source.regions, reduced)

@@ -15,11 +15,13 @@ from girih.layout.budget import Clock
 from girih.partition.search import Search
 from girih.partition.solver.elimination import Problem, Solution, minimise
 from girih.partition.space.options import SECONDS, TOFU, Rules
-from girih.partition.space.problem import EVERYTHING, Candidates, Objective, build
-from girih.partition.strategy import SearchResult
+from girih.partition.space.problem import EVERYTHING, SPACES, Candidates, Objective, build, rules_of
+from girih.partition.strategy import SearchError, SearchResult
 from girih.rewrite.certificate import Certificate
 
 SPACE = "every assignment of mesh axes to index variables of every node and to dimensions of every value"
+
+TOFUS = f"{SPACE}, every sum added where it is made"
 
 NANOSECONDS = 1e9
 
@@ -37,18 +39,33 @@ def solve(problem: Problem, objective: Objective, seconds: float, *, enough: flo
 class Exact(Search):
     """The least cost over all strategies, with a proof (Tofu §5, without its restrictions).
 
-    rules: what may be chosen; by default Tofu's rule for `bytes`, and everything for `seconds`. By `time`,
-    `girih.search.fastest` goes on from what it finds by `seconds`. enough: the gap, as a share of the cost, with which
-    it may end.
+    space: `whole`, or `tofu` for Tofu's own space by `bytes`, in which every sum is added where it is made. rules: what
+    may be chosen, in the place of the space. By `time`, `girih.search.fastest` goes on from what it finds by `seconds`.
+    enough: the gap, as a share of the cost, with which it may end.
+
+    Raises:
+        SearchError: there is no such space.
     """
 
     rules: Rules | None = None
     enough: float = field(default=0.0, repr=False)
+    space: str = "whole"
 
     name: ClassVar[str] = "exact"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.space not in SPACES:
+            raise SearchError(f"no space {self.space!r}: expected one of {', '.join(SPACES)}")
+
     def search(self, graph: Graph, objective: Objective) -> SearchResult:
-        return exact(graph, objective, rules=self.rules, seconds=self.seconds, enough=self.enough)
+        rules = self.rules_of(objective)
+        told = TOFUS if rules == TOFU else SPACE
+        return exact(graph, objective, rules=rules, seconds=self.seconds, enough=self.enough, space=told)
+
+    def rules_of(self, objective: Objective) -> Rules:
+        """What may be chosen under an objective."""
+        return self.rules or rules_of(objective, self.space)
 
 
 def exact(

@@ -58,6 +58,7 @@ class Rules:
 
 MOST_PLACES = 8
 TOFU = Rules()
+WHOLE = Rules(partial=True)
 SECONDS = Rules(repeat=True, partial=True)
 SOAP = Rules(repeat=True, partial=True, places=True)
 

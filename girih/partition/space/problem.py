@@ -25,6 +25,9 @@ from girih.ops import Description
 from girih.ops.known import several_descriptions
 from girih.partition.solver.elimination import Problem
 from girih.partition.space.options import (
+    SECONDS,
+    TOFU,
+    WHOLE,
     NodeOptions,
     Rules,
     layouts_of,
@@ -34,7 +37,7 @@ from girih.partition.space.options import (
     whole_options,
 )
 from girih.partition.space.pricing import WantedTable, priced
-from girih.partition.strategy import FloatTable, Strategy
+from girih.partition.strategy import FloatTable, SearchError, Strategy
 
 OBJECTIVES = ("bytes", "seconds", "time")
 
@@ -76,6 +79,20 @@ class Objective:
         arithmetic = options.points * options.operations / device.flops_per_second
         costs: FloatTable = np.maximum(arithmetic, options.bytes / device.memory_bytes_per_second)
         return costs + device.launch_seconds
+
+
+SPACES = ("whole", "tofu")
+"""What a search may choose from, by name."""
+
+
+def rules_of(objective: Objective, space: str = "whole") -> Rules:
+    """The rules of a space by name: the whole one, or Tofu's, in which by `bytes` every sum is added where it is made.
+
+    By `bytes` all work is divided and every tensor held once in both: held by everybody, nothing would have to move.
+    """
+    if objective.unit == "seconds":
+        return SECONDS
+    return WHOLE if space == "whole" else TOFU
 
 
 @dataclass(frozen=True)
