@@ -14,14 +14,26 @@ from girih.graph import Graph
 from girih.layout.budget import Clock
 from girih.partition.search import Search
 from girih.partition.solver.elimination import Problem, Solution, minimise
+from girih.partition.space.choice import applied
+from girih.partition.space.fetches import FetchProblem, fetched_once
 from girih.partition.space.options import SECONDS, TOFU, Rules
-from girih.partition.space.problem import EVERYTHING, SPACES, Candidates, Objective, build, rules_of
+from girih.partition.space.problem import (
+    EVERYTHING,
+    SPACES,
+    Candidates,
+    Objective,
+    PartitionProblem,
+    build,
+    rules_of,
+)
 from girih.partition.strategy import SearchError, SearchResult
 from girih.rewrite.certificate import Certificate
 
 SPACE = "every assignment of mesh axes to index variables of every node and to dimensions of every value"
 
 TOFUS = f"{SPACE}, every sum added where it is made"
+APART = f"{SPACE}, partial sums included, what is read elsewhere fetched for each reader"
+SHARED = f"{SPACE}, partial sums included, what several readers fetch brought once to one second layout where that pays"
 
 NANOSECONDS = 1e9
 
@@ -60,6 +72,8 @@ class Exact(Search):
 
     def search(self, graph: Graph, objective: Objective) -> SearchResult:
         rules = self.rules_of(objective)
+        if rules.shared and objective.unit == "bytes":
+            return whole_space(graph, objective, rules, self.seconds)
         told = TOFUS if rules == TOFU else SPACE
         return exact(graph, objective, rules=rules, seconds=self.seconds, enough=self.enough, space=told)
 
@@ -78,7 +92,8 @@ def exact(
     enough: float = 0.0,
     space: str = SPACE,
 ) -> SearchResult:
-    """The cheapest strategy among candidates, and its certificate: what most searches narrow.
+    """The cheapest strategy among candidates, and its certificate: what most searches narrow. Each reader fetches for
+    itself what it lacks.
 
     rules: what may be chosen; by default Tofu's rule for `bytes`, and everything for `seconds`.
     seconds: of work, after which the best strategy so far is returned with its gap (`Budget`); pricing, which has to be
@@ -91,6 +106,40 @@ def exact(
     clock = Clock()
     chosen = rules if rules is not None else (SECONDS if objective.unit == "seconds" else TOFU)
     problem = build(graph, objective, chosen, candidates)
+    return _solved(problem, objective, seconds, enough, space, clock)
+
+
+def whole_space(graph: Graph, objective: Objective, rules: Rules, seconds: float) -> SearchResult:
+    """The cheapest strategy by `bytes` where what several readers fetch may be brought once to a second layout, and its
+    certificate. Where the tables are too many, each reader fetches for itself, and the certificate says so. Never
+    dearer than the optimum of Tofu's space, as far as that is found in the same seconds.
+    """
+    clock = Clock()
+    single = build(graph, objective, rules)
+    wide = fetched_once(single, objective)
+    if wide is None:
+        found = _solved(single, objective, seconds, 0.0, APART, clock)
+    else:
+        found = _solved(replace(single, problem=wide.problem), objective, seconds, 0.0, SHARED, clock, wide)
+    if found.certificate.stopped == "optimal":
+        return found
+    narrow = exact(graph, objective, rules=replace(rules, partial=False, shared=False), seconds=seconds)
+    if narrow.certificate.cost >= found.certificate.cost:
+        return found
+    told = replace(narrow.certificate, bound=found.certificate.bound, stopped=found.certificate.stopped)
+    return replace(narrow, certificate=replace(told, space=found.certificate.space))
+
+
+def _solved(
+    problem: PartitionProblem,
+    objective: Objective,
+    seconds: float,
+    enough: float,
+    space: str,
+    clock: Clock,
+    wide: FetchProblem | None = None,
+) -> SearchResult:
+    """The answer of a problem that is built. wide: what its labels mean where they are more than layouts."""
     built = clock.passed
     left = max(seconds - problem.seconds, 0.0) if objective.name == "time" else seconds
     solution = solve(problem.problem, objective, left, enough=enough)
@@ -109,4 +158,7 @@ def exact(
     certificate = Certificate(
         solution.cost, solution.bound, objective.unit, solution.how, solution.stopped, space, statistics
     )
-    return SearchResult(problem.strategy(solution.labels), certificate)
+    if wide is None:
+        return SearchResult(problem.strategy(solution.labels), certificate)
+    tiling = applied(problem.graph, wide.choice(solution.labels))
+    return SearchResult(tiling.strategy, certificate, tiling.graph if tiling.copies else None)
