@@ -1,4 +1,4 @@
-"""What several readers fetch is fetched once, and partial sums are layouts: against trying all, run, and within memory."""
+"""What several readers fetch is fetched once, partial sums are layouts: against trying all, run, within memory."""
 
 from __future__ import annotations
 
@@ -107,5 +107,5 @@ def test_where_memory_is_short_it_is_fetched_again() -> None:
 
 
 def test_a_space_that_is_not_there() -> None:
-    with pytest.raises(SearchError, match="no space 'wide': expected one of whole, tofu"):
+    with pytest.raises(SearchError, match="no space 'wide': expected one of whole, apart, tofu"):
         Exact(space="wide")

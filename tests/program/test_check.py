@@ -120,15 +120,13 @@ LARGEST = """graph
   return %r result"""
 
 
-def laid(
-    graph: Graph, layouts: Laid, divisions: Laid, sizes: tuple[int, ...] = (2,), overlap: Overlap = Overlap(3, 3)
-) -> Program:
+def laid(graph: Graph, layouts: Laid, divisions: Laid, sizes: tuple[int, ...] = (2,), overlap: int = 3) -> Program:
     """A program of a graph of which everything is divided along dimension 0 on every axis, but for what is given."""
     rows = (0,) * len(sizes)
     parts = tuple(divisions.get(node.name, rows) for node in graph.nodes)
     strategy = Strategy.of_codes(Mesh(sizes), parts, dict.fromkeys(graph.values, rows) | layouts)
     plain = lower(graph, strategy, Objective("bytes", machine_of(sizes)).transfers)
-    return overlapped(plain, overlap)
+    return overlapped(plain, Overlap(overlap, overlap))
 
 
 def test_partial_sums_that_are_made_may_stay_and_pass_on() -> None:
@@ -171,7 +169,7 @@ def test_what_lies_there_becomes_partial_sums(layouts: Laid, divisions: Laid) ->
 
 
 def test_what_lies_elsewhere_does_not_become_partial_sums() -> None:
-    program = laid(perceptron(2, 8, 12), {}, {"z1": (REPEAT, PASS)}, (2, 2), Overlap())
+    program = laid(perceptron(2, 8, 12), {}, {"z1": (REPEAT, PASS)}, (2, 2), 0)
     check(program)
     hop = next(step for step in program.transfers if step.target.endswith("+1"))
     second = program.steps.index(next(step for step in program.transfers if step.source == hop.target))

@@ -32,7 +32,7 @@ from girih.rewrite.certificate import Certificate
 SPACE = "every assignment of mesh axes to index variables of every node and to dimensions of every value"
 
 TOFUS = f"{SPACE}, every sum added where it is made"
-APART = f"{SPACE}, partial sums included, what is read elsewhere fetched for each reader"
+FOR_EACH = f"{SPACE}, partial sums included, what is read elsewhere fetched for each reader"
 SHARED = f"{SPACE}, partial sums included, what several readers fetch brought once to one second layout where that pays"
 
 NANOSECONDS = 1e9
@@ -51,9 +51,10 @@ def solve(problem: Problem, objective: Objective, seconds: float, *, enough: flo
 class Exact(Search):
     """The least cost over all strategies, with a proof (Tofu §5, without its restrictions).
 
-    space: `whole`, or `tofu` for Tofu's own space by `bytes`, in which every sum is added where it is made. rules: what
-    may be chosen, in the place of the space. By `time`, `girih.search.fastest` goes on from what it finds by `seconds`.
-    enough: the gap, as a share of the cost, with which it may end.
+    space: by `bytes` `whole`, `apart`, where each reader fetches for itself what it lacks, or `tofu`, Tofu's own, where
+    every sum is added where it is made, too. rules: what may be chosen, in the place of the space. By `time`,
+    `girih.search.fastest` goes on from what it finds by `seconds`. enough: the gap, as a share of the cost, with which
+    it may end.
 
     Raises:
         SearchError: there is no such space.
@@ -74,7 +75,7 @@ class Exact(Search):
         rules = self.rules_of(objective)
         if rules.shared and objective.unit == "bytes":
             return whole_space(graph, objective, rules, self.seconds)
-        told = TOFUS if rules == TOFU else SPACE
+        told = TOFUS if rules == TOFU else FOR_EACH if objective.unit == "bytes" else SPACE
         return exact(graph, objective, rules=rules, seconds=self.seconds, enough=self.enough, space=told)
 
     def rules_of(self, objective: Objective) -> Rules:
@@ -118,7 +119,7 @@ def whole_space(graph: Graph, objective: Objective, rules: Rules, seconds: float
     single = build(graph, objective, rules)
     wide = fetched_once(single, objective)
     if wide is None:
-        found = _solved(single, objective, seconds, 0.0, APART, clock)
+        found = _solved(single, objective, seconds, 0.0, FOR_EACH, clock)
     else:
         found = _solved(replace(single, problem=wide.problem), objective, seconds, 0.0, SHARED, clock, wide)
     if found.certificate.stopped == "optimal":

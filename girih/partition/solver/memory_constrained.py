@@ -201,8 +201,8 @@ def memory_constrained(
 ) -> SearchResult:
     """The cheapest strategy found whose measured peak is at most `cap` bytes, with a bound for that cap.
 
-    first: what the search without a cap has found. rules: what may be chosen; None: the whole space. seconds: of work (`Budget`), after which no further level of the
-    ladder is begun.
+    first: what the search without a cap has found. rules: what may be chosen; None: all. seconds: of work (`Budget`),
+    after which no further level of the ladder is begun.
 
     Raises:
         CannotFitError: with the least peak that was found, and the least that any strategy can have.

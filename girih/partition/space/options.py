@@ -60,6 +60,7 @@ class Rules:
 
 MOST_PLACES = 8
 TOFU = Rules()
+APART = Rules(partial=True)
 WHOLE = Rules(partial=True, shared=True)
 SECONDS = Rules(repeat=True, partial=True)
 SOAP = Rules(repeat=True, partial=True, places=True)

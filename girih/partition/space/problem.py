@@ -25,6 +25,7 @@ from girih.ops import Description
 from girih.ops.known import several_descriptions
 from girih.partition.solver.elimination import Problem
 from girih.partition.space.options import (
+    APART,
     SECONDS,
     TOFU,
     WHOLE,
@@ -37,7 +38,7 @@ from girih.partition.space.options import (
     whole_options,
 )
 from girih.partition.space.pricing import WantedTable, priced
-from girih.partition.strategy import FloatTable, SearchError, Strategy
+from girih.partition.strategy import FloatTable, Strategy
 
 OBJECTIVES = ("bytes", "seconds", "time")
 
@@ -81,18 +82,19 @@ class Objective:
         return costs + device.launch_seconds
 
 
-SPACES = ("whole", "tofu")
+SPACES = ("whole", "apart", "tofu")
 """What a search may choose from, by name."""
 
 
 def rules_of(objective: Objective, space: str = "whole") -> Rules:
-    """The rules of a space by name: the whole one, or Tofu's, in which by `bytes` every sum is added where it is made.
+    """The rules of a space by name. By `bytes` in `apart` each reader fetches for itself what it lacks, and in `tofu`
+    every sum is added where it is made, besides.
 
-    By `bytes` all work is divided and every tensor held once in both: held by everybody, nothing would have to move.
+    By `bytes` all work is divided and every tensor held once in all: held by everybody, nothing would have to move.
     """
     if objective.unit == "seconds":
         return SECONDS
-    return WHOLE if space == "whole" else TOFU
+    return {"whole": WHOLE, "apart": APART, "tofu": TOFU}[space]
 
 
 @dataclass(frozen=True)
