@@ -270,8 +270,8 @@ def kept_terms(mesh: Mesh, source: Placement, target: Placement) -> Placement:
     low = np.maximum(source.regions[..., 0], target.regions[..., 0])
     high = np.minimum(source.regions[..., 1], target.regions[..., 1])
     regions = np.stack([low, high], axis=-1)
-    wanted = (target.regions[..., 0] < target.regions[..., 1]).all(axis=-1)
-    keeps = (low < high).all(axis=-1)
+    wanted = np.asarray((target.regions[..., 0] < target.regions[..., 1]).all(axis=-1))
+    keeps = np.asarray((low < high).all(axis=-1))
     parts, there = source.regions.reshape(*mesh.sizes, -1), wanted.reshape(mesh.sizes)
     for axis in range(mesh.axes):
         if not (target.partial[axis] and not source.partial[axis]):

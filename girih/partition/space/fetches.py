@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from girih.graph import Graph
 from girih.layout import Layout, Placements, full_layouts
@@ -38,55 +39,48 @@ MOST_ENTRIES = 4_000_000
 class FetchProblem:
     """The problem whose labels are a layout of a narrower one, or such a layout and a second one.
 
-    single: where each value has one layout. problem: the wider one, of the same variables and pairs. brought: for each
-    variable the name of the value that is brought to a second layout, None where none is. labels: for each variable the
-    layout of each label, and the second layout, -1 where there is none, as numbers [labels, 2]. seconds: the second
-    layouts of each variable. near: for each pair of a reader the table [divisions, second layouts]; None of others.
+    single: where each value has one layout. problem: the wider one, of the same variables and pairs. brought: by
+    variable the name of the value that may be brought to a second layout. seconds: by variable these second layouts.
+    labels: of each variable [labels, 2]: the number of the layout, and of the second one, -1 where there is none. near:
+    by the place of its pair what a reader of such a value lacks of each second layout, [divisions, second layouts].
     """
 
     single: PartitionProblem
     problem: Problem
-    brought: tuple[str | None, ...]
-    labels: tuple[np.ndarray, ...]
-    seconds: tuple[tuple[Layout, ...], ...]
-    near: tuple[FloatTable | None, ...]
+    brought: Mapping[int, str]
+    seconds: Mapping[int, tuple[Layout, ...]]
+    labels: tuple[NDArray[np.int64], ...]
+    near: Mapping[int, FloatTable]
 
-    def choice(self, chosen: np.ndarray) -> TilingByNumber:
+    def choice(self, chosen: NDArray[np.int64]) -> TilingByNumber:
         """What the labels mean. A second layout that fewer than two readers are nearer to is left out."""
         single, graph, first_node = self.single, self.single.graph, len(self.labels)
-        tables, pairs = single.problem.tables, single.problem.pairs
-        place = 0
-        reads: list[tuple[int, ...]] = []
-        readers = [0] * first_node
-        for number, node in enumerate(graph.nodes):
-            division, nearer = chosen[first_node + number], []
-            for _ in node.inputs:
-                _, value, table = pairs[place]
-                layout, second = self.labels[value][chosen[value]]
-                near = self.near[place]
-                there = near is not None and second >= 0
-                nearer.append(int(there and near[division, second] < tables[table][division, layout]))  # type: ignore[index]
-                readers[value] += nearer[-1]
-                place += 1
-            reads.append(tuple(nearer))
-            place += len(node.outputs)
+        nearer: dict[str, list[tuple[int, int]]] = {}  # by value the readers, as nodes and operands
+        for place, (number, operand, name) in _readers(graph).items():
+            _, value, table = single.problem.pairs[place]
+            layout, second = self.labels[value][chosen[value]]
+            if second < 0 or self.brought[value] != name:
+                continue
+            division = chosen[first_node + number]
+            if self.near[place][division, second] < single.problem.tables[table][division, layout]:
+                nearer.setdefault(name, []).append((number, operand))
+        nearer = {name: readers for name, readers in nearer.items() if len(readers) > 1}
         layouts: list[tuple[Layout, ...]] = []
         for name in value_order(graph):
             value = single.variable[name]
             layout, second = self.labels[value][chosen[value]]
             own = single.layouts[value][layout]
-            twice = second >= 0 and self.brought[value] == name and readers[value] > 1
-            layouts.append((own, self.seconds[value][second]) if twice else (own,))
-        kept = {name for name, lies in zip(value_order(graph), layouts, strict=True) if len(lies) > 1}
-        reading = tuple(
-            (tuple(one if name in kept else 0 for one, name in zip(nearer, node.inputs, strict=True)),)
-            for nearer, node in zip(reads, graph.nodes, strict=True)
+            layouts.append((own, self.seconds[value][second]) if name in nearer else (own,))
+        there = {reader for readers in nearer.values() for reader in readers}
+        reads = tuple(
+            (tuple(int((number, operand) in there) for operand in range(len(node.inputs))),)
+            for number, node in enumerate(graph.nodes)
         )
         divisions = tuple(
-            (tuple(options.divisions[chosen[first_node + number]].tolist()),)
-            for number, options in enumerate(single.options)
+            (tuple(options.divisions[label].tolist()),)
+            for options, label in zip(single.options, chosen[first_node:], strict=True)
         )
-        return TilingByNumber(single.mesh, tuple(layouts), divisions, reading, frozenset())
+        return TilingByNumber(single.mesh, tuple(layouts), divisions, reads, frozenset())
 
 
 def fetched_once(single: PartitionProblem, objective: Objective) -> FetchProblem | None:
@@ -94,126 +88,111 @@ def fetched_once(single: PartitionProblem, objective: Objective) -> FetchProblem
 
     None: the tables would be too many.
     """
-    return _Widening(single.graph, objective, single).problem()
+    return _Widening(single, objective).problem()
+
+
+def _readers(graph: Graph) -> dict[int, tuple[int, int, str]]:
+    """By the place of its pair in a problem of the graph each reader: the node, the operand, and what it reads."""
+    readers, place = {}, 0
+    for number, node in enumerate(graph.nodes):
+        for operand, name in enumerate(node.inputs):
+            readers[place + operand] = number, operand, name
+        place += len(node.inputs) + len(node.outputs)
+    return readers
 
 
 class _Widening:
     """Tables over the wider labels, equal ones made once."""
 
-    def __init__(self, graph: Graph, objective: Objective, single: PartitionProblem) -> None:
-        self.graph, self.objective, self.single = graph, objective, single
+    def __init__(self, single: PartitionProblem, objective: Objective) -> None:
+        self.single, self.values, self.objective = single, single.graph.values, objective
         self.transfers = objective.transfers
         self.tables = list(single.problem.tables)
         self.known: dict[object, int] = {}
         self.entries = 0
 
     def problem(self) -> FetchProblem | None:
-        graph, single = self.graph, self.single
-        count, pairs = len(single.layouts), single.problem.pairs
-        readers: list[dict[str, list[int]]] = [{} for _ in range(count)]  # by value: places of the pairs that read it
-        operands: dict[int, tuple[int, int]] = {}
-        place = 0
-        for number, node in enumerate(graph.nodes):
-            for operand, name in enumerate(node.inputs):
-                readers[single.variable[name]].setdefault(name, []).append(place)
-                operands[place] = number, operand
-                place += 1
-            place += len(node.outputs)
-        brought: list[str | None] = [None] * count
-        for value, by_name in enumerate(readers):
-            name = max(by_name, key=lambda name: len(by_name[name]), default=None)
-            if name is not None and len(by_name[name]) > 1:
-                brought[value] = name
-        places = [place for value, name in enumerate(brought) if name is not None for place in readers[value][name]]
-        near = self.near(brought, places, operands)
-        lone = [np.stack([np.arange(len(own)), np.full(len(own), -1)], axis=1) for own in single.layouts]
-        labels, moves = list(lone), {}
-        seconds: list[tuple[Layout, ...]] = [()] * count
-        for value, name in enumerate(brought):
-            if name is None:
+        single, pairs = self.single, self.single.problem.pairs
+        places: dict[str, list[int]] = {}  # of the pairs that read a value
+        for place, (_, _, name) in _readers(single.graph).items():
+            places.setdefault(name, []).append(place)
+        several: dict[int, str] = {}  # of values that replace one another the one that is read most
+        for name, some in places.items():
+            value = single.variable[name]
+            if len(some) > 1 and (value not in several or len(some) > len(places[several[value]])):
+                several[value] = name
+        near = self.near([place for name in several.values() for place in places[name]])
+        labels = [np.stack([np.arange(len(own)), np.full(len(own), -1)], axis=1) for own in single.layouts]
+        brought, unary, wide = {}, list(single.problem.unary), list(pairs)
+        serving: dict[int, FloatTable] = {}
+        for value, name in several.items():
+            moves = self.moves(value, name)
+            more = self.paying(moves, [(pairs[place][2], near[place]) for place in places[name]])
+            if not len(more):
                 continue
-            seconds[value] = self.layouts(name)
-            moves[value] = self.moves(value, name)
-            pairs_of = self.paying(moves[value], [(pairs[at][2], near[at]) for at in readers[value][name]])
-            if len(pairs_of):
-                labels[value] = np.concatenate([lone[value], pairs_of])
-            else:
-                brought[value] = None
-        unary = list(single.problem.unary)
-        wide = list(pairs)
-        for value, name in enumerate(brought):
-            if name is not None:
-                own, second = labels[value].T
-                unary[value] = self.add((value,), np.where(second < 0, 0.0, moves[value][own, second]))
-        for at, (node, value, table) in enumerate(pairs):
-            name = brought[value]
-            if name is not None:
-                serving = near[at] if at in operands and at in set(readers[value][name]) else None
-                wide[at] = (node, value, self.wide(table, labels[value], serving))
+            brought[value] = name
+            labels[value] = np.concatenate([labels[value], more])
+            unary[value] = self.add(np.concatenate([np.zeros(len(moves)), moves[more[:, 0], more[:, 1]]]))
+            serving |= {place: near[place] for place in places[name]}
+        for place, (node, value, table) in enumerate(pairs):
+            if value in brought:
+                wide[place] = node, value, self.wide(table, labels[value], serving.get(place))
             if self.entries > MOST_ENTRIES:
                 return None
-        domains = (*(len(own) for own in labels), *single.problem.domains[count:])
+        domains = (*map(len, labels), *single.problem.domains[len(labels) :])
         problem = Problem(domains, tuple(unary), tuple(wide), tuple(self.tables))
-        return FetchProblem(
-            single,
-            problem,
-            tuple(brought),
-            tuple(labels),
-            tuple(seconds),
-            tuple(near.get(at) for at in range(len(pairs))),
-        )
+        seconds = {value: self.layouts(name) for value, name in brought.items()}
+        return FetchProblem(single, problem, brought, seconds, tuple(labels), serving)
 
     def layouts(self, name: str) -> tuple[Layout, ...]:
         """The second layouts that are tried."""
-        return full_layouts(self.graph.values[name].shape, self.single.mesh)
+        return full_layouts(self.values[name].shape, self.single.mesh)
 
-    def near(
-        self, brought: list[str | None], places: list[int], operands: Mapping[int, tuple[int, int]]
-    ) -> dict[int, FloatTable]:
+    def near(self, places: list[int]) -> dict[int, FloatTable]:
         """What readers lack of each second layout, by the place of their pairs: equal ones are one table."""
-        number_of: dict[object, int] = {}
+        readers = _readers(self.single.graph)
+        numbers: dict[object, int] = {}
         wanted: list[WantedTable] = []
         at: dict[int, int] = {}
         for place in places:
-            number, operand = operands[place]
-            name = self.graph.nodes[number].inputs[operand]
+            number, operand, name = readers[place]
             choice, layouts = self.single.options[number], self.layouts(name)
-            key = (id(choice), operand, layouts, self.graph.values[name].item_bytes)
-            if key not in number_of:
-                number_of[key] = len(wanted)
-                wanted.append(WantedTable(self.graph.values[name], layouts, choice.needs[operand], True))
-            at[place] = number_of[key]
+            key = (id(choice), operand, layouts, self.values[name].item_bytes)
+            if key not in numbers:
+                numbers[key] = len(wanted)
+                wanted.append(WantedTable(self.values[name], layouts, choice.needs[operand], True))
+            at[place] = numbers[key]
         tables = priced(wanted, self.transfers, self.objective.budget)
         return {place: tables[number] for place, number in at.items()}
 
     def moves(self, value: int, name: str) -> FloatTable:
         """[layouts, second layouts]: what it costs to bring a value from one to the other."""
-        item, mesh = self.graph.values[name], self.single.mesh
+        item, mesh = self.values[name], self.single.mesh
         lies = Placements.of(self.single.layouts[value], item.shape, mesh)
         goals = Placements.of(self.layouts(name), item.shape, mesh)
         return self.transfers.table(lies, goals, item.shape, item.item_bytes)
 
-    def paying(self, moves: FloatTable, readers: list[tuple[int, FloatTable]]) -> np.ndarray:
+    def paying(self, moves: FloatTable, readers: list[tuple[int, FloatTable]]) -> NDArray[np.int64]:
         """[pairs, 2]: the layouts with second layouts by which the readers together can save what they cost."""
         saved = np.zeros_like(moves)
         for table, near in readers:
-            far = self.tables[table]
             with np.errstate(invalid="ignore"):
-                more = far[:, :, None] - near[:, None, :]
-            saved += np.nan_to_num(more, nan=0.0, posinf=np.inf).max(axis=0).clip(0.0)
+                less = self.tables[table][:, :, None] - near[:, None, :]
+            saved += np.nan_to_num(less, nan=0.0, posinf=np.inf).max(axis=0).clip(0.0)
         return np.argwhere((moves > 0) & (saved > moves))
 
-    def wide(self, table: int, labels: np.ndarray, near: FloatTable | None) -> int:
+    def wide(self, table: int, labels: NDArray[np.int64], near: FloatTable | None) -> int:
+        """The number of the table [divisions, labels] of one over layouts alone. near: where the second ones serve."""
         key = (table, labels.tobytes(), None if near is None else id(near))
         if key not in self.known:
             own, second = labels.T
             array = self.tables[table][:, own]
             if near is not None:
                 array = np.where(second < 0, array, np.minimum(array, near[:, second]))
-            self.known[key] = self.add(key, array)
+            self.known[key] = self.add(array)
         return self.known[key]
 
-    def add(self, key: object, array: FloatTable) -> int:
+    def add(self, array: FloatTable) -> int:
         self.entries += array.size
         self.tables.append(array)
         return len(self.tables) - 1
