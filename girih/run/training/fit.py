@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -22,8 +23,11 @@ from girih.plans.inputs import Program, flatten_batch, program_of
 from girih.plans.plan import Plan, PlanError
 from girih.run.engines.engine import Engine
 from girih.run.errors import WorkerError
+from girih.run.training.aside import Aside
 from girih.run.training.training import TrainingRun, check_batch, nested_batch, start_training
-from girih.run.training.watch import BeforeReading, Marks, marks, with_numbers, written
+from girih.run.training.watch import BeforeReading, Marks, marks, tensors_of, with_numbers, written
+from girih.run.worker.moves import SPILL
+from girih.run.worker.pages import trim
 
 Sizes = tuple[tuple[str, tuple[int, ...]], ...]
 """The shape of each tensor of a batch, by its path."""
@@ -119,6 +123,7 @@ class Fit:
         self._handles: list[Any] = []
         self._reader: BeforeReading | None = None
         self._busy = False  # what reads the model is this object itself
+        self._aside = Aside(os.environ.get(SPILL))
 
     @property
     def plan(self) -> Plan:
@@ -235,6 +240,9 @@ class Fit:
             run, self.run = self.run, None
             self._remove()
             run.close()
+            del run  # the workers' memory goes before there is the user's
+            self._trim()
+            self._aside.back()
         if lost:
             raise PlanError(
                 f"{listed(lost)} changed while the model had the weights of step {given}: that is lost, the model now "
@@ -296,8 +304,9 @@ class Fit:
     def _give(self) -> None:
         """Write weights and state into the user's own tensors."""
         assert self.run is not None
-        state, own = self.run.run.state(), self._family[self._at].program.own
-        give_state(self.step, state, self.run.steps - self._given, self._groups, own, self._host)
+        state, own = self.run.run.pieces(), self._family[self._at].program.own
+        steps, copied = self.run.steps - self._given, torch.clone if self.plan.memory is None else self._aside.copied
+        give_state(self.step, state, steps, self._groups, own, self._host, copied)
         self._given = self.run.steps
         self._marks, self._told = marks(self.step), {}
 
@@ -388,14 +397,27 @@ class Fit:
             self._hand_over(self._at)
 
     def _start(self, steps: int) -> TrainingRun:
-        self.run = start_training(
-            self.plan, backend=self.backend, model=self.step.model, resume=None, seed=0, timeout=120.0
-        )
+        if self.plan.memory is not None:
+            self._aside.take(tensors_of(self.step))
+        self._trim()
+        try:
+            self.run = start_training(
+                self.plan, backend=self.backend, model=self.step.model, resume=None, seed=0, timeout=120.0
+            )
+        except BaseException:
+            self._aside.back()
+            raise
+        self._trim()
         self.run.run.steps = self._given = steps
         self._take_host()
         self._marks, self._told = marks(self.step), {}
         self._install()
         return self.run
+
+    def _trim(self) -> None:
+        """Under a limit, give the system back what planning and copying have left."""
+        if self.plan.memory is not None:
+            trim()
 
     def _take_host(self) -> None:
         """What the optimizer keeps in Python, such as a count of steps, as it is now."""
