@@ -50,9 +50,9 @@ TIMED = {
 LONG_ONES = {
     "array_api", "arrays_dask", "arrays_numpy", "capped_planning", "capped_quality", "first_use", "gnn_accuracy",
     "gnn_epoch", "gnn_large", "gnn_partition", "hf_models", "loops_faults", "loops_gbt", "loops_lda", "memory_caps",
-    "memory_tables", "optimize_cpu", "predict_time", "process_memory", "rule_soundness", "rules", "slow_links", "small_optimum",
-    "soap_search", "swap_inference", "swap_search", "swap_throughput", "tables_bandwidth", "tables_throughput",
-    "taso_table", "transports",
+    "memory_tables", "optimize_cpu", "predict_time", "process_memory", "rule_soundness", "rules", "slow_links",
+    "small_optimum", "soap_search", "swap_inference", "swap_search", "swap_throughput", "tables_bandwidth",
+    "tables_throughput", "taso_table", "transports",
 }  # fmt: skip
 
 

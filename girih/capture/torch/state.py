@@ -107,6 +107,8 @@ def give_state(
                 not given or name not in parameters
             ):  # it has no gradient, the optimizer keeps nothing, or it was taken out
                 continue
+            if steps == 0 and parameters[name] not in step.optimizer.state:  # a scaler has left out each step
+                continue
             own = step.optimizer.state[parameters[name]]
             for theirs, tensor in given.items():
                 held = own.get(theirs)

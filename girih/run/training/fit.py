@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_unflatten
 
 from girih.capture.batches import leaves_of, with_leaves
 from girih.capture.errors import CaptureError
+from girih.capture.scaled_step import follow
 from girih.capture.torch.own_update import Host, OwnUpdate
 from girih.capture.torch.settings import Settings, listed
 from girih.capture.torch.state import give_state, state_of
@@ -118,6 +119,7 @@ class Fit:
         self._groups = step.groups()
         self._host: Host = {}
         self._given = 0  # steps after which weights and state were last given back
+        self._left_out = 0  # of the steps since then, by a GradScaler
         self._marks: Marks = {}  # of the user's tensors, then
         self._told: Marks = {}  # marks with which a write was refused
         self._handles: list[Any] = []
@@ -148,16 +150,23 @@ class Fit:
         if self._padding is not None:
             nested = self._padding(nested)
         run = self._up_to_date(nested)
-        own = self._family[self._at].program.own
+        own, scaler = self._family[self._at].program.own, self._family[self._at].program.scaler
         if own is None:
             rates = [float(group["lr"]) for group in self.step.optimizer.param_groups]
-            tensors, numbers = run.inputs((nested,), rates if len(rates) > 1 else rates[0])
+            scale = None if scaler is None else scaler.get_scale()
+            tensors, numbers = run.inputs((nested,), rates if len(rates) > 1 else rates[0], scale)
             self.step.optimizer._opt_called = True  # what PyTorch's schedulers ask for before their own step
         else:
             tensors, found = run.tensors((nested,)), self._numbers(own, nested)
             numbers = {item.name: found[item.path] for item in self.plan.graph.inputs if item.role == "scalar"}
         assert self.run is not None
-        return self._results(self.run.outputs(tensors, numbers))
+        outputs = self.run.outputs(tensors, numbers)
+        if scaler is not None:
+            *_, last = (item.name for item in self.plan.graph.outputs if item.role == "result")
+            left_out = bool(outputs[last])
+            self._left_out += left_out
+            follow(scaler, left_out)
+        return self._results(outputs)
 
     def _numbers(self, own: OwnUpdate, batch: Any) -> dict[str, float]:
         """What the optimizer's own code computes for this step, by their paths. Where it calls other operators than in
@@ -305,9 +314,10 @@ class Fit:
         """Write weights and state into the user's own tensors."""
         assert self.run is not None
         state, own = self.run.run.pieces(), self._family[self._at].program.own
-        steps, copied = self.run.steps - self._given, torch.clone if self.plan.memory is None else self._aside.copied
+        steps = self.run.steps - self._given - self._left_out
+        copied = torch.clone if self.plan.memory is None else self._aside.copied
         give_state(self.step, state, steps, self._groups, own, self._host, copied)
-        self._given = self.run.steps
+        self._given, self._left_out = self.run.steps, 0
         self._marks, self._told = marks(self.step), {}
 
     def _turn_to(self, sizes: Sizes, batch: Any) -> None:
