@@ -122,7 +122,11 @@ def direct(optimizer: Any, scaler: Any) -> Callable[[Any, Any], Any]:
     [
         (OPTIMIZERS["sgd"], late, "ends behind scaler.step"),
         (OPTIMIZERS["sgd"], direct, "calls optimizer.step\\(\\) by itself"),
-        (lambda parameters: torch.optim.Adafactor(parameters), step_of, "whose own code runs"),
+        (
+            lambda parameters: torch.optim.Muon([item for item in parameters if item.dim() == 2]),
+            step_of,
+            "whose own code runs",
+        ),
     ],
 )
 def test_steps_that_would_train_otherwise_are_refused(optimizer: Any, step: Any, words: str) -> None:
