@@ -20,6 +20,7 @@ from girih.layout import Mesh, Placement, level_volumes, part_shape, regions_of
 from girih.partition.strategy import Strategy
 from girih.program.exchange import Exchange, Message, exchange, messages_of, terms_of
 from girih.program.steps import Devices, MoveStep, Order, Step, TransferStep
+from girih.program.table import Table, table_of
 from girih.program.text import Written, parse_written, written_text
 
 
@@ -62,6 +63,20 @@ class Program:
     def steps_of(self, device: int) -> tuple[Step, ...]:
         """What a device does, in its order."""
         return tuple(self.steps[number] for number in self.order_of(device))
+
+    @property
+    def table(self) -> Table:
+        """The steps as columns."""
+        return self._numbered[0]
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """By buffer its number in `table`: the graph's inputs, in their order, then as steps name them."""
+        return self._numbered[1]
+
+    @cached_property
+    def _numbered(self) -> tuple[Table, dict[str, int]]:
+        return table_of(self.steps, (item.name for item in self.graph.inputs))
 
     @cached_property
     def transfers(self) -> tuple[TransferStep, ...]:

@@ -1,0 +1,70 @@
+"""The steps of a program as columns of numbers: what compiled loops walk, whatever the steps say beside.
+
+What every step says in the same words (`girih.program.steps`) is a number here: its kind, its node, the buffers that it
+reads and those that it makes. The same columns stand for a program in another sequence
+(`girih.program.life.sequences`) and for one that is composed of known pieces and never written down
+(`girih.search.composed`), so that one set of loops serves all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.program.steps import BlockStep, ComputeStep, MoveStep, StartStep, Step, TransferStep
+
+Integers = NDArray[np.int64]
+Kinds = NDArray[np.uint8]
+
+COMPUTE, BLOCKS, FETCH, STORE, OUT, IN, FREE = range(7)
+"""Kinds of steps: those of transfers by their purpose, those of moves by their direction."""
+START = 8
+"""Added to the kind of a transfer or a move of which a step is the start alone."""
+
+
+class Table(NamedTuple):
+    """Columns of steps, a row for each; lists in compressed rows.
+
+    kind, node: of each step. reads, writes: the buffers of step x are `reads[read_starts[x] : read_starts[x + 1]]`, by
+    number, in the step's order. buffers: how many there are.
+    """
+
+    kind: Kinds
+    node: Integers
+    read_starts: Integers
+    reads: Integers
+    write_starts: Integers
+    writes: Integers
+    buffers: int
+
+
+def table_of(steps: Sequence[Step], known: Iterable[str] = ()) -> tuple[Table, dict[str, int]]:
+    """(the columns of steps, the numbers of their buffers). known: buffers that come first, in this order."""
+    numbers = {name: number for number, name in enumerate(known)}
+    rows: list[list[int]] = [[], []]
+    starts = [[0], [0]]
+    for step in steps:
+        for names, row, ends in zip((step.sources, step.targets), rows, starts, strict=True):
+            row += [numbers.setdefault(name, len(numbers)) for name in names]
+            ends.append(len(row))
+    table = Table(
+        np.asarray([kind_of(step) for step in steps], np.uint8),
+        np.asarray([step.node for step in steps], np.int64),
+        *(np.asarray(column, np.int64) for both in zip(starts, rows, strict=True) for column in both),
+        len(numbers),
+    )
+    return table, numbers
+
+
+def kind_of(step: Step) -> int:
+    """The kind of a step; of a start with `START` added."""
+    if isinstance(step, StartStep):
+        return START + kind_of(step.transfer)
+    if isinstance(step, TransferStep):
+        return STORE if step.purpose == "store" else FETCH
+    if isinstance(step, MoveStep):
+        return OUT if step.out else IN
+    return COMPUTE if isinstance(step, ComputeStep) else BLOCKS if isinstance(step, BlockStep) else FREE
