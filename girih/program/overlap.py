@@ -21,6 +21,7 @@ keep matching without tags, and nobody waits for a message whose sender waits fo
 from __future__ import annotations
 
 from dataclasses import dataclass
+
 import numpy as np
 
 from girih.ops.known import descriptions
