@@ -19,6 +19,8 @@ from girih.program.steps import BlockStep, ComputeStep, MoveStep, StartStep, Ste
 Integers = NDArray[np.int64]
 Kinds = NDArray[np.uint8]
 
+NOBODY = -1
+
 COMPUTE, BLOCKS, FETCH, STORE, OUT, IN, FREE = range(7)
 """Kinds of steps: those of transfers by their purpose, those of moves by their direction."""
 START = 8
@@ -39,6 +41,22 @@ class Table(NamedTuple):
     write_starts: Integers
     writes: Integers
     buffers: int
+
+    @property
+    def maker(self) -> Integers:
+        """By buffer the step that makes it, the last of several; NOBODY where none does."""
+        maker = np.full(self.buffers, NOBODY, np.int64)
+        maker[self.writes] = np.repeat(np.arange(len(self.kind)), np.diff(self.write_starts))
+        return maker
+
+    @property
+    def needs(self) -> tuple[Integers, Integers]:
+        """(step, the step that makes what it reads): each pair once, in the order of what steps read."""
+        needing, needed = np.repeat(np.arange(len(self.kind)), np.diff(self.read_starts)), self.maker[self.reads]
+        needing, needed = needing[needed != NOBODY], needed[needed != NOBODY]
+        _, first = np.unique(needing * len(self.kind) + needed, return_index=True)
+        first.sort()
+        return needing[first], needed[first]
 
 
 def table_of(steps: Sequence[Step], known: Iterable[str] = ()) -> tuple[Table, dict[str, int]]:
