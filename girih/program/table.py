@@ -62,16 +62,21 @@ class Table(NamedTuple):
 def table_of(steps: Sequence[Step], known: Iterable[str] = ()) -> tuple[Table, dict[str, int]]:
     """(the columns of steps, the numbers of their buffers). known: buffers that come first, in this order."""
     numbers = {name: number for number, name in enumerate(known)}
-    rows: list[list[int]] = [[], []]
-    starts = [[0], [0]]
+    reads: list[int] = []
+    writes: list[int] = []
+    read_starts, write_starts = [0], [0]
     for step in steps:
-        for names, row, ends in zip((step.sources, step.targets), rows, starts, strict=True):
-            row += [numbers.setdefault(name, len(numbers)) for name in names]
-            ends.append(len(row))
+        reads += [numbers.setdefault(name, len(numbers)) for name in step.sources]
+        writes += [numbers.setdefault(name, len(numbers)) for name in step.targets]
+        read_starts.append(len(reads))
+        write_starts.append(len(writes))
     table = Table(
         np.asarray([kind_of(step) for step in steps], np.uint8),
         np.asarray([step.node for step in steps], np.int64),
-        *(np.asarray(column, np.int64) for both in zip(starts, rows, strict=True) for column in both),
+        np.asarray(read_starts, np.int64),
+        np.asarray(reads, np.int64),
+        np.asarray(write_starts, np.int64),
+        np.asarray(writes, np.int64),
         len(numbers),
     )
     return table, numbers

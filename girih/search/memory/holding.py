@@ -186,10 +186,10 @@ class _Cuts:
 class _Ways:
     """The ways to hold one program that have been judged.
 
-    refused: the plan of the way that needs least where none keeps the limit, and why. bound: of the seconds of all ways. budget: seconds after which no other way is tried, if one
-    keeps the limit; they are counted, so that what is found is the same on a busy machine. quick: what keeps the limit
-    by the columns of the program, with its seconds: it is written as a Program, and accounted, when all have been
-    judged. cuts: of each order what may be computed again.
+    refused: the plan of the way that needs least where none keeps the limit, and why. bound: of the seconds of all
+    ways. budget: seconds after which no other way is tried, if one keeps the limit; they are counted, so that what is
+    found is the same on a busy machine. quick: what keeps the limit by the columns of the program, with its seconds: it
+    is written as a Program, and accounted, when all have been judged. cuts: of each order what may be computed again.
     """
 
     plan: Plan
@@ -270,8 +270,8 @@ class _Ways:
         if self.moving and len(lives.steps) <= SMALL and len(lives.state) <= FEW:
             self.exactly(order, lives)
         self.bound = bound.result().seconds
-        best = self.best.plan
-        if best is not None and (own := self.order_in(best.choice.sequence)) != self.order_in(order):
+        kept = self.best.plan
+        if kept is not None and (own := self.order_in(kept.choice.sequence)) != self.order_in(order):
             computing = seconds_of(ticks(self.seconds(own, computing=True)))
             self.bound = memory_bound(self.lifetimes_in(own), limit, computing, host, recompute=again).seconds
 

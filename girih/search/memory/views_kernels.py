@@ -6,9 +6,9 @@ import numpy as np
 
 from girih.layout.compiled import compiled
 from girih.program.life.sequences import Sequenced
-from girih.program.life.touches import Integers
 from girih.program.moves.residency import COPIED, LAST, LASTS, STORAGE, Residency
 from girih.program.moves.script_kernels import END_IN, OUT, STEP, Script
+from girih.program.table import Integers
 
 
 def looked_again(item: Sequenced, held: Residency, script: Script, costs: Integers) -> Integers:
