@@ -19,6 +19,7 @@ from girih.graph import Graph
 from girih.layout import Mesh, Placement, level_volumes, part_shape, regions_of
 from girih.partition.strategy import Strategy
 from girih.program.exchange import Exchange, Message, exchange, messages_of, terms_of
+from girih.program.places.addresses import Addresses
 from girih.program.steps import Devices, MoveStep, Order, Step, TransferStep
 from girih.program.table import Table, table_of
 from girih.program.text import Written, parse_written, written_text
@@ -33,6 +34,8 @@ class Program:
     files, of which memory holds what the system pleases. stealing: workers are threads that compute chunks of each
     other's loops over blocks. orders: what the devices of each class do; empty where all devices do all steps. host:
     buffers that lie in the large memory behind the devices, state among them; moves alone read and make them.
+    addresses: by device where everything lies in one region of memory; empty where nobody has asked, or some state has
+    no address that stays from step to step.
     """
 
     graph: Graph
@@ -45,6 +48,7 @@ class Program:
     stealing: bool = False
     orders: tuple[Order, ...] = ()
     host: frozenset[str] = frozenset()
+    addresses: tuple[Addresses, ...] = ()
 
     @property
     def mesh(self) -> Mesh:
