@@ -165,6 +165,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--verify", action="store_true", help="run the undivided program beside it and compare everything")
     run.add_argument("--lr", type=rate, help="learning rate (default: the planned optimizer's)")
     run.add_argument("--seed", type=seed, default=0, help="of weights, data and random operators (default 0)")
+    run.add_argument("--program", metavar="FILE.py:FUNCTION", type=name, help="take weights and batch of what "
+                     "FUNCTION returns, as girih plan takes it; so comes the graph of a graph network")  # fmt: skip
     run.add_argument("--save", metavar="DIR", type=name, help="write a sharded checkpoint at the end")
     run.add_argument("--resume", metavar="DIR", type=name, help="go on from a checkpoint")
     run.add_argument("--arena", choices=("auto", "on", "strict", "off"), default="auto", help="everything of a step at "
