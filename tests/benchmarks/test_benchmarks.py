@@ -58,7 +58,8 @@ LONG_ONES = {
     "loops_gbt", "loops_lda", "memory_caps", "memory_tables", "optimize_cpu", "paper_speedups", "partition_search",
     "pipelines", "predict_bytes", "predict_time", "process_memory", "promises", "rule_soundness", "rules",
     "same_training", "simulate_speed", "slow_links", "small_optimum", "soap_search", "swap_inference", "swap_search",
-    "swap_throughput", "tables_bandwidth", "tables_throughput", "taso_table", "transports", "weight_sizes", "worker_memory",
+    "swap_throughput", "tables_bandwidth", "tables_throughput", "taso_table", "transports", "weight_sizes",
+    "worker_memory",
 }  # fmt: skip
 
 
