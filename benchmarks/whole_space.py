@@ -1,4 +1,4 @@
-"""What a good engineer would think of: array programs in which sums can wait, or a fetched value serves several readers.
+"""What a good engineer would think of: array programs whose sums can wait, or whose readers fetch the same at once.
 
 What: by `bytes` on 2 processes, the plan of the whole space beside the one of Tofu's (`exact:space=tofu`), in which
 every sum is added where it is made and each reader fetches for itself. Of the first three one sees what suffices:
