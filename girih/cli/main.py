@@ -102,6 +102,9 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("--micro-batches", type=count, metavar="N", help="cut the batch into N equal parts and add up "
                       "their gradients; --search pipeline sends them through stages, and pipeline-1f1b in less "
                       "memory")  # fmt: skip
+    plan.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="fp32", help="of computing, with "
+                      "parameters and optimizer state in float32: bf16 and fp16 run the forward pass under "
+                      "torch.autocast (default fp32)")  # fmt: skip
     plan.add_argument("--machine", "-m", type=name, default="local:2", help="local:N, HOSTSxDEVICES or a preset "
                       "(default local:2)")  # fmt: skip
     plan.add_argument(

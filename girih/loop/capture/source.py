@@ -138,7 +138,7 @@ class _Plainer(ast.NodeTransformer):
         if len(node.ops) == 1 or any(isinstance(part, ast.Call | ast.NamedExpr) for part in inner):
             return node  # what is called may do something, or draw a number, each time
         between = [node.left, *node.comparators]
-        pairs = [
+        pairs: list[ast.expr] = [
             ast.copy_location(ast.Compare(left if at == 0 else copy.deepcopy(left), [op], [right]), node)
             for at, (left, op, right) in enumerate(zip(between, node.ops, between[1:], strict=False))
         ]
