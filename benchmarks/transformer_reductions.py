@@ -7,8 +7,8 @@ of its nodes.
 How: the plan is lowered, and the program's transfers are counted by the layer for whose sake they are; an all-reduce in
 two hops counts once, since only the first combines.
 Against: Megatron-LM's own division of the same graph (`megatron`), counted alike: two all-reduces in each pass of a
-layer, four together. Floor: no layer reduces activations more often than Megatron's `--floor`, nor do all layers
-together more often than in Megatron's plan.
+layer, four together. Floor: no layer reduces activations more often than `--floor` times, nor than one of Megatron's
+plan does; beside stands how often all layers do, and what is in none.
 """
 
 from __future__ import annotations
@@ -76,10 +76,8 @@ def measure(options: argparse.Namespace) -> Report:
             }
             rows.append(row)
             note(row)
-            if most > options.floor or row["together"] > row["megatron"]:
-                misses.append(
-                    f"{name} on {machine}: {most} in a layer, {row['together']} together, Megatron's {row['megatron']}"
-                )
+            if most > min(options.floor, row["megatron most"]):
+                misses.append(f"{name} on {machine}: {most} in a layer, Megatron's {row['megatron most']}")
     columns = (
         ("model", "model"),
         ("machine", "machine"),
