@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -20,6 +21,10 @@ ROWS = 1 << 14
 """Rows of features that are looked at together."""
 UNLABELLED = -100
 """What a vertex outside of training has as its target: torch's losses ignore it."""
+
+
+PLANS = "girih.gnn.plans"
+"""What makes plans of data, by its name: it needs data itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +113,14 @@ class Data:
         from girih.gnn.data.resident import with_data
 
         return with_data(step, self)
+
+    def prepared(self, step: Any, machine: Any, search: Any) -> tuple[Data, Any, Any]:
+        """This data cut for a machine's devices, the machine, and the search of a plan; `girih.plan` asks."""
+        return import_module(PLANS).prepared(step, self, machine, search)  # type: ignore[no-any-return]
+
+    def planned(self, plan: Any, step: Any, machine: Any, options: Any) -> Any:
+        """The plan that was made of a step with this data, as one that learns; `girih.plan` asks."""
+        return import_module(PLANS).planned(plan, step, self, machine, options)
 
     def but(self, **changes: Any) -> Self:
         """The same data with other parts; all is checked again."""

@@ -162,14 +162,20 @@ def start_training(
         raise PlanError(wrong)
     if resume is not None and model is not None:
         raise PlanError("give resume= or model=, not both: a checkpoint holds the weights")
-    state = {} if resume is not None else dict(plan.origin.state() if plan.origin.state is not None else {})
+    state = dict(plan.origin.state() if plan.origin.state is not None else {})
+    if resume is not None:
+        # Buffers that a module does not keep in its state, as a graph and how it is cut, are those of now.
+        kept = None if plan.origin.keys is None else set(plan.origin.keys.values())
+        written = plan.graph.updates
+        buffers = {item.path for item in plan.graph.inputs if item.role == "buffer" and item.name not in written}
+        state = {path: item for path, item in state.items() if kept is not None and path in buffers - kept}
     if model is not None and not hasattr(model, "named_parameters"):
         raise PlanError(f"model= takes a torch.nn.Module, got {type(model).__name__}")
     if model is not None:
         own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         of_optimizer = {item.path for item in plan.graph.state_inputs if item.role == "state"}
         state = {**{path: item for path, item in state.items() if path in of_optimizer}, **own}
-    tensors = check_state(plan, state) if state else {}
+    tensors = check_state(plan, state) if state and resume is None else state
     plan = on_this_host(plan, threads_of(plan.machine.devices, engine.one_process or engine.launched))
     wanted = arena in ("on", "strict") or (arena == "auto" and plan.memory is not None)
     without = plan.no_arena if wanted else ""
