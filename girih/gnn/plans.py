@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from girih.gnn.partitioner.search import Vertices, pieces_of
 from girih.graph import Graph
 from girih.machine import Machine
 from girih.machine import machine as machine_by_name
+from girih.plans.plan import PlanError
 from girih.program import ComputeStep
 from girih.run.errors import WorkerError
 from girih.run.training.training import TrainingRun
@@ -84,6 +86,29 @@ class Pieces:
         seconds = self.predicted if self.measured is None else self.measured
         return max(seconds) / (sum(seconds) / len(seconds))
 
+    def tables(self) -> list[dict[str, Any]]:
+        """What the page of a plan draws of them (`girih.report.page`)."""
+        names = [f"{number}: vertices {start:,} to {stop - 1:,}" for number, (start, stop) in enumerate(self.ranges)]
+        read = [f"{edges:,} edges, {rows:,} rows of others" for edges, rows in zip(self.edges, self.rows, strict=True)]
+        tables = [("as predicted", self.predicted), ("as measured in the last step that was learned", self.measured)]
+        return [
+            {
+                "title": f"What each piece of the graph computes, {how}",
+                "note": self._known,
+                "rows": [
+                    (*row[:2], f"{row[1] * 1e3:,.3f} ms, {row[2]}", True)
+                    for row in zip(names, times, read, strict=True)
+                ],
+            }
+            for how, times in tables
+            if times is not None
+        ]
+
+    @property
+    def _known(self) -> str:
+        known = "nothing was predicted yet" if np.isnan(self.error) else f"predictions were off by {self.error:.1%}"
+        return f"{known}, {self.samples} times learned; cut anew {self.moves} times"
+
     def __str__(self) -> str:
         rows = [("piece", "vertices", "edges", "rows of others", "predicted ms", "measured ms")]
         for number, (start, stop) in enumerate(self.ranges):
@@ -93,8 +118,7 @@ class Pieces:
             rows.append((str(number), f"{start:,} to {stop - 1:,}", edges, read, told, taken))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
-        known = "nothing was predicted yet" if np.isnan(self.error) else f"predictions were off by {self.error:.1%}"
-        return "\n".join([*lines, f"{known}, {self.samples} times learned; cut anew {self.moves} times"])
+        return "\n".join([*lines, self._known])
 
 
 class GraphPlan(api.Plan):
@@ -120,6 +144,25 @@ class GraphPlan(api.Plan):
         if self.work.data.graph.cuts:
             return GraphRun(self, {"measure": True, **options})
         return WatchedRun(self, super().start(**options).run)
+
+    def partition(self) -> Pieces:
+        """The pieces with which a run begins, with what they take as predicted.
+
+        Raises:
+            PlanError: the graph is in one piece.
+        """
+        if not (graph := self.work.data.graph).cuts:
+            raise PlanError("the graph is in one piece: plan for several devices, machine='local:2'")
+        return pieces_of_work(self.work, self.cost.features(graph))
+
+    def report(self, path: str | Path, *, store: str | Path | None = None) -> None:
+        """Write the plan as one page (HTML) to look at, with its pieces; see `girih.Plan.report`."""
+        if not self.work.data.graph.cuts:
+            super().report(path, store=store)
+            return
+        from girih.report.page import write_page
+
+        write_page(path, self, self.predict(store=store).timeline, beside=self.partition().tables())
 
     def infer(self, data: Any, *, backend: Any = None) -> Tensor:
         """The network's outputs [vertices, …] on a graph that the plan has not seen, on the plan's machine, cut by what
@@ -293,23 +336,26 @@ class GraphRun(WatchedRun):
 
     def partition(self) -> Pieces:
         """The pieces, with what they take as predicted and as measured."""
-        cost, learner = self.plan.work.cost, self._learner
-        cuts = self.plan.work.data.graph.cuts
-        cut = with_cuts(self.plan.work.data.graph, cuts, cost, learner.known)
-        tested = [item for item in cost.quality() if item.samples]
-        samples = sum(item.samples for item in tested)
-        error = sum(item.error * item.samples for item in tested) / samples if samples else float("nan")
         measured = None if self._measured is None else tuple(self._measured.sum(axis=0).tolist())
-        return Pieces(
-            tuple(pairwise(cuts)),
-            cut.edges,
-            cut.reads,
-            tuple(cut.totals.tolist()),
-            measured,
-            error,
-            cost.samples,
-            learner.moves,
-        )
+        return pieces_of_work(self.plan.work, self._learner.known, measured, self._learner.moves)
+
+    def report(self, path: str | Path) -> None:
+        """Write the plan as one page, with the last step as it was measured beside its prediction, and the pieces."""
+        from girih.report.page import write_page
+
+        timeline = self.plan.predict().timeline
+        write_page(path, self.plan, timeline, measured=self.timeline(), beside=self.partition().tables())
+
+
+def pieces_of_work(work: Work, known: Features, measured: tuple[float, ...] | None = None, moves: int = 0) -> Pieces:
+    """The pieces of the data as it is cut; known: its features for the cost."""
+    cost, graph = work.cost, work.data.graph
+    cut = with_cuts(graph, graph.cuts, cost, known)
+    tested = [item for item in cost.quality() if item.samples]
+    samples = sum(item.samples for item in tested)
+    error = sum(item.error * item.samples for item in tested) / samples if samples else float("nan")
+    told = tuple(cut.totals.tolist())
+    return Pieces(tuple(pairwise(graph.cuts)), cut.edges, cut.reads, told, measured, error, cost.samples, moves)
 
 
 def layers_of_nodes(graph: Graph, layers: int) -> dict[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -125,3 +126,21 @@ def test_planning_leaves_the_network_and_random_numbers(data: Data) -> None:
     girih.plan(girih.TrainingStep(network, loss=gnn.loss, optimizer=optimizer), data, machine="local:2")
     assert torch.equal(network.norm.running_mean, before)
     assert torch.equal(torch.get_rng_state(), expected)
+
+
+def test_the_page_shows_the_pieces(data: Data, tmp_path: Path) -> None:
+    pytest.importorskip("bokeh")
+    plan, _ = planned(data)
+    plan.report(tmp_path / "plan.html")
+    with plan.start(backend="threads") as run:
+        run.step()
+        run.step()
+        run.report(tmp_path / "run.html")
+        start, stop = run.partition().ranges[1]
+    for name, said in (("plan.html", "as predicted"), ("run.html", "as measured")):
+        text = (tmp_path / name).read_text()
+        assert f"1: vertices {start:,} to {stop - 1:,}" in text
+        assert said in text
+    alone, _ = planned(data, "local:1")
+    with pytest.raises(girih.PlanError, match="the graph is in one piece"):
+        alone.partition()
