@@ -38,6 +38,7 @@ NAMES = (
     "swap_inference",
     "swap_search",
     "memory_caps",
+    "gpu_rates",
     "memory_gpu",
     "memory_tables",
     "onnx_coverage",
@@ -79,6 +80,7 @@ NAMES = (
     "gnn_memory",
     "hf_models",
     "loop_habits",
+    "process_memory",
 )
 
 

@@ -133,6 +133,9 @@ class GraphPlan(api.Plan):
         own.__dict__["work"] = work
         return own
 
+    def but(self, **changes: Any) -> GraphPlan:
+        return GraphPlan.on(super().but(**changes), self.work)
+
     @property
     def cost(self) -> CostModel:
         """What was learned of the network's layers; `cost.save(path)` keeps it for other plans."""
@@ -186,7 +189,7 @@ class GraphPlan(api.Plan):
         if work.state is not None:
             network.load_state_dict(work.state)
         options = {name: work.options[name] for name in ("memory", "progress") if name in work.options}
-        known = data.but(graph=replace(data.graph, cuts=cuts_of(data, work.machine.devices, work.cost)))
+        known = _with_cuts(data, cuts_of(data, work.machine.devices, work.cost))
         plan = api.plan(Inference(network.eval()), known, machine=work.machine, compare=(), **options)
         where = backend or ("threads" if plan.machine.devices == 1 else "processes")
         with api.Plan.start(plan, backend=where) as run:
@@ -233,8 +236,16 @@ def prepared(step: Any, data: Data, where: str | Machine, search: Any) -> tuple[
     return _with_cuts(data, cut), replace(where, levels=(level,)), Vertices()
 
 
+def cut_as(data: Data, graph: Graph) -> Data:
+    """The data with the cuts of the program of a plan."""
+    shares = pieces_of(graph).shares
+    return _with_cuts(data, tuple(np.cumsum([0, *shares]).tolist()) if shares else ())
+
+
 def _with_cuts(data: Data, cuts: tuple[int, ...]) -> Data:
-    return data if data.graph.cuts == cuts else data.but(graph=replace(data.graph, cuts=cuts))
+    if data.graph.cuts == cuts:
+        return data
+    return data.but(graph=replace(data.graph, cuts=cuts), ordered_from=data.ordered_from)
 
 
 def _reads(network: torch.nn.Module, data: Data) -> bool:
@@ -315,9 +326,7 @@ class GraphRun(WatchedRun):
         data = _with_cuts(work.data, tuple(cuts))
         plan = api.plan(work.step, data, machine=work.machine, **work.options)
         kept, own = self.run.state(), plan.origin.state
-        # Of buffers those of the network: the others are the graph, which is cut otherwise.
-        stays = {item.path for item in plan.graph.state_inputs if item.role != "buffer"}
-        stays |= set((plan.origin.keys or {}).values())
+        stays = {item.path for item in plan.graph.state_inputs if item.role != "data"}  # which is cut otherwise
         state = {path: tensor for path, tensor in kept.items() if path in stays}
         started = plan.but(state=lambda: {**(own() if own is not None else {}), **state})
         options = {name: value for name, value in self._options.items() if name not in ("resume", "model")}

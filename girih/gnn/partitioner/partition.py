@@ -79,7 +79,7 @@ class Partition:
         if min(self.vertices) < 1 or own.sources != own.vertices:
             return arranged  # type: ignore[no-any-return]
         cut = replace(own, cuts=self.cuts)
-        return cut if isinstance(arranged, Adjacency) else arranged.but(graph=cut)  # type: ignore[return-value]
+        return cut if isinstance(arranged, Adjacency) else arranged.but(graph=cut, ordered_from=arranged.ordered_from)  # type: ignore[return-value]
 
     def __str__(self) -> str:
         unit = self.certificate.unit

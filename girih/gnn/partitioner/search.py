@@ -134,7 +134,12 @@ class Pieces:
         own = {name: piece for number, piece in self.homes.items() for name in graph.nodes[number].outputs}
         for item in graph.inputs:
             pieces = readers.get(item.name, {-1})
-            if len(pieces) == 1 and -1 not in pieces and item.role == "buffer" and item.name not in graph.updates:
+            if (
+                len(pieces) == 1
+                and -1 not in pieces
+                and item.role in ("buffer", "data")
+                and item.name not in graph.updates
+            ):
                 own[item.name] = min(pieces)
         return own
 
