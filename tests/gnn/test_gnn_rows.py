@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -193,3 +194,12 @@ def test_cuts_that_are_none_are_refused(data: Data, cuts: tuple[int, ...]) -> No
 def test_a_cut_for_another_machine_is_refused(data: Data) -> None:
     with pytest.raises(girih.PlanError, match=r"pieces of \[50, 70\] vertices.*a device of one mesh axis for each"):
         girih.plan(step_of(gnn.GCN(6, 8, 3)), cut_of(data, (0, 50, 120)), machine="local:3", search=Vertices())
+
+
+def test_a_saved_plan_starts_with_data_that_it_cuts(data: Data, tmp_path: Path) -> None:
+    network = NETWORKS["gcn"](FEATURES, HIDDEN, CLASSES).double()
+    plan = girih.plan(step_of(network), cut_of(data, (0, 33, 120)), machine="local:2")
+    plan.save(tmp_path / "plan.json")
+    with girih.load(tmp_path / "plan.json").start(backend="threads", model=network, data=data) as run:
+        losses = [run.step() for _ in range(2)]
+    assert losses == pytest.approx(plain(network, data, 2), rel=1e-10)
