@@ -153,6 +153,27 @@ class Pieces(torch.nn.Module):
         """For each piece the row of x that each of its edges reads."""
         return [rows.index_select(0, getattr(self, f"neighbours_{q}")) for q, rows in enumerate(self.rows(x))]
 
+    def shares(self, scores: Tensor) -> list[Tensor]:
+        """For each piece, whose vertices read their edges, the softmax of each vertex's scores [edges, heads]."""
+        parts = []
+        for q, own in enumerate(self.rows(scores)):
+            near, readers = self._near(q), getattr(self, f"readers_{q}")
+            none = own.new_zeros((self.cuts[q + 1] - self.cuts[q], own.shape[1]))
+            total = operators.attention_logsumexp(own, none, *near, None, 1.0)
+            parts.append((own - total.to(own.dtype).index_select(0, readers)).exp())
+        return parts
+
+    def share_gradients(self, parts: Tensor, shares: Tensor) -> list[Tensor]:
+        """Its gradient, of each piece; parts: what comes back for the shares, times these."""
+        results = []
+        for q, (own, mine) in enumerate(zip(self.rows(parts), self.rows(shares), strict=True)):
+            sums = operators.neighbour_sum(own, *self._near(q), None, False)
+            results.append(own - mine * sums.index_select(0, getattr(self, f"readers_{q}")))
+        return results
+
+    def _near(self, piece: int) -> tuple[Tensor, Tensor]:
+        return getattr(self, f"offsets_{piece}"), getattr(self, f"neighbours_{piece}")
+
     def read(self, x: Tensor) -> list[Tensor]:
         """For each piece the row of x [vertices, ...] of the vertex that reads, for each of its edges."""
         readers = [getattr(self, f"readers_{q}") for q in range(self.count)]
@@ -274,8 +295,9 @@ def aggregate(
     """For each vertex the sum, mean or largest of its neighbours' rows of x; 0 for a vertex without neighbours.
 
     x: [sources, ...features], float32, float64 or bfloat16 (added up in float32). weights: [edges], what each edge's
-    row is multiplied with before; None: the graph's own weights, if it has some. A mean divides by the number of
-    neighbours. Where several neighbours have the largest number they share its gradient equally, as in torch.amax.
+    row is multiplied with before, or [edges, …] of the first features; None: the graph's own weights, if it has some. A
+    mean divides by the number of neighbours. Where several neighbours have the largest number they share its gradient
+    equally, as in torch.amax.
 
     Returns:
         [vertices, ...features].
@@ -289,8 +311,11 @@ def aggregate(
             raise ValueError("how='max' takes no weights: multiply x by them, or leave them out")
         out = _Max.apply(x, buffers)
     elif how in ("sum", "mean"):
-        if weights is not None and weights.shape != (buffers.edges,):
-            raise ValueError(f"expected a weight for each of {buffers.edges} edges, got {list(weights.shape)}")
+        if weights is not None and weights.shape != (buffers.edges, *x.shape[1 : weights.dim()]):
+            raise ValueError(
+                f"expected a weight for each of {buffers.edges} edges, or for each and the first features of x "
+                f"{list(x.shape)}, got {list(weights.shape)}"
+            )
         out = _Sum.apply(x, buffers, weights, how == "mean")
     else:
         raise ValueError(f"how={how!r}: expected 'sum', 'mean' or 'max'")
@@ -321,7 +346,8 @@ class _Sum(torch.autograd.Function):
             of_x = _over(graph, True, operators.neighbour_sum, (_read(grad, graph.back_pieces),), (own,), False)
         if ctx.needs_input_grad[2]:
             rows = x if ctx.rows is None else ctx.rows
-            products = _over(graph, False, operators.edge_products, (_own(grad, graph.pieces), rows))
+            both = _own(grad, graph.pieces), rows
+            products = _over(graph, False, operators.edge_products, both, (), weights.dim() - 1)
             of_weights = products.to(weights.dtype)
         return of_x, None, of_weights, None
 
@@ -394,8 +420,7 @@ class _ToEdges(torch.autograd.Function):
         if pieces is not None:
             parts = []
             for q, rows in enumerate(pieces.rows(grad)):
-                near = getattr(pieces, f"offsets_{q}"), getattr(pieces, f"neighbours_{q}")
-                parts.append(operators.neighbour_sum(rows, *near, None, False))
+                parts.append(operators.neighbour_sum(rows, *pieces._near(q), None, False))
             return operators.pieces_joined(parts), None, None
         if ctx.of_source:
             near = graph.back_offsets, _of_edges(graph.order)
@@ -411,12 +436,14 @@ def attend(
     target: Tensor,
     scores: Tensor | None = None,
     slope: float = 0.2,
+    dropout: float = 0.0,
 ) -> Tensor:
     """For each vertex and head the mean of its neighbours' rows of x, weighted by a softmax of their scores (GAT).
 
     The score of an edge from u to v is leaky_relu(source[u] + target[v] + scores[edge], slope). x: [sources, heads,
     features]. source: [sources, heads]. target: [vertices, heads]. scores: [edges, heads], for features of edges.
-    slope: 1 leaves scores as they are. Nothing of the size of the edges is kept, unless scores need gradients.
+    slope: 1 leaves scores as they are. Nothing of the size of the edges is kept, unless scores need gradients, or there
+    is dropout. dropout: the share of what the softmax gives, edge by edge, that is set to 0; the rest grows so much.
 
     Returns:
         [vertices, heads, features]; 0 for a vertex without neighbours.
@@ -434,7 +461,40 @@ def attend(
     for name, (tensor, shape) in expected.items():
         if tensor is not None and tensor.shape != shape:
             raise ValueError(f"{name} must be {list(shape)} for x of {list(x.shape)}, got {list(tensor.shape)}")
+    if dropout:
+        read = to_edges(source, buffers, "source") + to_edges(target, buffers, "target")
+        read = read if scores is None else read + scores
+        shares = _Shares.apply(torch.nn.functional.leaky_relu(read, slope), buffers)
+        return aggregate(x, buffers, "sum", torch.nn.functional.dropout(shares, dropout))
     return _Attend.apply(x, buffers, source, target, scores, slope)  # type: ignore[no-any-return]
+
+
+class _Shares(torch.autograd.Function):
+    """The softmax of the scores [edges, heads] of each vertex's edges."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, graph: GraphBuffers) -> Tensor:
+        ctx.graph = graph
+        if graph.pieces is not None:
+            shares = operators.pieces_joined(_of_edges(graph.edge_pieces).shares(scores))
+            ctx.save_for_backward(shares)
+            return shares
+        heads, readers = scores.shape[1], _of_edges(graph.readers)
+        none = scores.new_zeros((graph.sources, heads)), scores.new_zeros((graph.vertices, heads))
+        total = operators.attention_logsumexp(*none, graph.offsets, graph.neighbours, scores, 1.0)
+        shares = (scores - total.to(scores.dtype).index_select(0, readers)).exp()
+        ctx.save_for_backward(shares)
+        return shares
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        graph, (shares,) = ctx.graph, ctx.saved_tensors
+        parts = grad * shares
+        if graph.pieces is not None:
+            return operators.pieces_joined(_of_edges(graph.edge_pieces).share_gradients(parts, shares)), None
+        numbers = torch.arange(len(parts), dtype=graph.neighbours.dtype)
+        sums = operators.neighbour_sum(parts, graph.offsets, numbers, None, False)
+        return parts - shares * sums.index_select(0, _of_edges(graph.readers)), None
 
 
 class _Attend(torch.autograd.Function):

@@ -172,6 +172,7 @@ class Edges(torch.nn.Module):
         source, target = self.gates(x).unbind(1)
         gate = gnn.to_edges(source, graph, "source") + gnn.to_edges(target, graph, "target")
         hidden = gnn.attend(self.last(x).unsqueeze(1), graph, source[:, None], target[:, None], gate[:, None])
+        hidden = gnn.attend(hidden, graph, source[:, None], target[:, None], gate[:, None], dropout=1e-12)
         return gnn.aggregate(hidden.squeeze(1), graph, "mean", weights=gate.sigmoid())
 
 
