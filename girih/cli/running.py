@@ -48,6 +48,7 @@ def run_plan(plan: Plan, options: argparse.Namespace, progress: Callable[[str, f
         timeout=options.timeout,
         measure=options.measure,
         arena=options.arena,
+        device=options.device,
     ) as running:
         for number in range(options.steps):
             progress(f"step {number + 1} of {options.steps}", number / options.steps)

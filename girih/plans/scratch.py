@@ -42,6 +42,8 @@ def notes_of(program: Program, machine: Machine, known: Scratch | None) -> Notes
         return Notes(known.threads, lambda call: known.calls.get(call.key, _bound(call)), lambda: known.setting)
     if machine.here:
         return host_notes(threads_here(program))
+    if machine.on_gpus:
+        return card_notes()
     return Notes(ELSEWHERE_THREADS, _bound, lambda: None)
 
 
@@ -63,6 +65,13 @@ def host_notes(threads: int) -> Notes:
         return setting_here()
 
     return Notes(threads, ask, setting)
+
+
+def card_notes() -> Notes:
+    """What is measured on this host's GPU; where there is none, as for a plan from another host, the bounds."""
+    from girih.cost.measure_scratch import card_scratch, card_setting
+
+    return Notes(ELSEWHERE_THREADS, _bound if card_setting() is None else card_scratch(), card_setting)
 
 
 def followed(machine: Machine) -> Sequence[int]:

@@ -192,14 +192,18 @@ class Service:
         return {name: tensor.cpu() for name, tensor in outputs.items() if name in self._reports}
 
     def get_state(self) -> dict[str, Tensor]:
-        """The parts that this worker reports, by name."""
+        """The parts that this worker reports, by name, in the host's memory."""
+        self.worker.settle()
         return {
-            name: tensor for name, tensor in self.worker.state.items() if self.rank in reporters(self.program, name)
+            name: tensor.cpu()
+            for name, tensor in self.worker.state.items()
+            if self.rank in reporters(self.program, name)
         }
 
     def save(self, folder: str) -> checkpoint.Answer:
         """Begin to write this worker's parts into the folder; or, with "", go on for about a second."""
         if folder:
+            self.worker.settle()
             strides = saving.write(folder, self.program, self.rank, self.worker.state)
             self._writing = saving.Writing(strides, self.rank, folder)
         assert self._writing is not None
