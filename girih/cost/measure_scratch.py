@@ -163,7 +163,7 @@ def measured(call: ScratchCall) -> Told:
 def measured_on_card(call: ScratchCall) -> Told:
     """Bytes of a call's scratch on this GPU, or the bound where PyTorch refuses the call."""
     try:
-        operands = {name: _zeros(operand).cuda() for name, operand in call.work.inputs.items()}
+        operands = {name: _zeros(operand, "cuda") for name, operand in call.work.inputs.items()}
         for _ in range(2):
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
@@ -175,7 +175,7 @@ def measured_on_card(call: ScratchCall) -> Told:
             del result
     except (RuntimeError, TypeError, ValueError, IndexError):
         return Told(call.bound, BOUND)
-    return Told(max(0, most - before - call.work.output.bytes), MEASURED)
+    return Told(max(0, most - before - call.kept), MEASURED)
 
 
 def _affordable(call: ScratchCall) -> int:
@@ -223,9 +223,9 @@ def _scratch(call: ScratchCall) -> int:
     return max(0, max(accumulate(changes, initial=0)) - call.work.output.bytes)
 
 
-def _zeros(operand: Operand) -> Any:
+def _zeros(operand: Operand, device: str = "cpu") -> Any:
     strides = operand.strides or contiguous_strides(operand.shape)
-    return torch.empty_strided(operand.shape, strides, dtype=getattr(torch, operand.dtype)).zero_()
+    return torch.empty_strided(operand.shape, strides, dtype=getattr(torch, operand.dtype), device=device).zero_()
 
 
 def _changes(work: Any) -> list[int]:

@@ -155,19 +155,18 @@ class Copiers:
             pool.shutdown(cancel_futures=True)
 
 
+@dataclass(slots=True)
 class StreamCopy:
     """A copy on a stream of its own. held: the tensor of the device that it reads, until the computing stream waits."""
 
-    def __init__(self, target: Tensor, held: Tensor | None, device: Any, stream: Any) -> None:
-        self.target = target
-        self._held = held
-        self._device = device
-        self.event = torch.cuda.Event()
-        self.event.record(stream)
+    target: Tensor
+    held: Tensor | None
+    computing: Any
+    event: Any
 
     def result(self) -> Tensor:
-        torch.cuda.current_stream(self._device).wait_event(self.event)
-        self._held = None
+        self.computing.wait_event(self.event)
+        self.held = None
         return self.target
 
 
@@ -180,35 +179,34 @@ class StreamCopiers:
         self.copied = [0, 0]
         self.beside = True  # copies hold what they hold by the order of the program, whenever they run
         self.region: Region | None = None
+        self._computing = torch.cuda.current_stream(device)
         self._streams = {out: torch.cuda.Stream(device) for out in (True, False)}
 
-    def _begun(self, out: bool) -> Any:
-        """The stream, which waits for what is computed so far."""
+    def _copied(self, out: bool, target: Tensor, source: Tensor, before: StreamCopy | None = None) -> StreamCopy:
+        """The copy, behind what is computed so far, and behind another one."""
         stream = self._streams[out]
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        return stream
+        stream.wait_event(self._computing.record_event())
+        if before is not None:
+            stream.wait_event(before.event)
+        torch.cuda.set_stream(stream)
+        try:
+            target.copy_(source, non_blocking=True)
+        finally:
+            torch.cuda.set_stream(self._computing)
+        self.copied[not out] += source.nbytes
+        return StreamCopy(target, source if out else None, self._computing, stream.record_event())
 
     def out(self, source: Tensor, buffer: str) -> StreamCopy:
-        place = self.host.place(buffer, source)
-        self.copied[0] += source.nbytes
-        stream = self._begun(True)
-        with torch.cuda.stream(stream):
-            place.copy_(source, non_blocking=True)
-        return StreamCopy(place, source, self.device, stream)
+        return self._copied(True, self.host.place(buffer, source), source)
 
     def into(self, source: BegunCopy | Tensor, buffer: str, after: list[BegunCopy]) -> StreamCopy:
         for other in after:
             other.result()  # its memory may be the target's
         before = None if isinstance(source, torch.Tensor) else source
-        tensor = source if before is None else before.target  # type: ignore[attr-defined]
-        self.copied[1] += tensor.nbytes
+        assert before is None or isinstance(before, StreamCopy)
+        tensor = source if before is None else before.target
         target = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
-        stream = self._begun(False)
-        if before is not None:
-            stream.wait_event(before.event)  # type: ignore[attr-defined]
-        with torch.cuda.stream(stream):
-            target.copy_(tensor, non_blocking=True)
-        return StreamCopy(target, None, self.device, stream)
+        return self._copied(False, target, tensor, before)
 
     def settle(self) -> None:
         torch.cuda.synchronize(self.device)
@@ -270,9 +268,7 @@ class StartMove:
 
     __slots__ = ("after", "buffer", "copiers", "out", "source", "target")
 
-    def __init__(
-        self, step: MoveStep, after: tuple[str, ...], slots: Mapping[str, int], copiers: AnyCopiers
-    ) -> None:
+    def __init__(self, step: MoveStep, after: tuple[str, ...], slots: Mapping[str, int], copiers: AnyCopiers) -> None:
         self.source, self.target = slots[step.source], slots[step.target]
         self.after = [slots[name] for name in after]
         self.out = step.out
