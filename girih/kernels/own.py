@@ -154,6 +154,9 @@ def _affine(x: Tensor, mean: Tensor, factor: Tensor, term: Tensor | None, out: T
 def _dot_by_channel(grad: Tensor, x: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
     """Σ grad · (x - mean) · scale over all but channels, dimensions kept."""
     moments = mean.reshape(-1), scale.reshape(-1)
+    if grad.is_cuda:  # where the kernel below makes all of its results or none
+        reduce_ = torch.ops.aten.batch_norm_backward_reduce.default
+        return reduce_(grad, x, *moments, None, True, False, False)[1].reshape(mean.shape).mul_(scale)
     backward = torch.ops.aten.native_batch_norm_backward.default
     sums = backward(grad, x, None, None, None, *moments, True, 0.0, [False, True, False])[1]
     return sums.reshape(mean.shape)
@@ -436,7 +439,8 @@ def embedding_gradient(
     if padding >= 0:
         inside &= index != padding
     out = grad.new_zeros(rows, grad.shape[-1])
-    if bool(inside.all()):
+    whole = first == 0 and rows == of and padding < 0
+    if (whole and not grad.is_cpu) or bool(inside.all()):  # whoever asks a GPU waits until it has done all
         return out.index_add_(0, spot, flat)
     extent = slices(flat.shape, flat.element_size(), (0,), size=slice_size(flat.is_cuda))[1]
     for part in zip(spot.split(extent), inside.split(extent), flat.split(extent), strict=True):
