@@ -39,6 +39,8 @@ from girih.run.worker.parts import Cuts, Tensor
 LEAST_ROUNDS = 3
 SLEEP_CYCLES = 3e9
 """That a GPU sleeps for each second of a round: about twice as long, so that the next is queued meanwhile."""
+TURNS = 4
+"""Rounds that a GPU does without a break, as it does the calls of a step, of which a round may have only one."""
 RANDOM = 1 << 20
 """So many values are random; longer tensors repeat them, because drawing is slow."""
 
@@ -141,10 +143,10 @@ def _queued(able: Sequence[Prepared]) -> list[float]:
     work = [0.0, 0.0]
     torch.cuda.synchronize()
     began = perf_counter()
-    for instruction, slots, _ in able:
+    for instruction, slots, _ in [*able] * TURNS:
         instruction.run(slots, work)
     torch.cuda.synchronize()
-    together = perf_counter() - began
+    together = (perf_counter() - began) / TURNS
     events = [torch.cuda.Event(enable_timing=True) for _ in range(len(able) + 1)]
     torch.cuda._sleep(int(SLEEP_CYCLES * together))
     starting = []

@@ -202,9 +202,8 @@ class StreamCopiers:
     def into(self, source: BegunCopy | Tensor, buffer: str, after: list[BegunCopy]) -> StreamCopy:
         for other in after:
             other.result()  # its memory may be the target's
-        before = None if isinstance(source, torch.Tensor) else source
-        assert before is None or isinstance(before, StreamCopy)
-        tensor = source if before is None else before.target
+        before = source if isinstance(source, StreamCopy) else None
+        tensor: Tensor = source if before is None else before.target
         target = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
         return self._copied(False, target, tensor, before)
 
