@@ -39,6 +39,7 @@ NAMES = (
     "swap_search",
     "memory_caps",
     "gpu",
+    "gpu_rates",
     "memory_gpu",
     "memory_tables",
     "onnx_coverage",
@@ -80,6 +81,7 @@ NAMES = (
     "gnn_memory",
     "hf_models",
     "loop_habits",
+    "process_memory",
 )
 
 

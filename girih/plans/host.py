@@ -6,7 +6,7 @@ from girih.cost.measure_scratch import card_setting, setting_here
 from girih.machine.units import format_bytes
 from girih.plans.plan import Plan, PlanError
 from girih.plans.scratch import card_notes, host_notes
-from girih.program.life.accounts import memory_use
+from girih.program.life.accounts import memory_uses
 
 
 def on_this_host(plan: Plan, threads: int, device: str = "cpu") -> Plan:
@@ -26,9 +26,7 @@ def on_this_host(plan: Plan, threads: int, device: str = "cpu") -> Plan:
         return plan
     notes = card_notes() if on_card else host_notes(threads)
     devices = [use.device for use in plan.memory_by_device]
-    worst = max(
-        (memory_use(plan.program, number, notes.threads, notes) for number in devices), key=lambda use: use.peak
-    )
+    worst = max(memory_uses(plan.program, devices, notes.threads, notes), key=lambda use: use.peak)
     if worst.peak > plan.memory:
         raise PlanError(
             f"the plan does not keep its limit of {format_bytes(plan.memory)} for each device on this host: it says "
