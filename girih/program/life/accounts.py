@@ -17,7 +17,6 @@ one chunk at a time, so that the peaks of all devices together are a bound for t
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from numpy.typing import NDArray
 
 from girih.graph import Node, Value
 from girih.layout import Placement, Sharding, bounds_of
+from girih.machine import names
 from girih.ops import Description
 from girih.ops.derive.pieces import PieceCall, make_piece
 from girih.ops.derive.temporaries import KernelCall, Operand, converted, is_channels_last
@@ -618,8 +618,8 @@ def taken_over(program: Program, device: int = 0) -> dict[str, int]:
 
 
 def threads_here(program: Program) -> int:
-    """How many threads each worker process has on a host that has all of them, as they decide themselves."""
-    return max(1, (os.cpu_count() or 1) // program.mesh.devices)
+    """How many threads of kernels each worker has on this host, if it has all of them."""
+    return names.threads_here(program.mesh.devices)
 
 
 Walk = TypeVar("Walk", bound=Tracker)
