@@ -80,6 +80,7 @@ NAMES = (
     "gnn_large",
     "gnn_faults",
     "gnn_partition",
+    "gnn_scaling",
     "gnn_memory",
     "hf_models",
     "loop_habits",
