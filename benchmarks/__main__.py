@@ -24,6 +24,8 @@ NAMES = (
     "worker_overhead",
     "transports",
     "partition_quality",
+    "whole_space",
+    "whole_space_random",
     "capped_quality",
     "capped_planning",
     "simulate_speed",

@@ -173,7 +173,8 @@ def warm_up(devices: str = "p2.8xlarge") -> None:
     graph = captured("mlp-tiny")
     for name in ("bytes", "seconds"):
         aim = objective(name, devices)
-        memory_use(lower(graph, searched("exact", graph, aim, 20.0).strategy, aim.transfers))
+        found = searched("exact", graph, aim, 20.0)
+        memory_use(lower(found.graph or graph, found.strategy, aim.transfers))
     searched("exact", captured("wresnet-tiny"), objective("bytes", "local:2"), 20.0)
     forget()
 
