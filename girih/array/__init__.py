@@ -19,6 +19,7 @@ import importlib
 import sys
 from typing import Any
 
+import numpy
 from numpy import bool_ as bool
 from numpy import isdtype as isdtype
 from numpy import (
@@ -31,7 +32,7 @@ from numpy import (
     uintp, ulong, ulonglong, unsignedinteger, ushort,
 )
 
-from girih.array import fft, lib, linalg, methods, random
+from girih.array import at_once, fft, lib, linalg, methods, random, stride_tricks
 from girih.array.core import evaluation
 from girih.array.functions.shapes.arrangement import (
     append, block, copyto, delete, diagflat, dsplit, fill_diagonal, hsplit, may_share_memory, pad, resize,
@@ -111,6 +112,10 @@ from girih.array.core.unsupported import missing
 
 globals().update(_WHOLE)
 methods.attach(sys.modules[__name__])
+at_once.attach(
+    {sys.modules[__name__]: numpy, fft: numpy.fft, linalg: numpy.linalg, stride_tricks: numpy.lib.stride_tricks},
+    methods.METHODS, methods.UFUNC_METHODS,
+)
 evaluation.set_default(Cluster)
 ndarray = Array
 __array_api_version__ = "2024.12"

@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 from block_programs import TINY, groups, program_of
+from borders import of_large
 from counts import but_long, random_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,6 +105,7 @@ def test_what_a_group_did_not_choose_does_not_reach_it(tiny, odd):
     np.testing.assert_array_equal(made, [[1, 1, 1], [1, 1, 1], [1, odd, 1], [1, 1, 1]])
 
 
+@of_large
 def test_the_points_are_read_once(two):
     random = np.random.default_rng(0)
     x = gnp.array(random.normal(size=(60_000, 8)))
@@ -153,6 +155,7 @@ def test_a_source_is_read_block_by_block(tmp_path):
         assert x.expression.kept is None
 
 
+@of_large
 @pytest.mark.parametrize("numbers", [(0, 1, 2), (5, 1, 9)])
 @pytest.mark.parametrize("kind", ["float64", "float32"])
 @pytest.mark.parametrize("cache", [1 << 14, 1 << 30])
