@@ -9,14 +9,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import cache, partial, wraps
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from girih.array.core import small
-from girih.array.core.small import BORDER, LATER, SmallArray, at_once, computed, is_small, known, ours, product_bytes
+from girih.array.core.builder import from_memory
+from girih.array.core.small import (
+    BORDER,
+    LATER,
+    PLAIN,
+    SmallArray,
+    computed,
+    known,
+    only_numpy,
+    ours,
+    product_bytes,
+    small,
+    taken,
+    wrote,
+)  # fmt: skip
 from girih.array.core.universal import UniversalFunction
 from girih.array.functions import whole
 from girih.array.functions.elementwise.information import check_device
@@ -135,8 +148,8 @@ def _binned(x: Any, bins: Any = 10, *_: Any, **options: Any) -> float:
 
 
 def _transformed(a: Any, n: Any = None, *_: Any, **options: Any) -> float:
-    n, a = options.get("n", options.get("s", n)), np.asarray(a)
-    return 16.0 * a.size * (1 if n is None else _product(n))
+    n, a = options.get("n", n), np.asarray(a)
+    return 16.0 * a.size * (1 if n is None else float(n) / max(1, min(a.shape, default=1)))
 
 
 MADE: dict[str, Function] = {
@@ -177,71 +190,71 @@ AS_THEY_ARE = frozenset(
 
 # ------------------------------------------------------------------------------------------- functions
 
-
-def call(function: Function, lazy: Function, items: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """NumPy's function, if all is small, else ours."""
-    result = _attempt(function, items, options)
-    if result is not LATER:
-        return result
-    writes = function.__name__ in WRITING
-    first = items[:1] if writes else ()
-    given = (*first, *(_lazily(item) for item in items[len(first) :]))
-    return lazy(*given, **{name: item if name == "out" else _lazily(item) for name, item in options.items()})
+WRITING = frozenset((*whole.WRITING.split(), "copyto", "fill_diagonal"))
+"""Functions that write into their first argument."""
+COPIES = frozenset(("array", "asarray", "asanyarray", "from_dlpack"))
+JOINS = frozenset("concatenate concat stack vstack hstack dstack column_stack append block array asarray".split())  # noqa: SIM905
+"""What makes as many bytes as its arguments have together."""
+ALONE = frozenset(("reshape", "transpose", "ravel", "flatten", "take", "repeat", "searchsorted", "compress"))
+"""Methods whose arguments do not broadcast with the array."""
 
 
-def _attempt(function: Function, items: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    name = function.__name__
-    writes = name in WRITING
-    if writes and items and type(items[0]) is SmallArray:
-        return ours(
-            function(items[0].held, *map(computed, items[1:]), **{key: computed(x) for key, x in options.items()})
-        )
-    plain, more = known(items), {key: known(item) for key, item in options.items()}
-    if plain is LATER or any(item is LATER for item in more.values()):
-        return LATER
-    arrays = small.arrays_of((*plain, *more.values()))
-    for item in plain:
-        if type(item) in (list, tuple):
-            arrays.extend(small.arrays_of(item))
-    out = more.get("out")
-    if more.get("copy") is False and name in COPIES and not any(type(item) is SmallArray for item in items):
-        return LATER  # the user's own memory is never shared: girih says so
-    if writes or (out is not None and type(options["out"]) is not SmallArray and not _of_held(options["out"])):
-        return LATER  # into what is not ours: girih says so
-    if "device" in more:
-        check_device(more.pop("device"))
-    if name not in FREE:
-        joined = name in JOINS
-        count = sum(x.nbytes for x in arrays) if joined else small.result_bytes(arrays)
-        if name in MADE:
-            try:
-                count = max(count, MADE[name](*plain, **more))
-            except (TypeError, ValueError, IndexError, AttributeError, OverflowError):
-                return LATER  # arguments that girih refuses
-        if not is_small(count, arrays):
-            return LATER
+def call(
+    function: Function, lazy: Function, items: tuple[Any, ...], options: dict[str, Any], name: str,
+    estimate: Function | None = None,
+) -> Any:  # fmt: skip
+    """NumPy's function, if all is small, else ours. estimate: of the bytes that are made, where they may be more than
+    those of the broadcast arguments."""
+    given = taken(items, name in JOINS)
+    more = _options(options, name, items) if options else options
+    if given is None or more is None:
+        return large(lazy, items, options)
+    plain, count = given
+    if estimate is not None:
+        try:
+            count = max(count, estimate(*plain, **more))
+        except (TypeError, ValueError, IndexError, AttributeError, OverflowError):
+            return large(lazy, items, options)  # arguments that girih refuses
+    if name in COPIES and not count:  # of lists: how much it is, and of which dtype, NumPy tells
+        made = function(*plain, **more)
+        if made.nbytes < BORDER.bytes or only_numpy((made,)):
+            return ours(made)
+        return from_memory(made, copy=False)
+    if count >= BORDER.bytes and name not in FREE and not only_numpy(plain):
+        return large(lazy, items, options)
+    if "out" in more:
+        wrote()
     if name in LOOKS:
-        plain = tuple(np.array(item) if type(item) is np.ndarray and type(before) is not SmallArray else item
-                      for item, before in zip(plain, items, strict=True))  # fmt: skip
+        plain = [np.array(x) if type(item) is np.ndarray else x for x, item in zip(plain, items, strict=True)]
     try:
         result = function(*plain, **more)
     except TypeError as error:
         if "unexpected keyword argument" in str(error) or "positional argument" in str(error):
-            return LATER  # an option that girih has, and NumPy has not
+            return large(lazy, items, options)  # an option that girih has, and NumPy has not
         raise
-    return ours(result, (*items, *options.values()))
+    return ours(result, (*items, *options.values()) if options else items)
 
 
-JOINS = frozenset("concatenate concat stack vstack hstack dstack column_stack append block array asarray".split())  # noqa: SIM905
+def _options(options: dict[str, Any], name: str, items: tuple[Any, ...]) -> dict[str, Any] | None:
+    """The options that NumPy takes; None where girih must look at them."""
+    more = {key: item if type(item) in PLAIN else known(item) for key, item in options.items()}
+    if any(item is LATER for item in more.values()):
+        return None
+    if more.get("out") is not None:
+        outs = options["out"] if isinstance(options["out"], tuple) else (options["out"],)
+        if not all(item is None or type(item) is SmallArray for item in outs):
+            return None  # into what is not ours
+    if "device" in more:
+        check_device(more.pop("device"))
+    if more.get("copy") is False and name in COPIES and type(items[0] if items else None) is not SmallArray:
+        return None  # the user's own memory is never shared
+    return more
 
 
-WRITING = frozenset((*whole.WRITING.split(), "copyto", "fill_diagonal"))
-"""Functions that write into their first argument."""
-COPIES = frozenset(("array", "asarray", "asanyarray", "from_dlpack"))
-
-
-def _of_held(out: Any) -> bool:
-    return isinstance(out, tuple) and all(item is None or type(item) is SmallArray for item in out)
+def large(lazy: Function, items: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Our function, of arrays of a graph; `out` stays what it is, to be written to."""
+    more = {name: item if name == "out" else _lazily(item) for name, item in options.items()}
+    return lazy(*map(_lazily, items), **more)
 
 
 def _lazily(item: Any) -> Any:
@@ -252,14 +265,28 @@ def _lazily(item: Any) -> Any:
     return item
 
 
+def written(function: Function, lazy: Function, items: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """A function that writes into its first argument."""
+    if not items or type(items[0]) is not SmallArray:
+        return large(lazy, items, options)
+    wrote()
+    return function(*map(computed, items), **{key: computed(item) for key, item in options.items()})
+
+
 def answered(function: Function, lazy: Function) -> Function:
     """A function of ours that NumPy answers where all is small."""
+    name = function.__name__
+    estimate = MADE.get(name)
 
     @wraps(lazy)
     def either(*items: Any, **options: Any) -> Any:
-        return call(function, lazy, items, options)
+        return call(function, lazy, items, options, name, estimate)
 
-    return either
+    @wraps(lazy)
+    def into(*items: Any, **options: Any) -> Any:
+        return written(function, lazy, items, options)
+
+    return into if name in WRITING else either
 
 
 class SmallOrLarge(UniversalFunction):
@@ -270,35 +297,22 @@ class SmallOrLarge(UniversalFunction):
         self._lazy = lazy
 
     def __call__(self, *items: Any, **options: Any) -> Any:
-        if not options:
-            result = at_once(self.ufunc, items, options) if len(items) == self.nin else LATER
-            if result is not LATER:
-                return result
-        return call(self.ufunc, self._lazy, items, options)
+        if (
+            self.nin < len(items) <= self.nin + self.nout and "out" not in options
+        ):  # as NumPy's, which takes them by position too
+            items, options = items[: self.nin], {**options, "out": items[self.nin :]}
+        return call(self.ufunc, self._lazy, items, options, self.__name__)
 
 
 def _ufunc_method(name: str, lazy: Function) -> Function:
-    def method(self: UniversalFunction, *items: Any, **options: Any) -> Any:
+    estimate = _all_pairs if name == "outer" else None
+
+    def method(self: SmallOrLarge, *items: Any, **options: Any) -> Any:
         function = getattr(self.ufunc, name)
-        if name == "at" and items and type(items[0]) is SmallArray:
-            function(items[0].held, *map(computed, items[1:]))
-            return None
-        result = LATER
-        if isinstance(self, SmallOrLarge) and items and name != "at":
-            plain, more = known(items), {key: known(item) for key, item in options.items()}
-            fits = plain is not LATER and not any(item is LATER for item in more.values())
-            out = options.get("out")
-            if fits and (out is None or type(out) is SmallArray or _of_held(out)):
-                arrays = small.arrays_of(plain)
-                count = _all_pairs(*plain) if name == "outer" else small.result_bytes(arrays[:1])
-                if name == "reduceat":
-                    count = small.result_bytes(arrays[:1])
-                if is_small(count, arrays):
-                    result = ours(function(*plain, **more), (*items, *options.values()))
-        if result is not LATER:
-            return result
-        return lazy(self, *(_lazily(item) for item in items),
-                    **{key: item if key == "out" else _lazily(item) for key, item in options.items()})  # fmt: skip
+        ours_of = partial(lazy, self)
+        if name == "at":
+            return written(function, ours_of, items, options)
+        return call(function, ours_of, items, options, name, estimate)
 
     return method
 
@@ -308,39 +322,35 @@ def _ufunc_method(name: str, lazy: Function) -> Function:
 
 def _method(name: str, lazy: Function) -> Function:
     """A method of small arrays."""
-    function = getattr(np, name, None)
     estimate = MADE.get(name)
+    numpys = getattr(np.ndarray, name, None)
 
     def method(self: SmallArray, *items: Any, **options: Any) -> Any:
         x = self.held
-        if not items and not options and x.nbytes < BORDER.bytes and estimate is None:
+        if not items and not options and x.nbytes < BORDER.bytes:
             result = getattr(x, name)()
-            return small.small(result) if type(result) is np.ndarray else ours(result, (self,))
-        if name in WRITERS:
-            if not self.scalar:
-                getattr(x, name)(*map(computed, items), **{key: computed(item) for key, item in options.items()})
-            return None
-        plain, more = known(items), {key: known(item) for key, item in options.items()}
-        out = options.get("out")
-        fits = plain is not LATER and not any(item is LATER for item in more.values())
-        if fits and (out is None or type(out) is SmallArray):
-            arrays = small.arrays_of((x, *plain))
-            count = small.result_bytes(arrays[:1] if name in ALONE else arrays)
-            if estimate is not None and function is not None:
-                count = max(count, estimate(x, *plain, **more))
-            if is_small(count, arrays):
-                more.pop("device", None)
-                return ours(getattr(x, name)(*plain, **more), (self, *items, *options.values()))
-        return lazy(self.lazily(), *(_lazily(item) for item in items),
-                    **{key: item if key == "out" else _lazily(item) for key, item in options.items()})  # fmt: skip
+            return small(result) if type(result) is np.ndarray else ours(result, (self,))
+        if name in ALONE and x.nbytes < BORDER.bytes and estimate is None and not options:
+            given = taken(items)
+            if given is not None:
+                return ours(getattr(x, name)(*given[0]), (self, *items))
+        return call(_bound(name), lazy, (self, *items), options, name, estimate)
 
-    method.__name__ = name
-    return method
+    def writes(self: SmallArray, *items: Any, **options: Any) -> None:
+        wrote()
+        if not self.scalar:  # of which NumPy writes a copy
+            getattr(self.held, name)(*map(computed, items), **{key: computed(item) for key, item in options.items()})
+
+    return writes if numpys is not None and name in WRITERS else method
+
+
+@cache
+def _bound(name: str) -> Function:
+    return lambda x, *items, **options: getattr(x, name)(*items, **options)
 
 
 WRITERS = frozenset(("fill", "sort", "partition", "put"))
-ALONE = frozenset(("reshape", "transpose", "ravel", "flatten", "take", "repeat", "searchsorted", "compress"))
-"""Methods whose arguments do not broadcast with the array."""
+"""Methods that write into the array."""
 
 
 def _attribute(name: str) -> property:
@@ -348,6 +358,7 @@ def _attribute(name: str) -> property:
         return ours(getattr(x.held, name), (x,))
 
     def write(x: SmallArray, value: Any) -> None:
+        wrote()
         setattr(x.held, name, computed(value))
 
     return property(read, write if name in ("real", "imag") else None)
@@ -369,10 +380,12 @@ class Flat:
         return ours(self._flat[computed(key)])
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        wrote()
         self._flat[computed(key)] = computed(value)
 
 
 def _set_flat(x: SmallArray, value: Any) -> None:
+    wrote()
     x.held.flat = computed(value)
 
 

@@ -29,10 +29,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def border(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = BORDER.bytes, BORDER.DEFAULT
-    BORDER.bytes = BORDER.DEFAULT = request.param
+    BORDER.DEFAULT = request.param
+    BORDER.put(None)
     yield
-    BORDER.bytes, BORDER.DEFAULT = before
+    del BORDER.DEFAULT  # the class has it
+    BORDER.put(None)
 
 
 @pytest.fixture(scope="module", params=but_long([1, 2, 4], [2]), ids=lambda workers: f"workers{workers}")

@@ -50,14 +50,20 @@ class Evaluator(Protocol):
 class Border:
     """The border of small work: what has fewer bytes is computed by NumPy at once, in this process.
 
-    A plan that is known costs some hundred microseconds to evaluate, and some ten more for each operation
-    (`benchmarks.arrays_overhead` measures both); in that time NumPy makes about `DEFAULT` bytes.
+    A plan that is known costs some hundred microseconds to evaluate and some ten more for each operation
+    (`benchmarks.arrays_overhead`), and an array that was written to is copied into the next graph. Blocks and workers
+    win that back where arrays leave the processor's caches. Between, scripts that write, or ask for a value, after each
+    few operations lose most by a graph (`benchmarks.arrays_scripts`: 4 to 20 times at 8 MB), so the border is high.
     """
 
-    DEFAULT = 1 << 20
+    DEFAULT = 1 << 25
 
     def __init__(self) -> None:
         self.bytes: float = self.DEFAULT
+
+    def put(self, own: float | None) -> None:
+        """The border of a cluster; None: the default."""
+        self.bytes = self.DEFAULT if own is None else own
 
 
 BORDER = Border()
@@ -102,8 +108,7 @@ def leave(evaluator: Evaluator) -> None:
 
 
 def _set_border() -> None:
-    own = _current.evaluators[-1].small if _current.evaluators else None
-    BORDER.bytes = BORDER.DEFAULT if own is None else own
+    BORDER.put(_current.evaluators[-1].small if _current.evaluators else None)
 
 
 def set_default(make: Callable[[], Evaluator]) -> None:

@@ -23,11 +23,12 @@ from girih.array.core.dtypes import SUPPORTED, name_of
 from girih.array.core.evaluation import BORDER
 from girih.capture.lazy.expressions import Expression
 
-PLAIN = frozenset(
-    {int, float, complex, bool, str, bytes, slice, type(None), type(Ellipsis), np.ndarray, type, np.dtype}
-    | {np.dtype(name).type for name in SUPPORTED}
-)
+SINGLE = frozenset({int, float, complex, bool} | {np.dtype(name).type for name in SUPPORTED})
+"""Types of numbers."""
+PLAIN = SINGLE | {str, bytes, slice, type(None), type(Ellipsis), np.ndarray, type, np.dtype}
 """Types of what NumPy is given as it is; of other objects it is asked first whether arrays are in them."""
+PLACES = frozenset({int, slice, type(None), type(Ellipsis), np.int64, np.int32})
+"""Types of indices that choose what is a view, or an element."""
 _new = object.__new__
 
 
@@ -42,7 +43,7 @@ class SmallArray(Array):
 
     def __init__(self, held: Any) -> None:
         self.held = held
-        self._constant: Expression | None = None
+        self._constant: tuple[Expression, int] | None = None
 
     def __del__(self) -> None:
         """There is nothing to let go of."""
@@ -62,9 +63,10 @@ class SmallArray(Array):
             return apply(
                 "aten.expand", content.shape, self.dtype, self=small(content[one]), size=content.shape
             ).expression
-        known = self._constant
-        if known is None or known.content.tobytes() != content.tobytes():
-            known = self._constant = from_memory(content, copy=True).expression
+        known, writes = self._constant or (None, -1)
+        if known is None or (writes != WRITES[0] and not _same(known.content, content)):
+            known = from_memory(content, copy=True).expression
+        self._constant = (known, WRITES[0])
         return known
 
     def lazily(self) -> Array:
@@ -131,10 +133,11 @@ class SmallArray(Array):
 
     def __getitem__(self, key: Any) -> Any:
         kind = type(key)
-        if kind is not int and kind is not slice:
-            key = known(key)
-            if key is LATER or _chosen_bytes(self.held, key) > BORDER.bytes:
+        if kind not in PLACES and (kind is not tuple or not PLACES.issuperset(map(type, key))):
+            places = known(key)
+            if places is LATER or _chosen_bytes(self.held, places) > BORDER.bytes:
                 return Array.__getitem__(self.lazily(), key)
+            key = places
         part = self.held[key]
         if type(part) is np.ndarray:
             return small(part)
@@ -143,8 +146,9 @@ class SmallArray(Array):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         kind = type(key)
-        if kind is not int and kind is not slice:
+        if kind not in PLACES and (kind is not tuple or not PLACES.issuperset(map(type, key))):
             key = computed(key)
+        WRITES[0] += 1
         self.held[key] = value if type(value) in PLAIN else computed(value)
 
     def __iter__(self) -> Iterator[Any]:
@@ -162,10 +166,25 @@ class SmallArray(Array):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         if method == "__call__" and not options:
-            result = at_once(ufunc, inputs, {})
-            if result is not LATER:
-                return result
+            given = taken(inputs)
+            if given is not None and given[1] < BORDER.bytes:
+                return ours(ufunc(*given[0]))
         return Array.__array_ufunc__(self, ufunc, method, *inputs, **options)  # type: ignore[attr-defined]
+
+
+WRITES = [0]
+"""How often a small array was written to: constants that were made since the last time are still right."""
+COMPARED = 1 << 16
+"""A constant of more bytes is made anew after any write: comparing costs as much."""
+
+
+def _same(known: np.ndarray, content: np.ndarray) -> bool:
+    return known.nbytes <= COMPARED and known.tobytes() == content.tobytes()
+
+
+def wrote() -> None:
+    """A small array is written to."""
+    WRITES[0] += 1
 
 
 def small(value: np.ndarray | np.generic) -> SmallArray:
@@ -223,7 +242,7 @@ def computed(item: Any) -> Any:
 def result_bytes(arrays: list[Any]) -> int:
     """The bytes of what is made of arrays element by element, at most about: of the broadcast shape, and of each."""
     most = max((x.nbytes for x in arrays), default=0)
-    if len(arrays) < 2 or most > BORDER.bytes:
+    if len(arrays) < 2:
         return most
     product = max(x.itemsize for x in arrays)
     for x in arrays:
@@ -258,24 +277,44 @@ def _chosen_bytes(x: Any, key: Any) -> int:
     return most * x.nbytes // max(1, len(x)) if type(key) is not tuple else most * x.nbytes
 
 
-def is_small(count: float, arrays: Iterable[Any]) -> bool:
-    """Are so many bytes, made of these arrays, computed at once? Always, where only NumPy has the dtype."""
-    return count < BORDER.bytes or any(x.dtype.name not in SUPPORTED for x in arrays)
+def only_numpy(items: Iterable[Any]) -> bool:
+    """Is there an array of a dtype that only NumPy has? All work on it is done at once."""
+    parts = (part for item in items for part in (item if type(item) in (list, tuple) else (item,)))
+    return any(x.dtype.name not in SUPPORTED for x in arrays_of(parts))
 
 
-def at_once(function: Callable[..., Any], items: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """What a function makes of small arguments, element by element; LATER if something large takes part."""
-    plain = known(items)
-    if plain is LATER:
-        return LATER
-    if options:
-        options = {name: known(item) for name, item in options.items()}
-        if any(item is LATER for item in options.values()):
-            return LATER
-    arrays = arrays_of(plain)
-    if not is_small(result_bytes(arrays), arrays):
-        return LATER
-    return ours(function(*plain, **options), (*items, *options.values()))
+def taken(items: tuple[Any, ...], joined: bool = False) -> tuple[list[Any], float] | None:
+    """What NumPy takes in the place of arguments, and how many bytes it makes of them at most, if that is element by
+    element. None: one of them is large. joined: it makes as many as they have together."""
+    plain: list[Any] = []
+    most, size, shape, alike = 0, 1, None, True
+    for item in items:
+        kind = type(item)
+        if kind is SmallArray:
+            x = item.held
+        elif kind is np.ndarray:
+            x = item
+        elif kind in PLAIN:
+            plain.append(item)
+            continue
+        else:
+            x = known(item)
+            if x is LATER:
+                return None
+            plain.append(x)
+            if kind is list or kind is tuple:
+                most += sum([part.nbytes for part in x if isinstance(part, np.ndarray)])
+            continue
+        plain.append(x)
+        most = most + x.nbytes if joined else max(most, x.nbytes)
+        if shape is None:
+            shape, size = x.shape, x.size
+        elif x.shape != shape:
+            alike = False
+            size *= x.size
+    if not alike and size * 16 >= BORDER.bytes:
+        return plain, result_bytes(arrays_of(plain))
+    return plain, most
 
 
 def ours(result: Any, before: tuple[Any, ...] = ()) -> Any:
@@ -307,13 +346,12 @@ def ours(result: Any, before: tuple[Any, ...] = ()) -> Any:
 
 def _fits(x: Any, y: Any) -> bool:
     """Is what is made of two operands element by element small?"""
-    if not isinstance(y, (np.ndarray, np.generic)):
-        return is_small(x.nbytes, (x,))
-    return x.nbytes * y.size < BORDER.bytes or is_small(result_bytes([x, y]), (x, y))
+    operands = arrays_of((x, y))
+    return result_bytes(operands) < BORDER.bytes or only_numpy(operands)
 
 
 def _product_fits(x: Any, y: Any) -> bool:
-    return is_small(product_bytes(x, y), (x,))
+    return product_bytes(x, y) < BORDER.bytes
 
 
 def product_bytes(x: Any, y: Any) -> int:
@@ -328,9 +366,16 @@ def _forward(name: str, function: Callable[[Any, Any], Any]) -> Callable[[SmallA
     fits = _product_fits if name == "__matmul__" else _fits
 
     def applied(self: SmallArray, other: Any) -> Any:
-        kind = type(other)
-        x, y = self.held, other.held if kind is SmallArray else other if kind in PLAIN else known(other)
-        if y is LATER or not fits(x, y):
+        x, kind = self.held, type(other)
+        if kind is SmallArray:
+            y = other.held
+            quick = x.nbytes * y.size < BORDER.bytes or (x.shape == y.shape and x.nbytes < BORDER.bytes)
+        elif kind in SINGLE:
+            y = other
+            quick = x.nbytes < BORDER.bytes
+        else:
+            y, quick = known(other), False
+        if not quick and (y is LATER or not fits(x, y)):
             return getattr(Array, name)(self.lazily(), other)
         result = function(x, y)
         return small(result) if type(result) is np.ndarray else ours(result)
@@ -344,9 +389,13 @@ def _reflected(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Smal
     def applied(self: SmallArray, other: Any) -> Any:
         if isinstance(other, Array):  # of a graph: Python asks the class below before that
             return getattr(Array, name.replace("__r", "__"))(other, self)
-        x, y = self.held, known(other)
-        if y is LATER or not fits(x, y):
-            return getattr(Array, name)(self.lazily(), other)
+        x = self.held
+        if type(other) in SINGLE and x.nbytes < BORDER.bytes:
+            y = other
+        else:
+            y = known(other)
+            if y is LATER or not fits(x, y):
+                return getattr(Array, name)(self.lazily(), other)
         return ours(function(y, x))
 
     return applied
@@ -358,6 +407,7 @@ def _in_place(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Small
     def applied(self: SmallArray, other: Any) -> Any:
         if type(self.held) is not np.ndarray:  # a number, which NumPy does not write to
             return getattr(self, forward)(other)
+        WRITES[0] += 1
         function(self.held, computed(other))
         return self
 
@@ -367,7 +417,7 @@ def _in_place(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Small
 def _alone(name: str, function: Callable[[Any], Any]) -> Callable[[SmallArray], Any]:
     def applied(self: SmallArray) -> Any:
         x = self.held
-        return small(function(x)) if is_small(x.nbytes, (x,)) else getattr(Array, name)(self.lazily())
+        return small(function(x)) if _fits(x, None) else getattr(Array, name)(self.lazily())
 
     return applied
 

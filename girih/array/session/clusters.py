@@ -487,8 +487,7 @@ def cluster(
     divided among them, and what the machine's devices have: what does not fit goes to files in the directory of
     temporary files, and what cannot be computed so is refused before it starts. progress: show the workers during
     evaluations that last over a second; by default on terminals only. small: bytes (or "64 KB"); arrays of fewer are
-    computed by NumPy in this process, as the program is written, and by no worker; 0: none are. By default 1 MiB, of
-    which NumPy makes about as much as a plan takes to begin.
+    computed by NumPy in this process, as the program is written, and by no worker; 0: none are. By default 32 MiB.
 
     Raises:
         RayUnavailableError: Ray is not installed, or nothing answers at the address. MachineError: there is no such
