@@ -38,6 +38,7 @@ NAMES = (
     "swap_inference",
     "swap_search",
     "memory_caps",
+    "gpu_rates",
     "memory_gpu",
     "memory_tables",
     "onnx_coverage",

@@ -101,6 +101,7 @@ class Plan(noun.Plan):
         *,
         backend: str | Engine = "processes",
         model: Any = None,
+        data: Any = None,
         resume: str | Path | None = None,
         seed: int = 0,
         timeout: float = 120.0,
@@ -113,8 +114,11 @@ class Plan(noun.Plan):
         `torchrun` (each rank calls this), or an Engine (docs/add-an-engine.md).
         model: take the weights from this module instead of the one that was planned. Whichever it is, and the planned
         optimizer, their tensors are taken as they are now.
+        data: what is a part of the program, such as the whole graph of a graph network (`girih.gnn.Data`), where the
+        plan was read from a file, which does not hold it. It comes with model=, the network that reads it.
         resume: a directory that `save` wrote, under this plan or another one of the same program. It is read as data:
-        no code of it runs, and a file that is damaged, or of another checkpoint, is refused.
+        no code of it runs, and a file that is damaged, or of another checkpoint, is refused. Data of the program is not
+        in it, only its checksums: training goes on with the same data alone.
         arena: on processors, everything of a step lies at its planned address in one region of memory, which each
         worker allocates when it starts: `auto`, where the plan has a limit and the region is within it; `on`, always,
         or the plan is refused; `strict`, always, and what a kernel asks for beside what was planned is refused (else it
@@ -128,8 +132,9 @@ class Plan(noun.Plan):
 
         check_seconds("timeout", timeout)
         return start_training(
-            self, backend=backend, model=model, resume=resume, seed=seed, timeout=timeout, measure=measure, arena=arena
-        )
+            self, backend=backend, model=model, data=data, resume=resume, seed=seed, timeout=timeout, measure=measure,
+            arena=arena,
+        )  # fmt: skip
 
 
 def plan(
@@ -380,8 +385,8 @@ class Infer:
         from torch.utils._pytree import tree_unflatten
 
         with self._turn:
-            if (watch := self.plan.origin.watch) is not None:
-                watch()
+            if (data := self.plan.origin.data) is not None:
+                data.check_unchanged()
             try:
                 _check_as_planned(*self._plans[0], batch)
             except PlanError:

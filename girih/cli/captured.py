@@ -33,9 +33,9 @@ FIELDS = ("initial", "scalars", "ranges", "keys", "constants")
 DEPENDS_ON = ("capture", "graph", "models", "ops")
 
 
-def file_of(model: str, batch: int | None, optimizer: str | None, micro_batches: int | None) -> Path:
+def file_of(model: str, batch: int | None, optimizer: str | None, micro_batches: int | None, precision: str) -> Path:
     """Where the capture of a model by name is kept: named after all that it depends on."""
-    key = json.dumps([model, batch, optimizer, micro_batches, _versions()])
+    key = json.dumps([model, batch, optimizer, micro_batches, precision, _versions()])
     return cache_folder() / "captured" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json.gz"
 
 

@@ -102,6 +102,9 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("--micro-batches", type=count, metavar="N", help="cut the batch into N equal parts and add up "
                       "their gradients; --search pipeline sends them through stages, and pipeline-1f1b in less "
                       "memory")  # fmt: skip
+    plan.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="fp32", help="of computing, with "
+                      "parameters and optimizer state in float32: bf16 and fp16 run the forward pass under "
+                      "torch.autocast (default fp32)")  # fmt: skip
     plan.add_argument("--machine", "-m", type=name, default="local:2", help="local:N, HOSTSxDEVICES or a preset "
                       "(default local:2)")  # fmt: skip
     plan.add_argument(
@@ -165,6 +168,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--verify", action="store_true", help="run the undivided program beside it and compare everything")
     run.add_argument("--lr", type=rate, help="learning rate (default: the planned optimizer's)")
     run.add_argument("--seed", type=seed, default=0, help="of weights, data and random operators (default 0)")
+    run.add_argument("--program", metavar="FILE.py:FUNCTION", type=name, help="take weights and batch of what "
+                     "FUNCTION returns, as girih plan takes it; so comes the graph of a graph network")  # fmt: skip
     run.add_argument("--save", metavar="DIR", type=name, help="write a sharded checkpoint at the end")
     run.add_argument("--resume", metavar="DIR", type=name, help="go on from a checkpoint")
     run.add_argument("--arena", choices=("auto", "on", "strict", "off"), default="auto", help="everything of a step at "

@@ -169,6 +169,23 @@ def in_micro_batches(named: NamedProgram, count: int | None) -> NamedProgram:
     return replace(named, step=replace(named.step, micro_batches=count))
 
 
+def in_precision(named: NamedProgram, precision: str) -> NamedProgram:
+    """The program computed in another precision: "bf16" or "fp16", its forward pass under torch.autocast, parameters
+    and state as they are; "fp32": as it is.
+
+    Raises:
+        ProgramError: it has an autocast of its own.
+    """
+    import torch
+
+    if precision == "fp32":
+        return named
+    if named.step.autocast is not None:
+        raise ProgramError(f"{named.name} computes in {named.step.autocast} as it is: leave --precision out")
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float16
+    return replace(named, step=replace(named.step, autocast=dtype))
+
+
 def batch_of(named: NamedProgram) -> dict[str, Any]:
     """The batch's tensors by path."""
     return flatten_batch(named.batch)

@@ -10,7 +10,7 @@ from typing import Any
 
 from girih.api import Plan
 from girih.cli.predicting import measured_beside, store_path
-from girih.cli.programs import random_batch
+from girih.cli.programs import is_file, program, random_batch
 from girih.cli.terminal import BadInputError, check_output, clear_errors
 from girih.machine.units import format_bytes
 from girih.plans.predict import opened
@@ -40,6 +40,7 @@ def run_plan(plan: Plan, options: argparse.Namespace, progress: Callable[[str, f
     own = launched_rank()
     rank = 0 if own is None else own.rank
     losses: list[dict[str, Any]] = []
+    given, own_batch = _given(options)
     progress("start workers", 0.0)
     with plan.start(
         backend=options.backend,
@@ -48,10 +49,12 @@ def run_plan(plan: Plan, options: argparse.Namespace, progress: Callable[[str, f
         timeout=options.timeout,
         measure=options.measure,
         arena=options.arena,
+        **given,
     ) as running:
         for number in range(options.steps):
             progress(f"step {number + 1} of {options.steps}", number / options.steps)
-            batch = random_batch(plan, (options.seed * 1_000_003 + running.steps) % 2**63)
+            seed = (options.seed * 1_000_003 + running.steps) % 2**63
+            batch = random_batch(plan, seed) if own_batch is None else own_batch
             row: dict[str, Any] = {"step": running.steps + 1}
             if options.verify:
                 row.update(vars(running.verified_step(batch, lr=options.lr)))
@@ -84,6 +87,18 @@ def run_plan(plan: Plan, options: argparse.Namespace, progress: Callable[[str, f
         else:
             print("\n".join([*_closing(plan, statistics, options), *(lines if measured is not None else ())]))
     return 0 if all(row.get("ok", True) for row in losses) else 1
+
+
+def _given(options: argparse.Namespace) -> tuple[dict[str, Any], Any]:
+    """(What `Plan.start` takes of --program, its batch or None), without it nothing."""
+    if options.program is None:
+        return {}, None
+    if not is_file(options.program):
+        raise BadInputError(f"--program {options.program}: expected FILE.py:FUNCTION; models have random weights")
+    own = program(options.program)
+    if hasattr(own.batch, "with_model"):  # data that is a part of the program: steps take no batch
+        return {"model": own.step.model, "data": own.batch}, None
+    return {} if options.resume else {"model": own.step.model}, own.batch
 
 
 def _arenas(plan: Plan, statistics: Any) -> list[str]:

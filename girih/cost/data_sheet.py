@@ -46,10 +46,10 @@ class DataSheetCosts:
         if description is None:
             size = sum(graph.values[name].bytes for name in (*node.inputs, *node.outputs))
             return self.device.launch_seconds + size / self.device.memory_bytes_per_second
-        kind, operations, moved = _work(description)
+        kind, operations, moved, dtype = _work(description)
         if kind in (VIEW, CREATION):
             return 0.0
-        arithmetic, traffic = operations / self.device.flops_per_second, moved / self.device.memory_bytes_per_second
+        arithmetic, traffic = operations / self.device.flops(dtype), moved / self.device.memory_bytes_per_second
         return self.device.launch_seconds + max(arithmetic, traffic)
 
     def joins(self, graph: Graph, node: Node, before: Node, constant: Collection[str]) -> bool:
@@ -74,10 +74,10 @@ def _is_bias(graph: Graph, node: Node, constant: Collection[str]) -> bool:
 
 
 @lru_cache(maxsize=65536)
-def _work(description: Description) -> tuple[str, float, float]:
+def _work(description: Description) -> tuple[str, float, float, str]:
     inputs = [_bytes(item) for item in description.inputs]
     work = work_of(description, description.sizes, inputs, _bytes(description.output), moves=False)
-    return work.kind, work.operations, work.bytes
+    return work.kind, work.operations, work.bytes, work.dtype
 
 
 def _bytes(tensor: TensorType) -> float:

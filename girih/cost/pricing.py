@@ -18,7 +18,7 @@ from girih.cost.calls import Call
 from girih.cost.device_calls import NOTHING, local_calls
 from girih.cost.prices import Prices, Seconds
 from girih.cost.profile import RING, Profile, load_profile
-from girih.cost.roofline import Roofline
+from girih.cost.shares import data_sheet_roofline
 from girih.cost.store import Measurement, Setting, Store
 from girih.cost.work import Work
 from girih.layout import level_volumes
@@ -58,7 +58,8 @@ class Pricing:
         here = profile is not None and profile.machine == machine.name
         setting = profile.setting if profile is not None and here else _setting_here(store, machine, threads)
         self.known = {} if store is None or setting is None else store.every(setting)
-        self.rooflines = [Roofline(kind) for kind in machine.kinds]
+        self.rooflines = [data_sheet_roofline(kind) for kind in machine.kinds]
+        self.calibrated = profile is not None
         if profile is not None:
             self.rooflines = [profile.roofline if here else profile.roofline.on(kind) for kind in machine.kinds]
         self.kind_of_device = machine.kind_of_device if machine.groups else 0
@@ -66,7 +67,8 @@ class Pricing:
 
     def calls(self, calls: Sequence[Call]) -> tuple[Seconds, NDArray[np.int8]]:
         """(seconds on each kind of device, number of the source) of each call: [calls, kinds] and [calls]."""
-        sources = np.asarray([1 if self.rooflines[0].calibrated(call.work) else 2 for call in calls], np.int8)
+        fitted = [self.calibrated and self.rooflines[0].calibrated(call.work) for call in calls]
+        sources = np.asarray([1 if here else 2 for here in fitted], np.int8)
         if self.known:
             sources[[number for number, call in enumerate(calls) if self.measured(call) is not None]] = 0
         return self.of(calls), sources

@@ -184,7 +184,8 @@ def _numbers(data: Any) -> tuple[Any, ...]:
 
 
 def _roofline(data: Any) -> Roofline:
-    _numbers([item for name, item in data["device"].items() if name != "name"])
+    device = {name: item for name, item in data["device"].items() if name != "rates"}  # of what is measured: none
+    _numbers([item for name, item in device.items() if name != "name"])
     _numbers([factor for _, factor in data["factors"]])
     rates = tuple(
         (
@@ -199,7 +200,7 @@ def _roofline(data: Any) -> Roofline:
         for kind, item in data["rates"]
     )
     error = None if data["error"] is None else Error(**data["error"])
-    return Roofline(Device(**data["device"]), rates, tuple((name, factor) for name, factor in data["factors"]), error)
+    return Roofline(Device(**device), rates, tuple((name, factor) for name, factor in data["factors"]), error)
 
 
 def _pairs(data: Any) -> tuple[tuple[float, float], ...]:

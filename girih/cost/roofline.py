@@ -68,6 +68,7 @@ class Roofline:
         """Estimates, [works]. Views take their launch, which is nothing in the plain roofline."""
         operations = np.asarray([work.operations for work in works], float)
         sizes = np.asarray([work.bytes for work in works], float)
+        peaks = np.asarray([self.device.flops(work.dtype) for work in works], float)
         rates, factors = dict(self.rates), dict(self.factors)
         groups: dict[str, list[int]] = {}
         for number, work in enumerate(works):
@@ -76,7 +77,7 @@ class Roofline:
         for name, members in groups.items():
             rate = rates.get(name) or (None if name == VIEW else _plain(self.device))
             if rate is not None:
-                seconds[members] = _predict(rate, self.device, operations[members], sizes[members])
+                seconds[members] = _predict(rate, self.device, operations[members], sizes[members], peaks[members])
         seconds *= np.asarray([factors.get(work.operator, 1.0) for work in works])
         return seconds
 
@@ -105,8 +106,8 @@ def _share(table: tuple[tuple[float, float], ...], sizes: Floats) -> Floats:
     return shares
 
 
-def _predict(rates: Rates, device: Device, operations: Floats, sizes: Floats) -> Floats:
-    arithmetic = operations / (device.flops_per_second * _share(rates.flops, operations))
+def _predict(rates: Rates, device: Device, operations: Floats, sizes: Floats, peaks: Floats | float) -> Floats:
+    arithmetic = operations / (peaks * _share(rates.flops, operations))
     traffic = sizes / (device.memory_bytes_per_second * _share(rates.memory, sizes))
     seconds: Floats = rates.launch_seconds + np.maximum(arithmetic, traffic)
     return seconds
@@ -158,6 +159,7 @@ def _measured_device(samples: Sequence[tuple[Work, float]], device: Device) -> D
         flops_per_second=max(products, default=device.flops_per_second),
         memory_bytes_per_second=float(np.median(largest)) if largest else device.memory_bytes_per_second,
         launch_seconds=min(launches, default=device.launch_seconds),
+        rates=(),  # what was measured does not tell dtypes apart: shares of the best of all
     )
 
 

@@ -10,19 +10,20 @@ from math import prod
 from girih.graph.graph import ITEM_BYTES, Same
 from girih.ops import Description
 from girih.ops.derive.arithmetic import compared_of, group_bounds, groups_of, operations_per_point
-from girih.ops.derive.kinds import COPY, LOOK_UP, VIEW, hit_of, kind_of, variables_of
+from girih.ops.derive.kinds import COPY, LOOK_UP, VIEW, dtype_of_products, hit_of, kind_of, variables_of
 from girih.ops.language import Read, walk
 
 
 @dataclass(frozen=True)
 class Work:
     """What one call on one device does. operations: arithmetic, an estimate for opaque functions. bytes: read and
-    written."""
+    written. dtype: of the numbers that it multiplies (`dtype_of_products`)."""
 
     kind: str
     operator: str
     operations: float
     bytes: float
+    dtype: str = "float32"
 
 
 def work_of(
@@ -41,7 +42,8 @@ def work_of(
         return Work(kind, operator, operations, sum(_read_by_edges(description, extents, inputs)) + output)
     if kind == LOOK_UP:  # nothing is compared with every row
         return Work(kind, operator, 0.0, sum(_looked_up(description, extents, inputs)) + output)
-    return Work(kind, operator, prod(extents) * operations_per_point(description), sum(inputs) + output)
+    operations = prod(extents) * operations_per_point(description)
+    return Work(kind, operator, operations, sum(inputs) + output, dtype_of_products(description))
 
 
 def _looked_up(description: Description, extents: Sequence[int], inputs: Sequence[float]) -> list[float]:

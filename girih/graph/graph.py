@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Generic, Literal, TypeAlias, TypeVar, get_args
 
-Role: TypeAlias = Literal["parameter", "buffer", "state", "batch", "scalar", "seed"]
+Role: TypeAlias = Literal["parameter", "buffer", "data", "state", "batch", "scalar", "seed"]
 OutputRole: TypeAlias = Literal["loss", "update", "result"]
 
 ITEM_BYTES = {
@@ -129,7 +129,8 @@ class Input:
     """What enters the graph.
 
     path: for parameters and buffers the name in the module's state_dict; for optimizer state
-    `PARAMETER/KEY`; for a batch the position in its nesting (`0`, `1/input_ids`), "" of one that is a bare tensor.
+    `PARAMETER/KEY`; for data of the program the name of a buffer; for a batch the position in its
+    nesting (`0`, `1/input_ids`), "" of one that is a bare tensor.
     """
 
     name: str
@@ -189,8 +190,13 @@ class Graph:
 
     @property
     def state_inputs(self) -> tuple[Input, ...]:
-        """What lives from step to step: parameters, buffers and optimizer state."""
-        return tuple(item for item in self.inputs if item.role in ("parameter", "buffer", "state"))
+        """What lives from step to step: parameters, buffers, data of the program, and optimizer state."""
+        return tuple(item for item in self.inputs if item.role in ("parameter", "buffer", "data", "state"))
+
+    @cached_property
+    def data_inputs(self) -> frozenset[str]:
+        """Names of inputs that are data of the program and stay as they are: no checkpoint holds them."""
+        return frozenset(item.name for item in self.inputs if item.role == "data" and item.name not in self.updates)
 
     def __str__(self) -> str:
         return format_graph(self)

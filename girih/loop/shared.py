@@ -33,7 +33,7 @@ def tables(
     servers: int | None = None,
     memory: str | int = "256 MiB",
     bandwidth: str | float | None = None,
-    priority: Priority = "relative",
+    priority: Priority = "magnitude",
     queue: str | int = "64 KiB",
     snapshots: str | os.PathLike[str] | None = None,
     every: int = 1,
@@ -56,8 +56,9 @@ def tables(
     staleness: a read has all updates of the others but those of the last `staleness` clocks; 0 is bulk synchronous.
     memory: what a worker may use for each table. bandwidth: what each process may send between clocks, such as
     "200 Mbit/s", beside what the staleness demands; None: nothing. priority: what goes first then: "random",
-    "round-robin", "absolute" or "relative" (magnitude). queue: how much at once. snapshots: a folder, in which one is
-    kept every `every` clocks, `keep` of them; restarts: how often workers that die start again from the last.
+    "round-robin", by "absolute" or "relative" change, or by "magnitude": relative for floats, absolute for whole
+    numbers. queue: how much at once. snapshots: a folder, in which one is kept every `every` clocks, `keep` of them;
+    restarts: how often workers that die start again from the last.
     resume: go on from the newest in the folder, or from that of a clock. patience: seconds after which a worker that
     holds others is named to the observer; timeout: seconds after which those others give up. backend: "processes" of
     this host, "threads", or actors of Ray: "ray" on the cluster that this process is connected to (or one of this

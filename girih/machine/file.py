@@ -9,6 +9,8 @@ device:
   memory: 24 GB
   memory_bandwidth: 1008 GB/s
   launch: 5 us                 # seconds to start a kernel, 0 us if none; default 5 us
+  products:                    # of other dtypes than float32, where they are faster
+    bfloat16: 165 TFLOP/s
 devices:                       # in place of device, where they differ: in the order of their numbers, the last level's
   - device: H100               # fastest
     count: 1                   # default 1
@@ -45,6 +47,8 @@ from girih.machine.units import BYTES_PER_SECOND, FLOPS_PER_SECOND, MEMORY, SECO
 MOST_TEXT = 1 << 18  # bytes of a file
 MOST_DEPTH = 16  # of lists and mappings, of which a machine has four
 MOST_DEVICES = 1 << 17
+PRODUCTS = ("bfloat16", "float16", "float64", "float8_e4m3fn", "float8_e5m2")
+"""Dtypes of which products may have rates of their own."""
 LEAST, MOST = 1e-18, 1e30  # of an amount in its basic unit
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
 _TAGS = {"int": "an integer", "float": "a number", "bool": "a boolean", "null": "nothing", "str": "a text"}
@@ -240,17 +244,19 @@ def _device(place: _Place) -> Device:
                 "flops, memory and memory_bandwidth"
             )
         return DEVICES[name]
-    places = place.mapping(("name", "flops", "memory", "memory_bandwidth", "launch"))
+    places = place.mapping(("name", "flops", "memory", "memory_bandwidth", "launch", "products"))
     memory = place.need(places, "memory")
     size = memory.amount(MEMORY, "24 GB or 16 GiB")
     if not 1 <= size <= 1 << 60:
         raise memory.error(f"expected from 1 to {1 << 60} bytes, got {memory.given}")
+    products = places["products"].mapping(PRODUCTS) if "products" in places else {}
     return Device(
         place.need(places, "name").text(),
         place.need(places, "flops").amount(FLOPS_PER_SECOND, "82 TFLOP/s or 500 GFLOP/s"),
         int(size),
         place.need(places, "memory_bandwidth").amount(BYTES_PER_SECOND, "900 GB/s"),
         places["launch"].amount(SECONDS, "5 us", zero=True) if "launch" in places else 5e-6,
+        tuple((dtype, rate.amount(FLOPS_PER_SECOND, "165 TFLOP/s")) for dtype, rate in products.items()),
     )
 
 

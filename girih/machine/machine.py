@@ -36,13 +36,24 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Device:
-    """One device: arithmetic in FLOP/s, memory in bytes and bytes/s, seconds to start a kernel."""
+    """One device: arithmetic in FLOP/s, memory in bytes and bytes/s, seconds to start a kernel.
+
+    rates: FLOP/s of products of numbers of other dtypes than float32, such as ("bfloat16", 989e12).
+    """
 
     name: str
     flops_per_second: float
     memory_bytes: int
     memory_bytes_per_second: float
     launch_seconds: float
+    rates: tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rates", tuple((str(dtype), float(rate)) for dtype, rate in self.rates))  # of JSON
+
+    def flops(self, dtype: str) -> float:
+        """FLOP/s of products of numbers of a dtype; what is not stated is as fast as float32."""
+        return dict(self.rates).get(dtype, self.flops_per_second)
 
 
 @dataclass(frozen=True)
@@ -214,12 +225,14 @@ def unequal(name: str, groups: Sequence[tuple[Device, int]], levels: tuple[Level
 
 def _extreme(devices: Sequence[Device], rates: Callable[..., Any], times: Callable[..., Any]) -> Device:
     """The device with the least, or largest, of every figure."""
+    dtypes = sorted({dtype for device in devices for dtype, _ in device.rates})
     return Device(
         " + ".join(dict.fromkeys(device.name for device in devices)),
         rates(device.flops_per_second for device in devices),
         rates(device.memory_bytes for device in devices),
         rates(device.memory_bytes_per_second for device in devices),
         times(device.launch_seconds for device in devices),
+        tuple((dtype, rates(device.flops(dtype) for device in devices)) for dtype in dtypes),
     )
 
 

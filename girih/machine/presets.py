@@ -24,16 +24,21 @@ class Preset:
     growing: bool = False
 
 
+def _halves(rate: float) -> tuple[tuple[str, float], ...]:
+    """Of both dtypes of 16 bits, added up in float32, without sparsity."""
+    return ("bfloat16", rate), ("float16", rate)
+
+
 K80 = Device("K80", 2.8e12, 12 * GB, 240e9, 10e-6)
 TITAN_X = Device("TITAN X", 6.1e12, 12 * GB, 336.5e9, 10e-6)
 P100 = Device("P100", 10.6e12, 16 * GB, 732e9, 8e-6)
-V100 = Device("V100", 15.7e12, 16 * GB, 900e9, 5e-6)
-T4 = Device("T4", 8.1e12, 16 * GB, 320e9, 5e-6)
-A100 = Device("A100", 156e12, 80 * GB, 2.0e12, 4e-6)
-H100 = Device("H100", 495e12, 80 * GB, 3.35e12, 4e-6)
-H200 = Device("H200", 495e12, 141 * GB, 4.8e12, 4e-6)
-RTX_3090 = Device("RTX 3090", 35.6e12, 24 * GB, 936e9, 5e-6)
-RTX_4090 = Device("RTX 4090", 82.6e12, 24 * GB, 1008e9, 4e-6)
+V100 = Device("V100", 15.7e12, 16 * GB, 900e9, 5e-6, (("float16", 125e12),))
+T4 = Device("T4", 8.1e12, 16 * GB, 320e9, 5e-6, (("float16", 65e12),))
+A100 = Device("A100", 156e12, 80 * GB, 2.0e12, 4e-6, _halves(312e12))
+H100 = Device("H100", 495e12, 80 * GB, 3.35e12, 4e-6, (*_halves(989e12), ("float8_e4m3fn", 1979e12)))
+H200 = Device("H200", 495e12, 141 * GB, 4.8e12, 4e-6, (*_halves(989e12), ("float8_e4m3fn", 1979e12)))
+RTX_3090 = Device("RTX 3090", 35.6e12, 24 * GB, 936e9, 5e-6, _halves(71e12))
+RTX_4090 = Device("RTX 4090", 82.6e12, 24 * GB, 1008e9, 4e-6, _halves(165.2e12))
 EPYC = Device("EPYC 7302", 1.5e12, 128 * GB, 204.8e9, 5e-6)
 
 P3_HOST = Tier("host memory over PCIe", 61 * GB, 12e9, 12e9, 20e9)
@@ -49,7 +54,10 @@ EPYC_SOURCE = (
     "AMD's data sheet: 16 cores at 3.0 GHz with 32 FLOP a cycle (AVX2, float32), 8 channels DDR4-3200, 204.8 GB/s; "
     "128 GB is an assumption"
 )
-HGX_SOURCE = "SXM 80 GB (TF32 without sparsity); NVLink 4 at 900 GB/s both ways, derated from 450 to 300 one way"
+HGX_SOURCE = (
+    "SXM 80 GB (TF32 without sparsity; numbers of 16 bits twice that; shares of it by size as measured on an H200 with "
+    "PyTorch 2.11); NVLink 4 at 900 GB/s both ways, derated from 450 to 300 one way"
+)
 
 _NVLINK = 300e9
 _NETWORK = 400 * GBIT  # for each device, as in rail-optimised clusters

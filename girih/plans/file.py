@@ -72,19 +72,24 @@ def check_folder(path: str | Path) -> None:
         raise PlanError(f"{where} cannot be written: there is no folder {where.parent}; make it, or give another name")
 
 
+def _device(device: Device) -> dict[str, Any]:
+    """Without what nearly no device has, as in files of before."""
+    return {name: item for name, item in vars(device).items() if name != "rates" or item}
+
+
 def to_json(plan: Plan) -> dict[str, Any]:
     certificate, choice, told, undivided = vars(plan.certificate), plan.choice, plan.predicted, plan.origin.undivided
     residencies = list(map(_residency, choice.residency))
     machine_json: dict[str, Any] = {
         "name": plan.machine.name,
         "source": plan.machine.source,
-        "device": vars(plan.machine.device),
+        "device": _device(plan.machine.device),
         "levels": [vars(level) for level in plan.machine.levels],
     }
     if plan.machine.host is not None:
         machine_json["host"] = vars(plan.machine.host)
     if plan.machine.groups:
-        machine_json["groups"] = [(vars(device), count) for device, count in plan.machine.groups]
+        machine_json["groups"] = [(_device(device), count) for device, count in plan.machine.groups]
     return {
         "girih plan": VERSION,
         "model": plan.origin.model,

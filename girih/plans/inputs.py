@@ -89,7 +89,7 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
         state_keys(step.model),
         constants_of(batch),
         state=partial(_state_now, source),
-        watch=getattr(step.model, "check_unchanged", None),
+        data=step.model if hasattr(step.model, "data_tensors") else None,
     )
     program = Program(
         graph,
@@ -104,8 +104,7 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
 
 def with_data(step: Any, batch: Any) -> tuple[Any, Any]:
     """A step and its batch. What has `with_step`, such as the whole graph of a graph network, is the same in each step:
-    it becomes a part of the program, with an empty batch. A model that has `check_unchanged` is asked before each step
-    whether its data is still what was planned with."""
+    it becomes a part of the program (`girih.plans.plan.ProgramData`), with an empty batch."""
     return batch.with_step(step) if hasattr(batch, "with_step") else (step, batch)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -61,6 +61,20 @@ class Goal:
     memory: int | None = None
 
 
+class ProgramData(Protocol):
+    """Data that is a part of a program, such as the whole graph of a graph network: no batch brings it, and neither a
+    plan's file nor a checkpoint holds it. checksums: of the user's arrays, by the names that the user knows."""
+
+    @property
+    def checksums(self) -> Mapping[str, int]: ...
+
+    def data_tensors(self) -> Mapping[str, Any]:
+        """The tensors that the program has of it, by path."""
+
+    def check_unchanged(self) -> None:
+        """Raises ValueError where it is no longer what it was."""
+
+
 @dataclass(frozen=True)
 class Origin:
     """What is known of the user's program beside its graph.
@@ -70,8 +84,8 @@ class Origin:
     batch. keys: by key of the model's `state_dict` its tensor's path, or None: paths are keys. constants: what was
     planned with for each item of a batch that is no tensor, as Python writes it. undivided: of a step in micro-batches
     the graph of the whole batch, with which runs are compared; or None: that is the plan's own. state: asks for the
-    user's tensors by path, as they are then; watch: raises ValueError where data that is a part of the program has
-    changed since, and is called before each step; neither is saved.
+    user's tensors by path, as they are then. data: what is a part of the program beside its weights, which is asked
+    before each step whether it has changed since; neither is saved.
     """
 
     model: str = ""
@@ -82,7 +96,7 @@ class Origin:
     constants: Mapping[str, str] = field(default_factory=dict)
     undivided: Graph | None = None
     state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
-    watch: Callable[[], None] | None = field(default=None, compare=False, repr=False)
+    data: ProgramData | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

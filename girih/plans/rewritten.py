@@ -16,7 +16,7 @@ from girih.graph.graph import references
 from girih.machine import Device, Machine
 from girih.ops import first_description
 from girih.ops.derive.arithmetic import floating_point_operations
-from girih.ops.derive.kinds import CREATION, VIEW, kind_of
+from girih.ops.derive.kinds import CREATION, VIEW, dtype_of_products, kind_of
 from girih.rewrite.backtracking import Backtracking
 from girih.rewrite.rewriting import check
 from girih.rewrite.rules.parts import with_parts
@@ -96,14 +96,14 @@ class Prices:
 
     def _seconds(self, graph: Graph, node: Node) -> float:
         description = first_description(graph, node)
-        operations = 0.0
+        operations, dtype = 0.0, "float32"
         if description is not None:
             if kind_of(description) in (VIEW, CREATION):
                 return 0.0
-            operations = floating_point_operations(description)
+            operations, dtype = floating_point_operations(description), dtype_of_products(description)
         moved = sum(graph.values[name].bytes for name in (*dict.fromkeys(node.inputs), *node.outputs))
         device = self.device
-        return max(operations / device.flops_per_second, moved / device.memory_bytes_per_second) + device.launch_seconds
+        return max(operations / device.flops(dtype), moved / device.memory_bytes_per_second) + device.launch_seconds
 
 
 @cache

@@ -30,6 +30,7 @@ class DeviceFile(Struct, frozen=True, forbid_unknown_fields=True):
     memory_bytes: Whole
     memory_bytes_per_second: Rate
     launch_seconds: Seconds
+    rates: Annotated[tuple[tuple[Text, Rate], ...], Meta(max_length=64)] = ()
 
 
 class LevelFile(Struct, frozen=True, forbid_unknown_fields=True):

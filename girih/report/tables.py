@@ -14,6 +14,8 @@ from girih.graph import repeats
 from girih.layout import part_shape
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
 from girih.ops import first_description
+from girih.ops.derive.arithmetic import floating_point_operations
+from girih.ops.derive.kinds import CONTRACTIONS, dtype_of_products, kind_of
 from girih.program.life.accounts import host_bytes
 from girih.report.tiles import axis_divisions, division_words
 from girih.rewrite.certificate import explained
@@ -21,6 +23,8 @@ from girih.rewrite.certificate import explained
 if TYPE_CHECKING:
     from girih.plans.plan import Costs, Plan
 
+BELIEVED = 0.75
+"""Of the devices' peak: more than whole training steps reach anywhere (large products alone reach 70 to 85 %)."""
 FULL = 0.9
 """Share of the large memory beyond which its size may be why something is computed again: the bound does not know."""
 
@@ -57,6 +61,14 @@ def summary(plan: Plan) -> RenderableType:
         )
     if plan.costs.simulated is not None:
         head.append(f"\na step takes {format_seconds(plan.costs.simulated)}, simulated")
+        share = 0.0 if plan.machine.here else utilisation(plan)
+        if share >= 0.005:
+            head.append(f"; products at {share:.0%} of the devices' peak (model FLOPs utilisation)")
+            if share > BELIEVED:
+                head.append(
+                    "\nnote: no such device reaches that: its data sheet's rates are taken at their word; "
+                    "`girih calibrate` on the machine itself tells what it reaches"
+                )
     if plan.predicted.unlimited is not None:
         head.append(f"\n{held_words(plan)}")
     if words := arena_words(plan):
@@ -73,6 +85,24 @@ def summary(plan: Plan) -> RenderableType:
     if plan.told_scratch.calls:
         head.append(f"\npeak memory is {plan.told_scratch.words}")
     return Group(head, devices_table(plan), alternatives_table(plan), *map(Text, alternatives_notes(plan)))
+
+
+def utilisation(plan: Plan) -> float:
+    """The share of the time of a step that its products would take at the devices' peaks, by the dtypes that they
+    multiply, without what is computed again: model FLOPs utilisation (Chowdhery et al. 2022); 0 without a simulation.
+    """
+    if not plan.costs.simulated:
+        return 0.0
+    kinds = [plan.machine.device] if not plan.machine.groups else [device for device, _ in plan.machine.groups]
+    counts = [plan.machine.devices] if not plan.machine.groups else [count for _, count in plan.machine.groups]
+    seconds = 0.0
+    for node in plan.graph.nodes:
+        description = first_description(plan.graph, node)
+        if description is not None and kind_of(description) in CONTRACTIONS:
+            dtype = dtype_of_products(description)
+            rate = sum(count * device.flops(dtype) for device, count in zip(kinds, counts, strict=True))
+            seconds += floating_point_operations(description) / rate
+    return seconds / plan.costs.simulated
 
 
 def copied_bytes(plan: Plan) -> tuple[int, int]:

@@ -27,13 +27,14 @@ from numpy.typing import NDArray
 
 from girih.cost.prices import Prices
 from girih.cost.roofline import Roofline
+from girih.cost.shares import data_sheet_roofline
 from girih.graph import Graph, Node
 from girih.layout import Mesh
 from girih.machine import Machine
 from girih.ops import Description
 from girih.ops.derive.arithmetic import operations_per_point
 from girih.ops.derive.divisions import divisible
-from girih.ops.derive.kinds import LOOK_UP, VIEW, kind_of
+from girih.ops.derive.kinds import LOOK_UP, VIEW, dtype_of_products, kind_of
 from girih.ops.expressions import Affine
 from girih.ops.known import descriptions
 from girih.program import Program
@@ -113,7 +114,7 @@ def bound_of(graph: Graph, machine: Machine, roofline: Roofline | None = None) -
 
     roofline: default that of the machine's data sheet; of unequal devices of the fastest.
     """
-    kinds = _Kinds(machine, roofline or Roofline(machine.fastest))
+    kinds = _Kinds(machine, roofline or data_sheet_roofline(machine.fastest))
     known: dict[int, tuple[Description, _Least]] = {}  # descriptions by identity, kept alive
     ready: dict[str, float] = {}
     longest = work = 0.0
@@ -158,7 +159,7 @@ class _Kinds:
         self.rates = dict(roofline.rates)
         self.factors = dict(roofline.factors)
 
-    def best(self, kind: str, operator: str, operations: Floats, sizes: Floats) -> Floats:
+    def best(self, kind: str, operator: str, operations: Floats, sizes: Floats, dtype: str = "float32") -> Floats:
         """Seconds of pieces, at the largest share of the peaks that any size reaches."""
         if kind == VIEW:
             return np.zeros(len(operations))
@@ -167,7 +168,7 @@ class _Kinds:
             rates = self.rates[kind]
             launch = rates.launch_seconds
             flops, memory = (max(share for _, share in table) for table in (rates.flops, rates.memory))
-        arithmetic = operations / (self.device.flops_per_second * flops)
+        arithmetic = operations / (self.device.flops(dtype) * flops)
         traffic = sizes / (self.device.memory_bytes_per_second * memory)
         seconds: Floats = (launch + np.maximum(arithmetic, traffic)) * self.factors.get(operator, 1.0)
         return seconds
@@ -195,9 +196,10 @@ class _Kinds:
         each = 0.0 if kind == LOOK_UP else operations_per_point(description)
         pieces = parts.prod(axis=1)
         name = description.operator.name
-        seconds = self.best(kind, name, extents.prod(axis=1) * each, sizes)
+        dtype = dtype_of_products(description)
+        seconds = self.best(kind, name, extents.prod(axis=1) * each, sizes, dtype)
         # However uneven the pieces are, their arithmetic adds up to the whole.
-        together = self.best(kind, name, float(whole.prod()) * each / pieces, sizes) * pieces
+        together = self.best(kind, name, float(whole.prod()) * each / pieces, sizes, dtype) * pieces
         if 0 in description.sizes:
             seconds, together = np.zeros(len(seconds)), np.zeros(len(together))
         return _Least(float(seconds.min()), float(together.min()), tuple(chained))

@@ -46,7 +46,7 @@ def planned(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_what_is_kept_is_what_was_captured(name: str, folder: Path) -> None:
     made = in_micro_batches(program(name, None, "adam"), None)
     fresh = program_of(made.step, made.batch, made.name)
-    path = captured.file_of(name, None, "adam", None)
+    path = captured.file_of(name, None, "adam", None, "fp32")
     captured.save(path, fresh)
     assert path.parent == folder
     assert captured.load(path) == fresh
@@ -63,7 +63,9 @@ def test_a_model_is_captured_once(folder: Path, capsys: pytest.CaptureFixture[st
     assert kept.stat().st_mtime_ns > written
     planned(capsys, "--batch", "16")
     planned(capsys, "--optimizer", "adam")
-    assert len(list(folder.iterdir())) == 3
+    assert planned(capsys, "--precision", "bf16") != first
+    assert len(list(folder.iterdir())) == 4
+    assert len({value.dtype for path in folder.iterdir() for value in captured.load(path).graph.values.values()}) > 2
 
 
 def test_what_a_search_makes_of_the_graph_is_not_kept(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
+import girih
 from girih.cost.roofline import BYTE_SIZES, LEAST_FOR_RATES, Roofline, fit
+from girih.cost.shares import data_sheet_roofline
 from girih.cost.work import Work
-from girih.machine import Device, machine
+from girih.machine import Device, Level, machine
+from girih.machine.machine import unequal
 from girih.ops.derive.kinds import CREATION, ELEMENTWISE, FUNCTION, MATMUL, VIEW
+from girih.simulate.bounds import bound_of
 
 CARD = Device("card", 1e12, 10**9, 1e11, 1e-6)
 FLOPS, BANDWIDTH, LAUNCH = 2e11, 2e10, 5e-6
@@ -122,3 +129,31 @@ def test_efficiencies_are_lent_to_another_device() -> None:
     product = moved.seconds([Work(MATMUL, "aten.mm", 2.0 * 2048**3, 1.0)])[0]
     assert product == pytest.approx(other.launch_seconds + 2.0 * 2048**3 / other.flops_per_second, rel=0.1)
     assert moved.device is other
+
+
+def test_products_of_other_dtypes_have_rates_of_their_own() -> None:
+    card = replace(CARD, rates=[["bfloat16", 4e12]])  # as JSON gives them
+    one = [Work(MATMUL, "aten.mm", 1e12, 0.0, dtype) for dtype in ("float32", "bfloat16", "float64")]
+    assert Roofline(card).seconds(one) == pytest.approx([1.0, 0.25, 1.0], rel=1e-5)
+    slow = unequal("two", [(card, 1), (replace(CARD, flops_per_second=2e12), 1)], (Level("bus", (2,), 1e9, 1e-5),))
+    assert (slow.device.flops("float32"), slow.device.flops("bfloat16")) == (1e12, 2e12)
+
+
+@pytest.mark.parametrize(("size", "seconds"), [(2048, 24.3e-6), (4096, 175.7e-6), (16384, 12576e-6)])
+def test_presets_of_cards_that_were_measured_reach_what_was_measured(size: int, seconds: float) -> None:
+    """An H200's products in bfloat16, as `python -m benchmarks.gpu_rates` saw them; its data sheet says less."""
+    work = Work(MATMUL, "aten.mm", 2.0 * size**3, 6.0 * size**2, "bfloat16")
+    made = data_sheet_roofline(machine("dgx-h200").device).seconds([work])[0]
+    assert made == pytest.approx(seconds, rel=0.15)
+    assert Roofline(machine("dgx-h200").device).seconds([work])[0] < 0.9 * seconds
+
+
+def test_bounds_hold_where_sixteen_bits_are_faster() -> None:
+    bounds = []
+    for dtype in (torch.float32, torch.bfloat16):
+        layer = torch.nn.Linear(8192, 8192, bias=False, device="meta", dtype=dtype)
+        x = torch.empty(8192, 8192, dtype=dtype, device="meta")
+        plan = girih.plan(girih.Inference(layer), x, machine="dgx-h200", search="single", objective="bytes", compare=())
+        bounds.append(bound_of(plan.graph, plan.machine).seconds)
+        assert 8 * bounds[-1] <= plan.predict().seconds
+    assert bounds[1] < 0.6 * bounds[0]

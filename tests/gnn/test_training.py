@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from girih import gnn
 from girih.gnn.data.data import Data
 from girih.gnn.data.resident import edge_index
 from girih.gnn.models import NETWORKS
+from girih.gnn.partitioner.orders import reordered
 from girih.gnn.training import accuracy, loss, predict
+from girih.run.training.checkpoint import read_manifest
 
 STEPS = 4
 
@@ -75,6 +78,52 @@ def test_two_workers_have_the_same_numbers(data: Data, tmp_path: Path) -> None:
     with plan.start(backend="threads", resume=tmp_path / "checkpoint") as run:
         losses += [run.step() for _ in range(2)]
     np.testing.assert_allclose(losses, plain(network, data, 4), rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["own", "torch_geometric"])
+def test_a_plan_of_a_file_starts_with_the_users_network_and_data(data: Data, tmp_path: Path, kind: str) -> None:
+    """The file and the checkpoint hold no data: it is given again, and told from other data by its checksums."""
+    from torch_geometric.nn import GraphSAGE
+
+    network = (GraphSAGE(6, 8, 2, 3) if kind == "torch_geometric" else NETWORKS["sage"](6, 8, 3)).double()
+    girih.plan(step_of(network), data, machine="local:1", compare=()).save(tmp_path / "plan.json")
+    plan = girih.load(tmp_path / "plan.json")
+    with pytest.raises(girih.PlanError, match=r"start it with plan\.start\(model=network, data=data\)"):
+        plan.start(backend="threads")
+    with pytest.raises(girih.PlanError, match="data= needs model="):
+        plan.start(backend="threads", data=data)
+    with plan.start(backend="threads", model=network, data=data) as run:
+        losses = [run.step() for _ in range(2)]
+        run.save(tmp_path / "kept")
+    assert not {"x", "target"} & read_manifest(tmp_path / "kept").entries.keys()
+    with plan.start(backend="threads", model=network, data=data, resume=tmp_path / "kept") as run:
+        losses += [run.step() for _ in range(2)]
+    other = data.but(x=data.x + 1)
+    with pytest.raises(girih.PlanError, match="was trained on other data: x differ"):
+        plan.start(backend="threads", model=network, data=other, resume=tmp_path / "kept")
+    own = NETWORKS["sage"](6, 8, 3).double()
+    own.load_state_dict(network.state_dict())
+    np.testing.assert_allclose(losses, plain(own, data, 4), rtol=1e-10)
+
+
+def test_a_checkpoint_that_holds_the_data_is_resumed_and_so_is_another_order(data: Data, tmp_path: Path) -> None:
+    """As girih wrote checkpoints before; and vertices in another order are the same data."""
+    network = NETWORKS["gcn"](6, 8, 3).double()
+    plan = girih.plan(step_of(network), data, machine="local:1", compare=())
+    held = tuple(replace(item, role="buffer") if item.role == "data" else item for item in plan.graph.inputs)
+    before = plan.but(graph=replace(plan.graph, inputs=held))
+    with before.start(backend="threads") as run:
+        losses = [run.step()]
+        run.save(tmp_path / "old")
+    assert "x" in read_manifest(tmp_path / "old").entries
+    with plan.start(backend="threads", resume=tmp_path / "old") as run:
+        losses += [run.step()]
+        run.save(tmp_path / "new")
+    turned = reordered(data, np.arange(60)[::-1])
+    again = girih.plan(step_of(network), turned, machine="local:1", compare=())
+    with again.start(backend="threads", resume=tmp_path / "new") as run:
+        losses += [run.step()]
+    np.testing.assert_allclose(losses, plain(network, data, 3), rtol=1e-10)
 
 
 def test_a_step_of_ones_own_gets_all(data: Data) -> None:

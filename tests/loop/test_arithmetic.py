@@ -367,6 +367,7 @@ def test_numbers_with_and_without_a_sign_keep_their_digits() -> None:
     def body(i, u, s, out, signs):
         out[i, 0], out[i, 1], out[i, 2] = max(u[i], s[i]), min(s[i], u[i], 2**62), larger(u[i], s[i])
         signs[i] = (u[i] < s[i]) + 2 * (u[i] == s[i]) + 4 * (s[i] <= u[i]) + 8 * (s[i] != u[i])
+        signs[i] += 16 * (0 < u[i] < s[i] < 2**62) + 32 * (max((s[i], u[i])) == max([u[i], s[i], 5]))
 
     def few(i, u, n):
         n[i] = max(u[i], 5)
@@ -378,7 +379,10 @@ def test_numbers_with_and_without_a_sign_keep_their_digits() -> None:
     gl.parallel_for(gl.range(4), workers=2)(body)(unsigned, signed, out, signs)
     pairs = list(zip(u, s, strict=True))
     assert out.numpy().tolist() == [[max(a, b), min(a, b, 2**62), larger(a, b)] for a, b in pairs]
-    assert signs.numpy().tolist() == [(a < b) + 2 * (a == b) + 4 * (b <= a) + 8 * (b != a) for a, b in pairs]
+    told = [
+        (a < b) + 2 * (a == b) + 4 * (b <= a) + 8 * (b != a) + 16 * (a < b) + 32 * (max(a, b) >= 5) for a, b in pairs
+    ]
+    assert signs.numpy().tolist() == told
     gl.parallel_for(gl.range(4), workers=2)(few)(unsigned, n)
     assert n.numpy().tolist() == [max(a, 5) for a in u]
     m = gl.accumulator(0, "max")
@@ -393,6 +397,12 @@ def test_numbers_with_and_without_a_sign_keep_their_digits() -> None:
         OverflowError, match=r"test_arithmetic\.py:\d+: `max\(u\[i\], s\[i\]\)`: the whole number would not"
     ):
         gl.parallel_for(gl.range(4), workers=2)(body)(unsigned, signed, out, signs)
+
+    def chain(i, u, s, out):
+        out[i, 0] = s[i] < abs(u[i]) < s[i]
+
+    with pytest.raises(LoopError, match=r"compared at once; compare two at a time, joined by `and`"):
+        gl.parallel_for(gl.range(4), workers=2)(chain)(unsigned, signed, out)
 
     def beside(i, s, out):
         out[i, 0] = max(s[i], 0.5)

@@ -46,6 +46,14 @@ def test_every_key_is_read() -> None:
     assert (bus.axes, bus.bytes_per_second, bus.shared) == ((2, 3), 12.5e9, False)
 
 
+def test_products_of_other_dtypes_have_rates() -> None:
+    text = GOOD.replace("  memory: 16 GiB\n", "  memory: 16 GiB\n  products: {bfloat16: 40 TFLOP/s}\n")
+    device = parse_machine(text, "mine.yaml").device
+    assert [device.flops(dtype) for dtype in ("float32", "bfloat16", "float16")] == [10e12, 40e12, 10e12]
+    with pytest.raises(MachineError, match=r"products\.bf16: unknown key; did you mean 'bfloat16'"):
+        parse_machine(text.replace("bfloat16", "bf16"), "mine.yaml")
+
+
 def test_little_is_needed(tmp_path: Path) -> None:
     path = tmp_path / "one.yaml"
     path.write_text("device: V100\n")

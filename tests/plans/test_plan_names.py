@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from graphs import perceptron
 
+import girih
 from girih.api import Plan, load, plan_graph
 from girih.cli.main import main
 from girih.machine.units import format_seconds
@@ -108,3 +110,19 @@ def test_a_large_plan_is_not_simulated_as_it_is_planned(monkeypatch: pytest.Monk
 def test_the_objectives_cost_in_seconds_is_called_what_it_is() -> None:
     text = str(plan_graph(perceptron(2), machine="2x2", objective="seconds"))
     assert "this cost is the sum of the roofline's seconds of computing and of transfers, nothing overlapped" in text
+
+
+def test_a_plan_says_how_much_of_the_devices_it_uses(tmp_path: Path) -> None:
+    """Model FLOPs utilisation, by the rate of the dtype that is multiplied; what no device reaches is told."""
+    layer, x = torch.nn.Linear(4096, 4096, bias=False, device="meta"), torch.empty(4096, 4096, device="meta")
+    one = "device: {name: card, flops: 10 TFLOP/s, memory: 1 TB, memory_bandwidth: 9 TB/s, launch: 0 us,\n"
+    for products, share in (("", "100%"), ("bfloat16: 40 TFLOP/s", "100%")):
+        path = tmp_path / "one.yaml"
+        path.write_text(f"{one}  products: {{{products}}}}}\n")
+        dtype = torch.bfloat16 if products else torch.float32
+        plan = girih.plan(girih.Inference(layer.to(dtype)), x.to(dtype), machine=str(path))
+        assert plan.costs.simulated == pytest.approx(2 * 4096**3 / (40e12 if products else 10e12), rel=0.01)
+        assert f"products at {share} of the devices' peak" in " ".join(str(plan).split())
+        assert "note: no such device reaches that" in str(plan)
+        plan.save(tmp_path / "plan.json")
+        assert load(tmp_path / "plan.json").machine == plan.machine

@@ -139,9 +139,9 @@ class _Capture:
         model = self.step.model
         for name, parameter in model.named_parameters():
             self.fakes[name] = self._state("parameter", "p", name, parameter)
-        buffers = {}
+        buffers, roles = {}, dict.fromkeys(getattr(model, "data_buffers", ()), "data")  # of a girih.gnn's Resident
         for name, buffer in model.named_buffers():
-            buffers[name] = self._state("buffer", "b", name, buffer)
+            buffers[name] = self._state(roles.get(name, "buffer"), "b", name, buffer)
         entering = len(self.entries)
         batch, batch_names, batch_paths = self._batch()
         batch_entries = self.entries[entering:]
@@ -158,7 +158,7 @@ class _Capture:
                 result_spec = self._program(model, batch)
                 _check_memory(held, memory)
                 for name in buffers:
-                    self._replace("buffer", name, model.get_buffer(name))
+                    self._replace(roles.get(name, "buffer"), name, model.get_buffer(name))
                 for name in kept:
                     owner, _, key = name.rpartition(".")
                     self._replace("parameter", name, model.get_submodule(owner)._parameters[key])
@@ -189,7 +189,8 @@ class _Capture:
 
     def _state(self, role: Any, prefix: str, path: str, tensor: Tensor) -> Tensor:
         owner, _, key = path.rpartition(".")
-        self.initial[path] = initial_of(self.step.model.get_submodule(owner), key, tensor)
+        if role != "data":  # which nobody can make up
+            self.initial[path] = initial_of(self.step.model.get_submodule(owner), key, tensor)
         fake = self._fake(tensor)
         fake.requires_grad_(tensor.requires_grad and role == "parameter")
         if fake.requires_grad:

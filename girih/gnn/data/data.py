@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NoReturn, Self
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from girih.gnn.adjacency import Adjacency
 from girih.gnn.data.errors import DataError
-from girih.gnn.data.watch import Watch
+from girih.gnn.data.watch import Watch, checksums
 
 Array = NDArray[Any]
 SPLITS = ("train", "validation", "test")
@@ -30,7 +30,8 @@ class Data:
     int64[vertices] from 0, -1 where there is none; or float32[vertices, classes] of zeros and ones, where a vertex may
     have several. train, validation, test: bool[vertices], or None. edge_features: float[edges, …], in the order of the
     graph's edges. names: of the classes. notes: what was mended while it was read, as sentences. name: for messages.
-    watch: notices that the file whose arrays are mapped has changed.
+    watch: notices that the file whose arrays are mapped has changed. ordered_from: where the vertices have been put in
+    another order, the checksums of the data as it was before.
 
     Raises:
         DataError: the parts do not fit together.
@@ -47,6 +48,7 @@ class Data:
     notes: tuple[str, ...] = ()
     name: str = "the graph"
     watch: Watch | None = field(default=None, repr=False)
+    ordered_from: Mapping[str, int] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_graph(self.graph, self.name)
@@ -109,9 +111,29 @@ class Data:
 
         return with_data(step, self)
 
+    def with_model(self, model: Any, learns: bool) -> Any:
+        """The network together with this data, as it is in the program of a plan; learns: with the labels."""
+        from girih.gnn.data.resident import Resident
+
+        return Resident(model, self, learns)
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """What a program has of it, by the names under which a user may write into it."""
+        graph = self.graph
+        named = {
+            "x": self.x, "labels": self.labels, "train": self.train, "graph.offsets": graph.offsets,
+            "graph.neighbours": graph.neighbours, "graph.weights": graph.weights,
+        }  # fmt: skip
+        return {name: array for name, array in named.items() if array is not None}
+
+    def checksums(self) -> dict[str, int]:
+        """Of each of its `arrays`, read now."""
+        return checksums(self.arrays)
+
     def but(self, **changes: Any) -> Self:
         """The same data with other parts; all is checked again."""
-        return replace(self, **changes)
+        return replace(self, **({"ordered_from": None} | changes))
 
     def split(self, train: float = 0.6, validation: float = 0.2, *, seed: int = 0) -> Self:
         """The same data with a random split of its labelled vertices; the rest of them is the test's.

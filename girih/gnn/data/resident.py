@@ -6,7 +6,6 @@ workers hold, and a step takes no batch.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import torch
 from girih.capture.torch.training import Inference, TrainingStep
 from girih.gnn.adjacency import Adjacency
 from girih.gnn.data.errors import DataError
+from girih.gnn.data.watch import checksums
 from girih.gnn.geometric import OnGraph, is_layer
 from girih.gnn.neighbours import GraphBuffers
 
@@ -53,8 +53,9 @@ class Resident(torch.nn.Module):
         self.register_buffer("x", torch.from_numpy(data.x).to(dtype), persistent=False)
         self.register_buffer("target", torch.from_numpy(data.target()) if learns else None, persistent=False)
         self._watch = data.watch
-        self._arrays = _arrays_of(data)
-        self._checksums = _checksums(self._arrays)
+        self._arrays = data.arrays
+        self._as_planned = checksums(self._arrays)
+        self._before_order = data.ordered_from
         own, edges, self.graph = network, None, None
         if not any(map(is_layer, network.modules())):
             self.graph = getattr(network, "graph_of", GraphBuffers)(data.graph, dtype)
@@ -65,6 +66,17 @@ class Resident(torch.nn.Module):
                 edges = edge_index(data.graph)
         self.network = own
         self.register_buffer("edge_index", edges, persistent=False)
+        networks = {id(item) for item in network.buffers()}
+        self.data_buffers = tuple(path for path, item in self.named_buffers() if id(item) not in networks)
+
+    @property
+    def checksums(self) -> Mapping[str, int]:
+        """Of the user's arrays by name, as they were when this was made, whatever the order of the vertices."""
+        return self._as_planned if self._before_order is None else self._before_order
+
+    def data_tensors(self) -> dict[str, Tensor]:
+        """The buffers that are not the network's own, by path."""
+        return {path: self.get_buffer(path) for path in self.data_buffers}
 
     def forward(self) -> Any:
         if self.edge_index is not None:
@@ -78,8 +90,8 @@ class Resident(torch.nn.Module):
         """
         if self._watch is not None:
             self._watch.check()
-        before = self._checksums
-        if changed := [name for name, now in _checksums(self._arrays).items() if now != before[name]]:
+        before = self._as_planned
+        if changed := [name for name, now in checksums(self._arrays).items() if now != before[name]]:
             raise DataError(
                 f"the data's {' and '.join(changed)} changed since the program was planned with it, which a run does "
                 "not see: undo it, or plan again"
@@ -90,24 +102,6 @@ class Resident(torch.nn.Module):
 
     def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
         return self.network.load_state_dict(*arguments, **options)
-
-
-def _arrays_of(data: Any) -> dict[str, np.ndarray]:
-    """What a program has of data, by the names under which a user may write into it."""
-    graph = data.graph
-    named = {
-        "x": data.x,
-        "labels": data.labels,
-        "train": data.train,
-        "graph.offsets": graph.offsets,
-        "graph.neighbours": graph.neighbours,
-        "graph.weights": graph.weights,
-    }
-    return {name: array for name, array in named.items() if array is not None}
-
-
-def _checksums(arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
-    return {name: zlib.crc32(np.ascontiguousarray(array).data) for name, array in arrays.items()}
 
 
 def edge_index(graph: Adjacency) -> Tensor:

@@ -90,7 +90,7 @@ def read(path: Path, check: bool = True) -> Data | None:
     if missing := {"offsets", "neighbours"} - arrays.keys():
         raise DataError(f"{path} is damaged: it has no {' and no '.join(sorted(missing))}")
     graph = Adjacency(arrays["offsets"], arrays["neighbours"], about.sources, arrays.get("weights"))
-    known = {name: arrays[name] for name in ARRAYS if name in arrays}
+    known: dict[str, Any] = {name: arrays[name] for name in ARRAYS if name in arrays}
     return Data(graph, names=about.names, notes=about.notes, name=str(path), watch=Watch.of(str(path)), **known)
 
 

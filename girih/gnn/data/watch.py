@@ -1,10 +1,15 @@
-"""A mapped file that changes while it is used is noticed: by its size, its time, and a sample of its bytes."""
+"""Data that changes while it is used is noticed: a mapped file by its size, its time, and a sample of its bytes, arrays
+by checksums."""
 
 from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from girih.gnn.data.errors import DataError
 
@@ -52,6 +57,11 @@ class Watch:
 
 
 _CURE = "what was learned until now is as it was; save it, load the graph again, and go on from there"
+
+
+def checksums(arrays: Mapping[str, Any]) -> dict[str, int]:
+    """Of the bytes of each array, in the order of its elements."""
+    return {name: zlib.crc32(np.ascontiguousarray(array).data) for name, array in arrays.items()}
 
 
 def _sample(path: str, size: int) -> int:

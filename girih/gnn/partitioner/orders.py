@@ -74,7 +74,8 @@ def reordered(graph: AnyGraph, order: ArrayLike) -> AnyGraph:
         rows = {name: getattr(graph, name) for name in ("x", "labels", "train", "validation", "test")}
         changes = {name: None if array is None else array[order] for name, array in rows.items()}
         features = None if graph.edge_features is None else graph.edge_features[edges]
-        return graph.but(graph=renumbered, edge_features=features, **changes)
+        before = graph.checksums() if graph.ordered_from is None else graph.ordered_from
+        return graph.but(graph=renumbered, edge_features=features, ordered_from=before, **changes)
     return _renumbered(graph, order)[0]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import copy
 import inspect
 import textwrap
 import zlib
@@ -119,7 +120,38 @@ def read_source(function: Callable[..., Any], nearby: Mapping[str, Any] | None =
         for key, value in inspect.signature(function).parameters.items()
         if value.default is not inspect.Parameter.empty
     }
-    return Source(tree, file, parameters, defaults, tuple(free), function, hidden)
+    source = Source(tree, file, parameters, defaults, tuple(free), function, hidden)
+    tree.body = [_Plainer(source).visit(statement) for statement in tree.body]
+    return source
+
+
+class _Plainer(ast.NodeTransformer):
+    """Writes `a < b < c` as `a < b and b < c`, and `max((a, b))` as `max(a, b)`: whole numbers with and without a sign
+    are compared exactly two by two, and a tuple of both would be one of floats."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        inner = (part for item in node.comparators[:-1] for part in ast.walk(item))
+        if len(node.ops) == 1 or any(isinstance(part, ast.Call | ast.NamedExpr) for part in inner):
+            return node  # what is called may do something, or draw a number, each time
+        between = [node.left, *node.comparators]
+        pairs: list[ast.expr] = [
+            ast.copy_location(ast.Compare(left if at == 0 else copy.deepcopy(left), [op], [right]), node)
+            for at, (left, op, right) in enumerate(zip(between, node.ops, between[1:], strict=False))
+        ]
+        return ast.copy_location(ast.BoolOp(ast.And(), pairs), node)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        match node:
+            case ast.Call(ast.Name(name), [ast.Tuple(items) | ast.List(items)], []) if (
+                len(items) > 1 and name in self.source.free and self.source.outside(name) in (min, max)
+            ):
+                return ast.copy_location(ast.Call(node.func, items, []), node)
+        return node
 
 
 def identity(value: Any, names: Collection[str] = (), above: tuple[FunctionType, ...] = ()) -> Hashable:

@@ -24,7 +24,7 @@ import numpy as np
 from girih.layout.jit import numba
 from girih.loop.capture.arithmetic import LEAST, fits, is_beyond, literal, of_intervals
 from girih.loop.capture.body import AccumulatorRole, ArrayRole, Body, BufferRole, Inherited, key_and_value
-from girih.loop.capture.errors import LoopError, short
+from girih.loop.capture.errors import LoopError, refusal, short
 from girih.loop.capture.source import Source, identity, names_in
 from girih.loop.capture.values import (
     WEAK_FLOAT,
@@ -602,19 +602,22 @@ class _KernelWriter:
         return _call(name, *code)
 
     def comparison(self, node: ast.Compare, made: ast.Compare) -> ast.expr | None:
-        """The exact form of a comparison of an unsigned number of 64 bits; None: it needs none. Of several in one, what
-        is between them would be computed twice."""
+        """The exact form of a comparison of an unsigned number of 64 bits; None: it needs none.
+
+        Raises:
+            LoopError: there are several in one, and what is called between them cannot be computed twice.
+        """
         sign = COMPARISONS.get(type(node.ops[0]))
-        if (
-            sign is None
-            or len(node.ops) > 1
-            or self.prefetches
-            or any(map(self.is_array, (node.left, *node.comparators)))
-        ):
+        if sign is None or self.prefetches or any(map(self.is_array, (node.left, *node.comparators))):
             return None
         dtypes = {self.type_of(item) for item in (node.left, *node.comparators)}
         if dtypes <= {"uint64", "bool"} or not dtypes & {"uint64", None}:
             return None
+        if len(node.ops) > 1:
+            if "uint64" not in dtypes:
+                return None
+            said = "several whole numbers of 64 bits with and without a sign are compared at once"
+            raise refusal(self.body.source.file, node, said, "compare two at a time, joined by `and`")
         name = f"{OWN}operation{len(self.operations)}"
         self.operations[name] = sign, f"{self.body.source.file}:{node.lineno}: `{short(node)}`", False
         return _call(name, made.left, made.comparators[0])

@@ -372,11 +372,11 @@ class Client:
         entry = 8 + width if spec.sparse else 4 + width * spec.width
         limit = max(1, self.options.queue // len(self.tables) // entry)
         if len(positions) > limit:
-            relative = self.options.priority == "relative"
-            magnitude = relative or self.options.priority == "absolute"
-            importance = table.importance(positions, relative) if magnitude else positions
+            order = self.options.order_of(spec)
+            magnitude = order in ("relative", "absolute")
+            importance = table.importance(positions, order == "relative") if magnitude else positions
             start = int(np.searchsorted(positions, self._cursor))
-            positions = positions[first(self.options.priority, limit, importance, self._generator(), start)]
+            positions = positions[first(order, limit, importance, self._generator(), start)]
             self._cursor = int(positions[-1]) + 1
         self.early_messages += 1
         self._send_updates(number, positions, whole=False)

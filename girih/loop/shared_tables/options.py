@@ -10,8 +10,8 @@ import numpy as np
 
 from girih.machine.units import BYTES_PER_SECOND, parse_amount, parse_bytes
 
-Priority = Literal["random", "round-robin", "absolute", "relative"]
-PRIORITIES: tuple[Priority, ...] = ("random", "round-robin", "absolute", "relative")
+Priority = Literal["magnitude", "random", "round-robin", "absolute", "relative"]
+PRIORITIES: tuple[Priority, ...] = ("magnitude", "random", "round-robin", "absolute", "relative")
 FUNCTION = ("columns", "seen", "start", "apply")
 """What a function of the servers has (`ServerFunction`)."""
 DTYPES = ("float32", "float64", "int32", "int64")
@@ -73,17 +73,17 @@ class TableOptions:
 
     workers, servers: how many. staleness: by how many clocks a read may lag (S of the paper); 0 is bulk synchronous.
     bandwidth: bytes per second that a process may send beside what the staleness demands; 0: nothing is sent between
-    clocks. priority: which rows go first then. queue: bytes of one such message. silence: seconds without an
-    acknowledgement after which a link counts as overloaded. patience: seconds after which a worker that holds others is
-    named. timeout: seconds after which a worker that is held gives up. snapshot_every: clocks from one snapshot to the
-    next; 0: none are taken. folder: where they lie. keep: how many.
+    clocks. priority: which rows go first then (see `order_of`). queue: bytes of one such message. silence: seconds
+    without an acknowledgement after which a link counts as overloaded. patience: seconds after which a worker that
+    holds others is named. timeout: seconds after which a worker that is held gives up. snapshot_every: clocks from one
+    snapshot to the next; 0: none are taken. folder: where they lie. keep: how many.
     """
 
     workers: int
     servers: int = 1
     staleness: int = 2
     bandwidth: float = 0.0
-    priority: Priority = "relative"
+    priority: Priority = "magnitude"
     queue: int = 64 << 10
     silence: float = 0.2
     patience: float = 5.0
@@ -118,6 +118,13 @@ class TableOptions:
     @cached_property
     def managed(self) -> bool:
         return self.bandwidth > 0
+
+    def order_of(self, spec: TableSpec) -> Priority:
+        """Which of a table's rows go first. By magnitude, numbers of any size go by their relative change; of counts, a
+        change of one matters as much where much was counted, and the absolute change is the better order."""
+        if self.priority != "magnitude":
+            return self.priority
+        return "relative" if spec.kind.kind == "f" else "absolute"
 
     @cached_property
     def held(self) -> bool:

@@ -267,8 +267,8 @@ class Server:
         if len(rows) > limit:
             assert table.change is not None
             start = int(np.searchsorted(rows, self._cursor[worker]))
-            chosen = first(self.options.priority, limit, table.change[worker, rows], self._generator(), start)
-            rows = rows[chosen]
+            order = self.options.order_of(table.spec)
+            rows = rows[first(order, limit, table.change[worker, rows], self._generator(), start)]
             self._cursor[worker] = int(rows[-1]) + 1
         self._send_rows(m.PUSH, worker, number, rows, 0, now)
 

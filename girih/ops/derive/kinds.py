@@ -56,6 +56,11 @@ def _looks_up(item: Expression, description: Description) -> bool:
     return any(hit_of(part, description) is not None for part in walk(item.condition))
 
 
+def dtype_of_products(description: Description) -> str:
+    """Of the numbers that a contraction multiplies: devices have rates for each; float32 of all other work."""
+    return description.inputs[0].dtype if description.inputs and kind_of(description) in CONTRACTIONS else "float32"
+
+
 @lru_cache(maxsize=65536)
 def is_product(description: Description) -> bool:
     """Is it a matrix product, which kernels compute in blocks that all threads share: a sum of an element of one matrix

@@ -33,6 +33,7 @@ from girih.ops.derive.divisions import (
     placed_regions,
     spans_of,
 )
+from girih.ops.derive.kinds import dtype_of_products
 from girih.ops.expressions import Affine
 from girih.partition.strategy import PASS, REPEAT
 
@@ -77,6 +78,7 @@ class NodeOptions:
     bytes: NDArray[np.float64]
     operations: float
     reducer: str | None
+    dtype: str = "float32"  # that it multiplies
 
 
 @lru_cache(maxsize=4096)
@@ -325,6 +327,7 @@ def placed(
         traffic.max(axis=1) if not description.operator.view else np.zeros(len(codes)),
         0 if description.operator.view else operations_per_point(description),
         description.reducer if root else None,
+        dtype_of_products(description),
     )
 
 

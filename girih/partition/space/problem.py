@@ -73,7 +73,7 @@ class Objective:
         if options.operations == 0:
             return np.zeros(len(options.divisions))
         device = self.machine.device
-        arithmetic = options.points * options.operations / device.flops_per_second
+        arithmetic = options.points * options.operations / device.flops(options.dtype)
         costs: FloatTable = np.maximum(arithmetic, options.bytes / device.memory_bytes_per_second)
         return costs + device.launch_seconds
 

@@ -168,7 +168,7 @@ class Tracker:
         return sum(
             self.sizes[self.buffers[item.name].storage]
             for item in self.program.graph.inputs
-            if item.role in ("parameter", "buffer", "state")
+            if item.role in ("parameter", "buffer", "data", "state")
         )
 
     @property

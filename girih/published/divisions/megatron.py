@@ -110,7 +110,7 @@ def _layouts(
         cut, stored = flow.cuts.get(name, REPLICATE), name in entering or name in leaving
         within = [cut, *([PARTIAL] if name in flow.sums and not stored else [])]
         across: tuple[Layout, ...]
-        if entering.get(name) in ("parameter", "state", "buffer"):
+        if entering.get(name) in ("parameter", "state", "buffer", "data"):
             across = ((REPLICATE,) * outer.axes,)
         elif name in carriers and value.shape[carriers[name]] >= outer.devices:
             across = (along(value, carriers[name], outer),)

@@ -177,7 +177,7 @@ def _vocabularies(graph: Graph, devices: int) -> list[TransformerBlock]:
 def _of_batch(graph: Graph) -> set[str]:
     """The values that depend on the batch, and on no parameter."""
     names = {item.name for item in graph.inputs if item.role == "batch"}
-    other = {item.name for item in graph.inputs if item.role in ("parameter", "state", "buffer")}
+    other = {item.name for item in graph.inputs if item.role in ("parameter", "state", "buffer", "data")}
     for node in graph.nodes:
         (names if other.isdisjoint(node.inputs) and not names.isdisjoint(node.inputs) else other).update(node.outputs)
     return names

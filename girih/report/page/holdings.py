@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 WHAT = {
     "parameter": "parameter",
     "buffer": "buffer",
+    "data": "data",
     "state": "optimizer state",
     "batch": "batch",
     "scalar": "scalar",

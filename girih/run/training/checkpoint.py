@@ -12,12 +12,13 @@ its checksum when it is read. `girih.run.training.dcp` converts to and from torc
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import UNSET, UnsetType
 
 from girih.program import Program
 from girih.run.worker.initial import key_of
@@ -37,12 +38,14 @@ class CheckpointError(ValueError):
 
 
 class CheckpointManifest(Manifest, frozen=True, kw_only=True):
-    """What a checkpoint holds. step: how many were done. seed: of the run."""
+    """What a checkpoint holds. step: how many were done. seed: of the run. data: checksums of what the program has as
+    data, such as a graph's features, which are not held."""
 
     KIND = "checkpoint"
 
     step: Natural
     seed: int
+    data: dict[str, Natural] | UnsetType = UNSET
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,22 @@ def check_entries(manifest: Manifest, directory: str | Path, program: Program, o
             )
         paths.append(key)
     return paths
+
+
+def check_data(manifest: CheckpointManifest, directory: str | Path, checksums: Mapping[str, int]) -> None:
+    """Training goes on with the data that the checkpoint was trained on; an old checkpoint does not say which.
+
+    Raises:
+        CheckpointError: it is other data, naming what differs.
+    """
+    if isinstance(manifest.data, UnsetType) or not checksums:
+        return
+    then = manifest.data
+    if other := [name for name in {**then, **checksums} if then.get(name) != checksums.get(name)]:
+        raise CheckpointError(
+            f"{directory} was trained on other data: {' and '.join(other)} differ from what is given now, by their "
+            "checksums: give the data of then, or load the checkpoint's weights into the network and start anew"
+        )
 
 
 def read(

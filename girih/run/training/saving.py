@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from girih.graph import Graph, Input
 from girih.program import Program
 from girih.run.training.checkpoint import (
     DCP_METADATA,
@@ -72,7 +74,7 @@ def write(
     Raises:
         OSError: the folder is not there, or the disk is full.
     """
-    own = [item for item in program.graph.state_inputs if rank in reporters(program, item.name)]
+    own = [item for item in kept_inputs(program.graph) if rank in reporters(program, item.name)]
     if not own:
         return None
     name = f"rank-{rank}.bin"
@@ -112,16 +114,24 @@ class Writing:
         return self._end
 
 
-def manifest_of(program: Program, written: Iterable[WrittenShard | None], step: int, seed: int) -> CheckpointManifest:
-    """All entries of the program's state, with the chunks that the workers wrote."""
+def kept_inputs(graph: Graph) -> list[Input]:
+    """The state that a checkpoint holds: all but data of the program, which comes with the program."""
+    return [item for item in graph.state_inputs if item.name not in graph.data_inputs]
+
+
+def manifest_of(
+    program: Program, written: Iterable[WrittenShard | None], step: int, seed: int, data: Mapping[str, int]
+) -> CheckpointManifest:
+    """All entries of the program's state, with the chunks that the workers wrote. data: checksums of its data."""
     parts = [part for part in written if part is not None]
     entries = {}
-    for item in program.graph.state_inputs:
+    for item in kept_inputs(program.graph):
         value, key = program.graph.values[item.name], key_of(item)
         chunks = tuple(chunk for part in parts for chunk in part.chunks.get(key, ()))
         entries[key] = ArrayEntry(value.dtype, value.shape, chunks)
     files = {part.file: part.bytes for part in parts}
-    return CheckpointManifest(step=step, seed=seed, files=files, entries=entries)
+    known = dict(data) or UNSET
+    return CheckpointManifest(step=step, seed=seed, data=known, files=files, entries=entries)
 
 
 class Saving:

@@ -52,7 +52,9 @@ class Run:
         steps: int,
         observe: Observer | None,
         one_process: bool = False,
+        checksums: Mapping[str, int] | None = None,
     ) -> None:
+        self.checksums = checksums or {}
         self.crew = crew
         self.seed = seed
         self.steps = steps
@@ -162,7 +164,7 @@ class Run:
         try:
             folder = self._agree(saving.begin if leads else None)
             written = self._write(folder)
-            manifest = manifest_of(self.program, written, self.steps, self.seed)
+            manifest = manifest_of(self.program, written, self.steps, self.seed, self.checksums)
             self._agree((lambda: saving.publish(manifest)) if leads else None)
         finally:
             saving.end()
@@ -343,6 +345,7 @@ def start(
     addresses: Sequence[Addresses] | None = None,
     strict: bool = False,
     without: str = "",
+    checksums: Mapping[str, int] | None = None,
 ) -> Run:
     """Start the workers of a program and give them their first state.
 
@@ -359,6 +362,8 @@ def start(
         start (`girih.run.arena`); on a processor alone. strict: what a kernel asks for and has no place there is
         refused; else it lies outside and is counted (`Statistics.arena`). without: why there are no addresses, where
         workers are to stay near a limit of memory.
+    checksums: of data of the program by name, which `state` has: checkpoints say them, and training goes on with the
+        same alone.
 
     Raises:
         ValueError: state is missing or has another shape; CheckpointError: `resume` does not fit.
@@ -371,6 +376,8 @@ def start(
     if resume is not None:
         manifest = checkpoint.read_manifest(resume)
         seed, steps, directory, digest = manifest.seed, manifest.step, str(Path(resume).absolute()), manifest.digest
+        if program.graph.updates:
+            checkpoint.check_data(manifest, resume, checksums or {})
         held = checkpoint.check_entries(manifest, resume, program, {*recipes, *tensors})
         resumed = [path for path in held if path not in tensors]
     check_known(program.graph, tensors, dict.fromkeys(resumed), recipes)
@@ -381,7 +388,7 @@ def start(
     )
     crew = engine.crew(program, options)
     own = observe if crew.rank == 0 else None
-    run = Run(program, crew, seed=seed, steps=steps, observe=own, one_process=engine.one_process)
+    run = Run(program, crew, seed=seed, steps=steps, observe=own, one_process=engine.one_process, checksums=checksums)
     try:
         run._set_state(tensors, recipes, directory, resumed, digest)
     except BaseException:

@@ -95,19 +95,26 @@ def nested_batch(batch: tuple[Any, ...], bare: bool) -> Any:
     return batch[0] if len(batch) == 1 and (bare or not isinstance(batch[0], torch.Tensor)) else batch
 
 
-def check_state(plan: Plan, state: Mapping[str, Any]) -> dict[str, Any]:
-    """The tensors that the plan keeps from step to step, by path.
+ROLES = "parameter", "buffer", "data", "state"
+
+
+def check_state(plan: Plan, state: Mapping[str, Any], roles: Sequence[str] = ROLES) -> dict[str, Any]:
+    """The tensors that the plan keeps from step to step, by path. roles: of the inputs that are looked at.
 
     Raises:
         PlanError: if one is missing or of another shape: a plan made for another model.
     """
     tensors = {}
     for item in plan.graph.state_inputs:
+        if item.role not in roles:
+            continue
         value = plan.graph.values[item.name]
         tensor = state.get(item.path)
         if tensor is None:
             if item.role == "state":
                 continue
+            if item.role == "data":
+                raise PlanError(_no_data(plan))
             raise PlanError(f"the model has no {item.role} {item.path!r}: the plan was made for another model")
         if tuple(tensor.shape) != value.shape:
             raise PlanError(
@@ -125,6 +132,47 @@ def check_state(plan: Plan, state: Mapping[str, Any]) -> dict[str, Any]:
     return tensors
 
 
+def _no_data(plan: Plan) -> str:
+    paths = sorted(_paths(plan, ("data",)))
+    return (
+        f"the plan was made with data that is a part of its program ({', '.join(paths[:4])}), which its file does not "
+        "hold: start it with plan.start(model=network, data=data), as girih.gnn.load gives it; at the shell give "
+        "girih run --program FILE.py:FUNCTION"
+    )
+
+
+def _paths(plan: Plan, roles: Sequence[str]) -> set[str]:
+    return {item.path for item in plan.graph.state_inputs if item.role in roles}
+
+
+def _with_data(plan: Plan, model: Any, data: Any) -> tuple[Plan, Any]:
+    """The plan with this data, and the model that has both.
+
+    Raises:
+        PlanError: it is no such data, there is no model to read it, or the plan was made without.
+    """
+    if not hasattr(data, "with_model"):
+        raise PlanError(f"data= takes the whole graph of a graph network (girih.gnn.load), got {type(data).__name__}")
+    if not plan.graph.data_inputs:
+        raise PlanError("data= is for plans whose program has data as a part of it: this one takes batches")
+    if model is None:
+        raise PlanError("data= needs model=, the network that reads it, also where a checkpoint has the weights")
+    whole = data.with_model(model, bool(plan.graph.updates))
+    return plan.but(data=whole), whole
+
+
+def _weights(plan: Plan, model: Any) -> dict[str, Any]:
+    """The tensors of a model by the plan's paths. Where the program was planned with something around the model, as a
+    graph network is with its data, names of the model are keys of the state that was planned."""
+    own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    parameters = _paths(plan, ("parameter",))
+    keys = plan.origin.keys or {}
+    if parameters <= own.keys() or not parameters <= {keys.get(name, name) for name in own}:
+        return own
+    around = next((path.removesuffix(key) for key, path in keys.items() if path.endswith(f".{key}")), "")
+    return {keys.get(name, f"{around}{name}"): tensor for name, tensor in own.items()}
+
+
 def start_training(
     plan: Plan,
     *,
@@ -133,6 +181,7 @@ def start_training(
     resume: str | Path | None,
     seed: int,
     timeout: float,
+    data: Any = None,
     measure: bool = False,
     arena: str = "auto",
 ) -> TrainingRun:
@@ -160,16 +209,26 @@ def start_training(
     rank = launched_rank() if engine.launched else None
     if wrong := refusal(plan.program, range(plan.machine.devices) if rank is None else (rank.rank,)):
         raise PlanError(wrong)
-    if resume is not None and model is not None:
-        raise PlanError("give resume= or model=, not both: a checkpoint holds the weights")
-    state = {} if resume is not None else dict(plan.origin.state() if plan.origin.state is not None else {})
     if model is not None and not hasattr(model, "named_parameters"):
         raise PlanError(f"model= takes a torch.nn.Module, got {type(model).__name__}")
-    if model is not None:
-        own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-        of_optimizer = {item.path for item in plan.graph.state_inputs if item.role == "state"}
-        state = {**{path: item for path, item in state.items() if path in of_optimizer}, **own}
-    tensors = check_state(plan, state) if state else {}
+    if data is not None:
+        plan, model = _with_data(plan, model, data)
+    if resume is not None and model is not None and data is None:
+        raise PlanError("give resume= or model=, not both: a checkpoint holds the weights")
+    own_data = plan.origin.data
+    if plan.graph.data_inputs and own_data is None:
+        raise PlanError(_no_data(plan))
+    held = {} if own_data is None else {
+        path: tensor for path, tensor in own_data.data_tensors().items() if path in _paths(plan, ("data",))
+    }  # fmt: skip
+    if resume is not None:
+        tensors = check_state(plan, held, ("data",))
+    else:
+        state = dict(plan.origin.state() if plan.origin.state is not None else {})
+        if model is not None:
+            of_optimizer = _paths(plan, ("state",))
+            state = {path: item for path, item in state.items() if path in of_optimizer} | _weights(plan, model) | held
+        tensors = check_state(plan, state) if state else {}
     plan = on_this_host(plan, threads_of(plan.machine.devices, engine.one_process or engine.launched))
     wanted = arena in ("on", "strict") or (arena == "auto" and plan.memory is not None)
     without = plan.no_arena if wanted else ""
@@ -188,6 +247,7 @@ def start_training(
             addresses=plan.arenas if wanted and not without else None,
             strict=arena == "strict",
             without=without,
+            checksums={} if own_data is None else own_data.checksums,
         )
     except (ValueError, CheckpointError) as error:
         raise PlanError(str(error)) from error
@@ -318,8 +378,8 @@ class TrainingRun:
 
     def tensors(self, batch: tuple[Any, ...]) -> dict[str, Any]:
         """A batch, checked, by the names of the graph's inputs; see `step`."""
-        if self.plan.origin.watch is not None:
-            self.plan.origin.watch()
+        if self.plan.origin.data is not None:
+            self.plan.origin.data.check_unchanged()
         named = planned_batch(self.plan, batch)
         for look_up in self._look_ups:
             check_numbers(look_up, named[look_up.input.name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from counts import random_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -200,6 +201,17 @@ def test_rows_fetched_ahead_outlive_rows_that_were_read() -> None:
     for row in range(2000):
         assert places.find(np.array([row]), READ)[1] == 0
         places.claim(np.array([row + 12]), AHEAD)
+
+
+@pytest.mark.parametrize(("dtype", "order", "change"), [("float64", "relative", 0.25), ("int32", "absolute", 2.0)])
+def test_counts_go_by_their_change_and_other_numbers_by_the_relative_one(dtype: str, order: str, change: float) -> None:
+    options, spec = TableOptions(workers=2, staleness=1, bandwidth=1e6), TableSpec("w", 1, 1, dtype)
+    partition = Partition(spec, 0, options)
+    partition.write(np.array([0]), np.array([[6]], dtype))
+    partition.add(Update(np.array([0]), np.array([[2]], dtype)), 0, 0)
+    assert options.order_of(spec) == order
+    assert partition.change is not None
+    assert partition.change[1].tolist() == [change]
 
 
 def test_relative_importance_is_the_sum_of_changes_over_values() -> None:

@@ -253,7 +253,7 @@ class Partition:
         self.dirty = np.zeros((options.workers, self.count), np.bool_)
         self.change = np.zeros((options.workers, self.count), np.float32) if options.managed else None
         self.plain = not spec.sparse and spec.function is None
-        self.relative = options.priority == "relative"
+        self.relative = options.order_of(spec) == "relative"
         self.others_only = spec.function is None and not options.held
 
     def forget_workers(self) -> None:
