@@ -325,8 +325,8 @@ def drawn(operator: str, seed: int, size: tuple[int, ...], kind: np.dtype, low: 
     if operator == "girih.random_integers":
         numbers: Any = ((words(seed, count) * (high - low)) >> 32) + low
     elif operator == "girih.random_normal":
-        pairs = (words(seed, 2 * count).reshape(count, 2) + 0.5) * 2.0**-32
-        numbers = np.sqrt(np.log(pairs[:, 0]) * -2.0) * np.cos(pairs[:, 1] * (2.0 * math.pi))
+        uniform = (words(seed, 2 * count).reshape(count, 2) + 0.5) * 2.0**-32
+        numbers = np.sqrt(np.log(uniform[:, 0]) * -2.0) * np.cos(uniform[:, 1] * (2.0 * math.pi))
     elif kind == np.float64:
         pairs = words(seed, 2 * count).reshape(count, 2)
         numbers = ((pairs[:, 0] >> 5) * 67108864 + (pairs[:, 1] >> 6)) * 2.0**-53

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
-_TORCH = os.path.dirname(find_spec("torch").origin or "") + os.sep  # type: ignore[union-attr] - torch is not loaded
+_TORCH = os.path.dirname(getattr(find_spec("torch"), "origin", None) or "") + os.sep  # which is not loaded for that
 _LAYERS = _TORCH + "nn" + os.sep, _TORCH + "optim" + os.sep
 _GIRIH = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _MODELS = _GIRIH + "models" + os.sep
