@@ -82,6 +82,7 @@ NAMES = (
     "gnn_memory",
     "hf_models",
     "loop_habits",
+    "process_memory",
 )
 
 

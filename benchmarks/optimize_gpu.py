@@ -110,7 +110,7 @@ def _costs(weights: Mapping[str, Any]) -> Any:
     """By the data sheet of the GPU that is here, or of an H100."""
     import torch
 
-    from girih.cost.data_sheet import DataSheetCosts
+    from benchmarks.data_sheet import DataSheetCosts
     from girih.machine.presets import DEVICES
 
     here = torch.cuda.get_device_name()

@@ -25,7 +25,7 @@ from girih.layout import level_volumes
 from girih.machine import Machine
 from girih.machine.sizes import SizeTable
 from girih.program import Program, StartStep, TransferStep
-from girih.program.message_arrays import MessageArrays, message_arrays
+from girih.program.exchange import MessageArrays, message_arrays
 
 MEASURED, CALIBRATED, PRESET = "measured", "calibrated", "preset"
 SOURCES = (MEASURED, CALIBRATED, PRESET)  # from the best to the worst

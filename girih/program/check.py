@@ -37,9 +37,9 @@ def check(program: Program) -> None:
     state that nothing replaces are there at the end. A transfer starts where its source lies and is alive. An exchange
     that starts is finished by exactly one equal transfer; until then its source is not freed, and nobody reads its
     target. So it is with moves, but the source of one that leaves the device may be freed before it ends: its memory is
-    then free at the end. What lies in the large memory is read by moves alone; new state lies in the memory that the
-    old one lies in. Partial sums are made by dividing a sum, or passed on by what is linear, and wanted only where the
-    source has them; nothing but a sum stays partial.
+    then free at the end. Addresses are for as many steps as a device does. What lies in the large memory is read by
+    moves alone; new state lies in the memory that the old one lies in. Partial sums are made by dividing a sum, or
+    passed on by what is linear, and wanted only where the source has them; nothing but a sum stays partial.
 
     Raises:
         ProgramError: naming what is broken, and where.
@@ -151,6 +151,13 @@ def _broken_at_the_start(program: Program) -> str:
                     f"input {item.name} is to lie as {terms} partial sums along {_along(program, axis)}, but no node "
                     "makes it, so it has none: lay it divided or as copies on that axis"
                 )
+    for device, lying in enumerate(program.addresses):
+        steps = sum(not isinstance(step, FreeStep) for step in program.steps_of(device))
+        if len(lying.scratch) != steps:
+            return (
+                f"device {device} has addresses for the scratch of {len(lying.scratch)} steps and does {steps}: "
+                "expected no pass behind the one that adds addresses"
+            )
     return ""
 
 
