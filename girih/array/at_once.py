@@ -165,16 +165,6 @@ MADE: dict[str, Function] = {
     **dict.fromkeys(("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"), _transformed),
 }  # fmt: skip
 """By name: the bytes of what a function makes of its arguments, at most, or of the work that it is."""
-LOOKS = frozenset(
-    """
-    asarray asanyarray ascontiguousarray array from_dlpack reshape ravel transpose permute_dims matrix_transpose squeeze
-    expand_dims swapaxes moveaxis rollaxis flip fliplr flipud rot90 diagonal diag real imag atleast_1d atleast_2d
-    atleast_3d broadcast_to broadcast_arrays split array_split hsplit vsplit dsplit unstack sliding_window_view
-    real_if_close astype nan_to_num trim_zeros
-    """.split()  # noqa: SIM905 - as elsewhere
-)
-"""What NumPy may answer by a view: of small arrays of ours it is one, which makes nothing; the user's own arrays are
-copied before."""
 FREE = frozenset(("broadcast_to", "broadcast_arrays", "sliding_window_view", "may_share_memory", "shares_memory"))
 """What makes nothing, however large it is."""
 AS_THEY_ARE = frozenset(
@@ -224,15 +214,23 @@ def call(
         return large(lazy, items, options)
     if "out" in more:
         wrote()
-    if name in LOOKS:
-        plain = [np.array(x) if type(item) is np.ndarray else x for x, item in zip(plain, items, strict=True)]
     try:
         result = function(*plain, **more)
     except TypeError as error:
         if "unexpected keyword argument" in str(error) or "positional argument" in str(error):
             return large(lazy, items, options)  # an option that girih has, and NumPy has not
         raise
-    return ours(result, (*items, *options.values()) if options else items)
+    theirs = [item for item in items if type(item) is np.ndarray]
+    return ours(_apart(result, theirs) if theirs else result, (*items, *options.values()) if options else items)
+
+
+def _apart(result: Any, theirs: list[np.ndarray]) -> Any:
+    """What NumPy gives back, or shows, of the user's own arrays is copied: later writes to them are not seen."""
+    if isinstance(result, np.ndarray):
+        return result.copy() if any(np.may_share_memory(result, item) for item in theirs) else result
+    if isinstance(result, tuple) and hasattr(result, "_fields"):
+        return type(result)(*(_apart(part, theirs) for part in result))
+    return type(result)(_apart(part, theirs) for part in result) if type(result) in (tuple, list) else result
 
 
 def _options(options: dict[str, Any], name: str, items: tuple[Any, ...]) -> dict[str, Any] | None:

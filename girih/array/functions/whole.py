@@ -118,6 +118,9 @@ def _ours(result: Any, name: str, pairs: Sequence[tuple[Any, Any]]) -> Any:
     if same:
         return same[0]
     if result.nbytes < BORDER.bytes or only_numpy((result,)):
+        shown = any(isinstance(item, np.ndarray) and np.may_share_memory(item, result) for item, _ in pairs)
+        result = result if result.base is None else result.copy()
+        result.flags.writeable = not shown
         return of_numpy(result)
     ours = from_memory(result, copy=result.base is not None)
     ours.writeable = not any(isinstance(item, np.ndarray) and np.may_share_memory(item, result) for item, _ in pairs)
