@@ -23,6 +23,8 @@ from girih.run.loops.torchscript import script_text
 from girih.run.worker.measure import peak_bytes
 from girih.run.worker.worker import Worker
 
+pytestmark = of_large
+
 
 @pytest.fixture(scope="module", params=but_long([1, 2, 3], [2]), ids=lambda workers: f"workers{workers}")
 def tiny(request):
@@ -105,7 +107,6 @@ def test_what_a_group_did_not_choose_does_not_reach_it(tiny, odd):
     np.testing.assert_array_equal(made, [[1, 1, 1], [1, 1, 1], [1, odd, 1], [1, 1, 1]])
 
 
-@of_large
 def test_the_points_are_read_once(two):
     random = np.random.default_rng(0)
     x = gnp.array(random.normal(size=(60_000, 8)))
@@ -155,7 +156,6 @@ def test_a_source_is_read_block_by_block(tmp_path):
         assert x.expression.kept is None
 
 
-@of_large
 @pytest.mark.parametrize("numbers", [(0, 1, 2), (5, 1, 9)])
 @pytest.mark.parametrize("kind", ["float64", "float32"])
 @pytest.mark.parametrize("cache", [1 << 14, 1 << 30])
