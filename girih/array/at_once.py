@@ -20,6 +20,7 @@ from girih.array.core.small import (
     BORDER,
     LATER,
     PLAIN,
+    SINGLE,
     SmallArray,
     computed,
     known,
@@ -281,10 +282,18 @@ def answered(function: Function, lazy: Function) -> Function:
         return call(function, lazy, items, options, name, estimate)
 
     @wraps(lazy)
+    def of_list(*items: Any, **options: Any) -> Any:
+        if len(items) == 1 and not options and type(items[0]) is list and SINGLE.issuperset(map(type, items[0])):
+            made = function(items[0])  # as scripts write most of their arrays
+            if made.nbytes < BORDER.bytes and made.dtype.char != "O":
+                return small(made)
+        return call(function, lazy, items, options, name, estimate)
+
+    @wraps(lazy)
     def into(*items: Any, **options: Any) -> Any:
         return written(function, lazy, items, options)
 
-    return into if name in WRITING else either
+    return into if name in WRITING else of_list if name in ("array", "asarray") else either
 
 
 class SmallOrLarge(UniversalFunction):

@@ -23,11 +23,19 @@ from girih.array.core.dtypes import SUPPORTED, name_of
 from girih.array.core.evaluation import BORDER
 from girih.capture.lazy.expressions import Expression
 
-SINGLE = frozenset({int, float, complex, bool} | {np.dtype(name).type for name in SUPPORTED})
+_LIKE_LARGE: dict[str, Any] = {"scalar": True, "compute": lambda self: np.array(self), "persist": lambda self: self}
+"""What an element of a small array has beside NumPy's number: what an element of a large one has."""
+NUMBERS: dict[type, Any] = {
+    kind: type(kind.__name__, (kind,), {"__slots__": (), "__module__": "girih.array", **_LIKE_LARGE})
+    for kind in (np.dtype(name).type for name in SUPPORTED)
+    if kind is not np.bool_  # of which there are two objects alone
+}
+"""By NumPy's type of a number: the type of an element. Arithmetic with elements gives NumPy's own numbers."""
+SINGLE = frozenset({int, float, complex, bool, np.bool_, *NUMBERS, *NUMBERS.values()})
 """Types of numbers."""
 PLAIN = SINGLE | {str, bytes, slice, type(None), type(Ellipsis), np.ndarray, type, np.dtype}
 """Types of what NumPy is given as it is; of other objects it is asked first whether arrays are in them."""
-PLACES = frozenset({int, slice, type(None), type(Ellipsis), np.int64, np.int32})
+PLACES = frozenset({int, slice, type(None), type(Ellipsis), np.int64, np.int32, NUMBERS[np.int64]})
 """Types of indices that choose what is a view, or an element."""
 _new = object.__new__
 
@@ -193,16 +201,6 @@ def small(value: np.ndarray | np.generic) -> SmallArray:
     x.held = value
     x._constant = None
     return x
-
-
-_LIKE_LARGE: dict[str, Any] = {"scalar": True, "compute": lambda self: np.array(self), "persist": lambda self: self}
-"""What an element of a small array has beside NumPy's number: what an element of a large one has."""
-NUMBERS: dict[type, Callable[[Any], Any]] = {
-    kind: type(kind.__name__, (kind,), {"__slots__": (), "__module__": "girih.array", **_LIKE_LARGE})
-    for kind in (np.dtype(name).type for name in SUPPORTED)
-    if kind is not np.bool_  # of which there are two objects alone
-}
-"""By NumPy's type of a number: the type of an element. Arithmetic with elements gives NumPy's own numbers."""
 
 
 # ------------------------------------------------------------------------------------------- what NumPy is given

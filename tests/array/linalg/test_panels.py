@@ -11,6 +11,8 @@ from borders import of_large
 import girih.array as gnp
 from girih.rewrite.passes import factorisations as panels
 
+pytestmark = of_large
+
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +53,6 @@ def test_of_all_dtypes(workers: int, kind: str, tolerance: float) -> None:
         np.testing.assert_allclose(made, known, rtol=tolerance, atol=tolerance)
 
 
-@of_large
 def test_all_workers_have_the_same_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every panel and every product is divided by its first dimension, in which all workers have one."""
     monkeypatch.setattr(panels, "WIDTH", 100)
@@ -94,14 +95,12 @@ def test_small_and_stacked_matrices_are_factored_whole(workers: int) -> None:
         np.testing.assert_allclose(factor.compute(), np.linalg.cholesky(a), rtol=1e-12, atol=1e-14)
 
 
-@of_large
 def test_one_worker_factors_the_whole() -> None:
     with gnp.cluster(workers=1, backend="threads", timeout=60.0):
         factor = gnp.linalg.cholesky(gnp.array(matrix(48)))
         assert [node.operator for node in gnp.explain(factor).plan.graph.nodes] == ["aten.linalg_cholesky"]
 
 
-@of_large
 def test_an_expression_does_not_depend_on_the_cluster_in_use() -> None:
     """It is one node, wherever it is built, and divided among those who compute it."""
     a = matrix(61)
