@@ -80,6 +80,7 @@ NAMES = (
     "gnn_memory",
     "hf_models",
     "loop_habits",
+    "process_memory",
 )
 
 

@@ -7,6 +7,7 @@ import platform
 from pathlib import Path
 
 from girih.cost.store import Setting
+from girih.machine.names import threads_here
 
 
 def threads_of(workers: int, one_process: bool = False) -> int:
@@ -16,7 +17,7 @@ def threads_of(workers: int, one_process: bool = False) -> int:
         import torch
 
         return int(torch.get_num_threads())
-    return max(1, (os.cpu_count() or 1) // workers)
+    return threads_here(workers)
 
 
 def setting_of(threads: int, together: int, device: str = "cpu", one_process: bool = False) -> Setting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
@@ -76,6 +77,14 @@ def memory_here() -> int:
         with suppress(OSError, ValueError):  # there is none, or it is "max"
             memory = min(memory, int(Path(limit).read_text()))
     return memory
+
+
+def threads_here(workers: int) -> int:
+    """Threads of kernels of each of so many workers of this host, where nothing else is said: as many as PyTorch has in
+    this thread (`torch.set_num_threads`), or, where it is not loaded, as there are processors, shared among them."""
+    torch = sys.modules.get("torch")
+    own = (os.cpu_count() or 1) if torch is None else int(torch.get_num_threads())
+    return max(1, own // workers)
 
 
 def _local(name: str, count: int) -> Machine:

@@ -6,7 +6,7 @@ from girih.cost.measure_scratch import setting_here
 from girih.machine.units import format_bytes
 from girih.plans.plan import Plan, PlanError
 from girih.plans.scratch import host_notes
-from girih.program.life.accounts import memory_use
+from girih.program.life.accounts import memory_uses
 
 
 def on_this_host(plan: Plan, threads: int) -> Plan:
@@ -25,7 +25,7 @@ def on_this_host(plan: Plan, threads: int) -> Plan:
         return plan
     notes = host_notes(threads)
     devices = [use.device for use in plan.memory_by_device]
-    worst = max((memory_use(plan.program, device, threads, notes) for device in devices), key=lambda use: use.peak)
+    worst = max(memory_uses(plan.program, devices, threads, notes), key=lambda use: use.peak)
     if worst.peak > plan.memory:
         raise PlanError(
             f"the plan does not keep its limit of {format_bytes(plan.memory)} for each device on this host: it says "

@@ -25,7 +25,7 @@ class Program:
     micro_batches: how many there are in a step. results: the nesting of what it gives beside a loss, as torch's pytrees
     have it; constants: by their number among the results, those that are no tensors. source: the step and batch that it
     was captured of, which can be asked whether they have changed since. own: the optimizer's own code,
-    where its update is traced. No plan keeps these five.
+    where its update is traced. scaler: the GradScaler that is on in the step, if there is one. No plan keeps these six.
     """
 
     graph: Graph
@@ -37,6 +37,7 @@ class Program:
     constants: Mapping[int, Any] = field(default_factory=dict, compare=False, repr=False)
     source: Source | None = field(default=None, compare=False, repr=False)
     own: OwnUpdate | None = field(default=None, compare=False, repr=False)
+    scaler: Any = field(default=None, compare=False, repr=False)
 
     def in_plan(self, plan: AnyPlan) -> AnyPlan:
         """The plan, which was made of the graph alone, with all the rest."""
@@ -98,6 +99,7 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
         constants=captured.constants,
         source=source,
         own=captured.own,
+        scaler=captured.scaler,
     )
     return program.in_parts(getattr(step, "micro_batches", 1))
 

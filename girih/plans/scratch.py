@@ -8,7 +8,7 @@ from girih.cost.scratch import BOUND, Scratch, ScratchSetting, Told
 from girih.machine import Machine
 from girih.ops.scratch import ScratchCall
 from girih.program import Program
-from girih.program.life.accounts import MemoryUse, memory_use, threads_here
+from girih.program.life.accounts import MemoryUse, memory_uses, threads_here
 
 FOLLOWED = 16
 """Devices of a machine whose memory is all accounted for; of a larger one the first and the last."""
@@ -74,5 +74,4 @@ def followed(machine: Machine) -> Sequence[int]:
 def account(program: Program, machine: Machine, known: Scratch | None) -> tuple[tuple[MemoryUse, ...], Scratch]:
     """The memory of each device, of a large machine only of the first and the last, and by what scratch was told."""
     notes = notes_of(program, machine, known)
-    uses = tuple(memory_use(program, device, notes.threads, notes) for device in followed(machine))
-    return uses, notes.record
+    return memory_uses(program, followed(machine), notes.threads, notes), notes.record

@@ -19,7 +19,7 @@ from girih.plans.choice import Choice
 from girih.plans.plan import Goal, Observe, Plan, PlanError
 from girih.plans.predict import by_measurements, calibrated
 from girih.plans.scratch import followed
-from girih.program.life.accounts import memory_use
+from girih.program.life.accounts import memory_uses
 from girih.search.compare import beside, compared, simulated_step
 from girih.search.judge import Judge, ProvingSearch, beginning, judged
 from girih.search.memory.holds import Baseline
@@ -210,6 +210,6 @@ def fits_machine(plan: Plan) -> bool:
     bounds of their scratch fit as well."""
     if plan.machine.here:
         least = plan.machine.device.memory_bytes
-        if all(memory_use(plan.program, device).peak <= least for device in followed(plan.machine)):
+        if all(use.peak <= least for use in memory_uses(plan.program, followed(plan.machine))):
             return True
     return plan.fits

@@ -83,8 +83,15 @@ class Judge:
         return Composer(self.plan.graph, where, self.goal.transfers, self.plan.choice.overlap, pricing, simulated)
 
     def __call__(self, strategy: Strategy) -> float:
+        return self.within(strategy, float("inf"))
+
+    def within(self, strategy: Strategy, limit: float) -> float:
+        """The same where it is less than a limit; else at least the limit. The memory of what is slower in any case is
+        not followed, which takes most of a judgement."""
         seconds = self.composer.seconds(strategy)
         if seconds == float("inf") or self.plan.memory is None:
+            return seconds
+        if seconds >= limit and self.fitting is not None and seconds >= self.fitting[0]:
             return seconds
         if (over := self.planned(strategy).peak - self.plan.memory) > 0:
             return seconds + over * self.per_byte

@@ -6,6 +6,7 @@ from math import prod
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ import girih.machine.names
 from girih.layout import Mesh
 from girih.machine import Device, Level, Machine, MachineError, machine, presets
 from girih.machine.machine import factors, parse_bytes, two_axes, with_memory
-from girih.machine.names import memory_here
+from girih.machine.names import memory_here, threads_here
 from girih.machine.presets import DEVICES, all_presets
 
 
@@ -216,3 +217,8 @@ def test_processes_of_this_host_share_its_memory_or_the_containers(
         limit.write_text(text)
         assert memory_here() == expected
         assert machine("local:4").device.memory_bytes == expected // 4
+
+
+def test_workers_share_the_threads_that_pytorch_has() -> None:
+    torch.set_num_threads(3)
+    assert [threads_here(workers) for workers in (1, 2, 3, 8)] == [3, 1, 1, 1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +20,8 @@ def state_of(
 ) -> dict[str, Tensor]:
     """The user's own parameters, buffers and optimizer state by `Input.path`.
 
-    Optimizer state that torch.optim has not made yet has its initial value. graph: the captured step; parameters that
+    Optimizer state that torch.optim has not made yet is one number that is shown in the state's shape, and takes no
+    memory. graph: the captured step; parameters that
     it leaves alone, as torch.optim does those without a gradient, may be at another step than those of their group.
     code: its optimizer's own, where that is traced.
 
@@ -33,7 +34,8 @@ def state_of(
         parameters = dict(step.model.named_parameters())
         for item in code.kept:
             held = step.optimizer.state.get(parameters[item.parameter], {}).get(item.key)
-            state[item.path] = torch.full(item.shape, item.fill, dtype=item.dtype) if held is None else held.detach()
+            begin = torch.tensor(item.fill, dtype=item.dtype).expand(item.shape)
+            state[item.path] = begin if held is None else held.detach()
     elif isinstance(step, TrainingStep) and step.optimizer is not None:
         rule = rule_of(step.optimizer)
         assert rule is not None
@@ -54,8 +56,7 @@ def state_of(
                         continue
                     if held is None:
                         fill = options.get("initial_accumulator_value", 0.0) if key == "sum" else 0.0
-                        like = parameters[name]
-                        held = torch.full_like(like, fill) if shape == like.shape else like.new_full(shape, fill)
+                        held = parameters[name].detach().new_full((), fill).expand(shape)
                     state[f"{name}/{key}"] = held.detach().to_dense()  # a sparse gradient's momentum is sparse
             if len(steps) > 1:
                 raise ValueError(
@@ -76,6 +77,7 @@ def give_state(
     groups: Sequence[tuple[dict[str, Any], tuple[str, ...]]] | None = None,
     code: OwnUpdate | None = None,
     host: Host | None = None,
+    copied: Callable[[Tensor], Tensor] = torch.clone,
 ) -> None:
     """Put state where `state_of` takes it from: into the user's own tensors, and into what the optimizer keeps.
 
@@ -83,7 +85,7 @@ def give_state(
     as where a part of the model was replaced. steps: how many were done since
     `state_of`, for optimizers that count them and do not need the count. groups: the optimizer's, by `groups` of the
     step, as they were planned; where none are given, as they are. code, host: its optimizer's own, where that is
-    traced, and what that keeps beside.
+    traced, and what that keeps beside. copied: makes the tensors that the optimizer has not yet.
     """
     parameters = dict(step.model.named_parameters())
     for path, tensor in {**parameters, **dict(step.model.named_buffers())}.items():
@@ -92,7 +94,7 @@ def give_state(
     if not isinstance(step, TrainingStep) or step.optimizer is None:
         return
     if code is not None:
-        _give_own(step.optimizer, parameters, state, code, host or {})
+        _give_own(step.optimizer, parameters, state, code, host or {}, copied)
         return
     rule, groups = rule_of(step.optimizer), step.groups() if groups is None else groups
     assert rule is not None
@@ -105,10 +107,12 @@ def give_state(
                 not given or name not in parameters
             ):  # it has no gradient, the optimizer keeps nothing, or it was taken out
                 continue
+            if steps == 0 and parameters[name] not in step.optimizer.state:  # a scaler has left out each step
+                continue
             own = step.optimizer.state[parameters[name]]
             for theirs, tensor in given.items():
                 held = own.get(theirs)
-                own[theirs] = held.copy_(tensor) if isinstance(held, torch.Tensor) else tensor.clone()
+                own[theirs] = held.copy_(tensor) if isinstance(held, torch.Tensor) else copied(tensor)
             if not isinstance(step.optimizer, torch.optim.SGD):  # SGD does not count
                 count = state.get(shared_path("step", number, len(groups)))
                 own["step"] = torch.tensor(float(own.get("step", 0)) + steps) if count is None else count.clone()
@@ -117,7 +121,12 @@ def give_state(
 
 
 def _give_own(
-    optimizer: Any, parameters: Mapping[str, Tensor], state: Mapping[str, Tensor], own: OwnUpdate, host: Host
+    optimizer: Any,
+    parameters: Mapping[str, Tensor],
+    state: Mapping[str, Tensor],
+    own: OwnUpdate,
+    host: Host,
+    copied: Callable[[Tensor], Tensor],
 ) -> None:
     for name, items in host.items():
         if name in parameters:
@@ -129,7 +138,7 @@ def _give_own(
             kept = optimizer.state[parameters[item.parameter]]
             held, new = kept.get(item.key), state[item.path]
             same = isinstance(held, torch.Tensor) and held.shape == new.shape
-            kept[item.key] = held.copy_(new) if same else new.clone()
+            kept[item.key] = held.copy_(new) if same else copied(new)
 
 
 def shared_path(key: str, group: int, groups: int) -> str:

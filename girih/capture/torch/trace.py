@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from girih.capture.batches import leaves_of, with_leaves
 from girih.capture.canonicalize.canonical import EnteringTensor, Exit, canonicalise
 from girih.capture.errors import CaptureError
+from girih.capture.scaled_step import SCALE, Scaling, scaled_steps
 from girih.capture.torch.attributes import attributes_of, check_next_step
 from girih.capture.torch.environment import surroundings
 from girih.capture.torch.initial import Initial, initial_of, is_real
@@ -56,6 +57,8 @@ class Captured:
     result_spec: the nesting of the results, which leave the graph in this order; None for a step that gives its loss.
     constants: by their number among all results, those that are no tensors (None, a number, and `LOSS`).
     own: the optimizer's own code, which gives some numbers at each step; None where its update is a rule of ours.
+    scaler: the GradScaler that is on in the step, or None; whether it finds a gradient that is not finite is then the
+        last of the results, behind those of `result_spec`.
     """
 
     graph: Graph
@@ -65,6 +68,7 @@ class Captured:
     result_spec: Any = field(default=None, compare=False)
     constants: Mapping[int, Any] = field(default_factory=dict, compare=False)
     own: OwnUpdate | None = field(default=None, compare=False)
+    scaler: Any = field(default=None, compare=False)
 
     def flatten(self, batch: Any) -> dict[str, Tensor]:
         """A batch as inputs by name.
@@ -130,10 +134,13 @@ class _Capture:
         """Names of what has entered, by role and path."""
         self.taken: set[str] = set()
         self.fakes: dict[str, Tensor] = {}
+        self.state: dict[str, Tensor] = {}
+        """What the optimizer's rule has read, by path."""
         self.groups = step.groups() if isinstance(step, TrainingStep) else []
         self.parameter_names = parameter_names(step.model)
         self.own: OwnUpdate | None = None
         self.whole = WholeStep()
+        self.scaling = Scaling(self._scale)
 
     def run(self) -> Captured:
         model = self.step.model
@@ -164,7 +171,8 @@ class _Capture:
                     self._replace("parameter", name, model.get_submodule(owner)._parameters[key])
         self.entries += batch_entries
         self.entries.sort(key=lambda entry: entry.input.role == "scalar")  # parameters … state, batch, lr
-        return Captured(self._graph(), self.initial, batch_names, batch_paths, result_spec, self.constants, self.own)
+        graph, scaler = self._graph(), self.scaling.scaler
+        return Captured(graph, self.initial, batch_names, batch_paths, result_spec, self.constants, self.own, scaler)
 
     def _trained(self) -> set[str]:
         """Parameters that get gradients here; others a program may write into, as into buffers (a moving average)."""
@@ -278,6 +286,7 @@ class _Capture:
             results = self._forward(model, batch)
         loss = loss_of(results)
         self._check_loss(loss)
+        self.scaling.check_end()
         if self.whole.updated:
             return self._after_whole_step(results, loss)
         self._leave(loss.detach(), "loss")
@@ -308,12 +317,19 @@ class _Capture:
             return
         by_id = {key: self.fakes[name] for key, name in self.parameter_names.items()}
         self.parameter_names |= {id(fake): name for name, fake in self.fakes.items()}
-        with whole_steps(optimizer, by_id, self.recorder, self.whole, self._update_in_step):
+        with (
+            whole_steps(optimizer, by_id, self.recorder, self.whole, self._update_in_step),
+            scaled_steps(optimizer, self.scaling, self.recorder),
+        ):
             yield
+
+    def _scale(self) -> Tensor:
+        return self._enter(self._new((), torch.float32), "scalar", SCALE.replace("/", "."), SCALE)
 
     def _update_in_step(self) -> None:
         if self.step.clip_grad_norm is not None or self.step.clip_grad_value is not None:  # type: ignore[union-attr]
             raise CaptureError("the step calls the optimizer itself: clip gradients there, and leave clip_grad_… out")
+        self.scaling.check_update(rule_of(self.step.optimizer) is None)  # type: ignore[union-attr]
         names = [name for _, names in self.groups for name in names]
         grads = {name: self.fakes[name].grad for name in names if self.fakes[name].grad is not None}
         with torch.no_grad():
@@ -326,12 +342,15 @@ class _Capture:
         for name in self.whole.written:
             self._replace("parameter", name, self.fakes[name])
         self._leave(loss.detach(), "loss")
-        return None if loss is results else self._results(results, loss)
+        spec = None if loss is results else self._results(results, loss)
+        if self.scaling.found is not None:
+            self._leave(self.scaling.found, "result")
+        return spec
 
     def _updated(self, name: str, new: Tensor) -> None:
         """The next step finds `new` for a parameter, and so does the rest of this one, where it updates by itself."""
         if self.whole.calls:
-            self.fakes[name].copy_(new)
+            self.fakes[name].copy_(self.scaling.kept(self.fakes[name], new))
             self.whole.written.append(name)
         else:
             self._replace("parameter", name, new)
@@ -429,10 +448,12 @@ class _Store:
         path = self._path(key)
         fake = self.capture._new((), torch.float32) if like is None else self.capture._fake(like)
         self.capture.initial[path] = Initial("constant", float(initial))
+        self.capture.state[path] = fake
         return self.capture._enter(fake, "state", f"s.{_valid(path.replace('/', '.'))}", path)
 
     def write(self, key: str, value: Tensor) -> None:
-        self.capture._replace("state", self._path(key), value)
+        path = self._path(key)
+        self.capture._replace("state", path, self.capture.scaling.kept(self.capture.state[path], value))
 
 
 @dataclass(frozen=True)

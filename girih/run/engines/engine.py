@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from girih.machine.names import threads_here
 from girih.program import Program
 from girih.run.engines.launcher import counted, fits, launched_rank
 
@@ -77,7 +78,7 @@ class Engine(ABC):
 
     def threads(self, workers: int) -> int:
         """How many threads of kernels each worker has where nobody says how many."""
-        return max(1, (os.cpu_count() or 1) // workers)
+        return threads_here(workers)
 
     def in_ranks(self) -> Engine | None:
         """The engine that takes this one's place where a launcher has started this process as one of several ranks;

@@ -28,6 +28,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any
 
+from girih.machine.names import threads_here
 from girih.program import Program
 from girih.run.engines.crew import Status, first_failure, hanging, resident_bytes, standstill
 from girih.run.engines.folders import Folder, new_folder
@@ -58,6 +59,7 @@ class ProcessCrew:
         self.program: Program | LoopBlocks = program
         self.timeout = options.timeout
         self.size = program.mesh.devices
+        options = replace(options, threads=options.threads or threads_here(self.size))
         shares = options.device == "cpu" and self.size > 1 and shared.available()
         if options.device == "cpu" and self.size > 1 and not shares:
             gloo.check_interface(LOOPBACK)
@@ -131,10 +133,9 @@ class ProcessCrew:
         ours, theirs = Pipe()
         _limit_waiting(ours, self.timeout)
         common = () if files is None else files.all
-        threads = options.threads or max(1, (os.cpu_count() or 1) // self.size)
         with theirs:
             open_files = (theirs.fileno(), life, *common)
-            self.processes.append(launch([str(rank), str(self.directory)], open_files, threads))
+            self.processes.append(launch([str(rank), str(self.directory)], open_files, options.threads))
         self._pipes.append(ours)
 
     def _gather(self, name: str, timeout: float) -> list[Any]:
@@ -262,7 +263,7 @@ def _service(program: Program, rank: int, options: Options, directory: Path, fil
 
     options.settle_pages()
     workers = program.mesh.devices
-    torch.set_num_threads(options.threads or max(1, (os.cpu_count() or 1) // workers))
+    torch.set_num_threads(options.threads)
     device = torch.device(options.device)
     if device.type == "cuda":
         device = torch.device("cuda", rank % torch.cuda.device_count())

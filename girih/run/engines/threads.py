@@ -98,6 +98,7 @@ class ThreadCrew:
         with held_back():
             self.hub.abort()
             stop(self._threads, 1.0 if failed else 5.0)
+            self.services = [None] * self.size  # their memory goes now, not when somebody collects cycles
 
     def _gather(self, name: str, timeout: float) -> list[Any]:
         replies: dict[int, Any] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from torch.utils._pytree import tree_unflatten
 
 from girih.capture.batches import leaves_of, with_leaves
 from girih.capture.errors import CaptureError
+from girih.capture.scaled_step import follow
 from girih.capture.torch.own_update import Host, OwnUpdate
 from girih.capture.torch.settings import Settings, listed
 from girih.capture.torch.state import give_state, state_of
@@ -22,8 +24,11 @@ from girih.plans.inputs import Program, flatten_batch, program_of
 from girih.plans.plan import Plan, PlanError
 from girih.run.engines.engine import Engine
 from girih.run.errors import WorkerError
+from girih.run.training.aside import Aside
 from girih.run.training.training import TrainingRun, check_batch, nested_batch, start_training
-from girih.run.training.watch import BeforeReading, Marks, marks, with_numbers, written
+from girih.run.training.watch import BeforeReading, Marks, marks, tensors_of, with_numbers, written
+from girih.run.worker.moves import SPILL
+from girih.run.worker.pages import trim
 
 Sizes = tuple[tuple[str, tuple[int, ...]], ...]
 """The shape of each tensor of a batch, by its path."""
@@ -114,11 +119,13 @@ class Fit:
         self._groups = step.groups()
         self._host: Host = {}
         self._given = 0  # steps after which weights and state were last given back
+        self._left_out = 0  # of the steps since then, by a GradScaler
         self._marks: Marks = {}  # of the user's tensors, then
         self._told: Marks = {}  # marks with which a write was refused
         self._handles: list[Any] = []
         self._reader: BeforeReading | None = None
         self._busy = False  # what reads the model is this object itself
+        self._aside = Aside(os.environ.get(SPILL))
 
     @property
     def plan(self) -> Plan:
@@ -143,16 +150,23 @@ class Fit:
         if self._padding is not None:
             nested = self._padding(nested)
         run = self._up_to_date(nested)
-        own = self._family[self._at].program.own
+        own, scaler = self._family[self._at].program.own, self._family[self._at].program.scaler
         if own is None:
             rates = [float(group["lr"]) for group in self.step.optimizer.param_groups]
-            tensors, numbers = run.inputs((nested,), rates if len(rates) > 1 else rates[0])
+            scale = None if scaler is None else scaler.get_scale()
+            tensors, numbers = run.inputs((nested,), rates if len(rates) > 1 else rates[0], scale)
             self.step.optimizer._opt_called = True  # what PyTorch's schedulers ask for before their own step
         else:
             tensors, found = run.tensors((nested,)), self._numbers(own, nested)
             numbers = {item.name: found[item.path] for item in self.plan.graph.inputs if item.role == "scalar"}
         assert self.run is not None
-        return self._results(self.run.outputs(tensors, numbers))
+        outputs = self.run.outputs(tensors, numbers)
+        if scaler is not None:
+            *_, last = (item.name for item in self.plan.graph.outputs if item.role == "result")
+            left_out = bool(outputs[last])
+            self._left_out += left_out
+            follow(scaler, left_out)
+        return self._results(outputs)
 
     def _numbers(self, own: OwnUpdate, batch: Any) -> dict[str, float]:
         """What the optimizer's own code computes for this step, by their paths. Where it calls other operators than in
@@ -235,6 +249,9 @@ class Fit:
             run, self.run = self.run, None
             self._remove()
             run.close()
+            del run  # the workers' memory goes before there is the user's
+            self._trim()
+            self._aside.back()
         if lost:
             raise PlanError(
                 f"{listed(lost)} changed while the model had the weights of step {given}: that is lost, the model now "
@@ -296,9 +313,11 @@ class Fit:
     def _give(self) -> None:
         """Write weights and state into the user's own tensors."""
         assert self.run is not None
-        state, own = self.run.run.state(), self._family[self._at].program.own
-        give_state(self.step, state, self.run.steps - self._given, self._groups, own, self._host)
-        self._given = self.run.steps
+        state, own = self.run.run.pieces(), self._family[self._at].program.own
+        steps = self.run.steps - self._given - self._left_out
+        copied = torch.clone if self.plan.memory is None else self._aside.copied
+        give_state(self.step, state, steps, self._groups, own, self._host, copied)
+        self._given, self._left_out = self.run.steps, 0
         self._marks, self._told = marks(self.step), {}
 
     def _turn_to(self, sizes: Sizes, batch: Any) -> None:
@@ -388,14 +407,27 @@ class Fit:
             self._hand_over(self._at)
 
     def _start(self, steps: int) -> TrainingRun:
-        self.run = start_training(
-            self.plan, backend=self.backend, model=self.step.model, resume=None, seed=0, timeout=120.0
-        )
+        if self.plan.memory is not None:
+            self._aside.take(tensors_of(self.step))
+        self._trim()
+        try:
+            self.run = start_training(
+                self.plan, backend=self.backend, model=self.step.model, resume=None, seed=0, timeout=120.0
+            )
+        except BaseException:
+            self._aside.back()
+            raise
+        self._trim()
         self.run.run.steps = self._given = steps
         self._take_host()
         self._marks, self._told = marks(self.step), {}
         self._install()
         return self.run
+
+    def _trim(self) -> None:
+        """Under a limit, give the system back what planning and copying have left."""
+        if self.plan.memory is not None:
+            trim()
 
     def _take_host(self) -> None:
         """What the optimizer keeps in Python, such as a count of steps, as it is now."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -27,13 +27,15 @@ from girih.run.engines.engine import TRAINING, Engine, engine_here, engine_of
 from girih.run.training import checkpoint
 from girih.run.training.saving import Saving, manifest_of
 from girih.run.worker.initial import Recipe, check_known, cut_state, key_of, step_seed
-from girih.run.worker.parts import Tensor, assemble, box_of, cut
+from girih.run.worker.parts import Tensor, assemble, assembled, box_of, cut
 from girih.run.worker.service import Options, Statistics
 from girih.run.worker.worker import MeasuredInterval
 
 # What is observed, and its value: after each step `step` (its number), `loss` and `seconds` as the driver sees them;
 # about once a second of a save that takes longer `saving`, the bytes written so far, and at its end all of them.
 Observer = Callable[[str, float], None]
+
+Whole = Callable[[Program, str, Sequence[tuple[int, Tensor]]], Tensor]
 
 
 class Run:
@@ -135,14 +137,24 @@ class Run:
 
     def state(self) -> dict[str, Tensor]:
         """Parameters, buffers and optimizer state by path, whole, on the CPU."""
-        replies = self.crew.command("get_state", [{} for _ in range(self.workers)])
+        return self.whole_state(self.program.graph.state_inputs, assemble)
+
+    def pieces(self) -> Mapping[str, Tensor]:
+        """The state as `state` has it, to be read and not kept: workers are asked for a few tensors at a time, when
+        they are read, and what lies whole in this process's memory is not copied."""
+        return Pieces(self)
+
+    def whole_state(self, items: Sequence[Input], whole: Whole) -> dict[str, Tensor]:
+        """State by path, of these inputs. whole: makes a tensor of its parts."""
+        names = tuple(item.name for item in items)
+        replies = self.crew.command("get_state", [{"names": names} for _ in range(self.workers)])
         return {
-            key_of(item): assemble(
+            key_of(item): whole(
                 self.program,
                 item.name,
                 [(rank, reply[item.name]) for rank, reply in enumerate(replies) if item.name in reply],
             )
-            for item in self.program.graph.state_inputs
+            for item in items
         }
 
     def set_state(self, state: Mapping[str, Tensor]) -> None:
@@ -286,10 +298,62 @@ class Run:
         own = {key_of(item) for item in self.program.graph.state_inputs}
         own_recipes = {path: recipes[path] for path in own & set(recipes) - set(state) - set(resumed)}
         common = {"recipes": own_recipes, "seed": self.seed, "resume": resume, "resumed": resumed}
-        fields = [{"parts": cut_state(self.program, rank, state), **common} for rank in range(self.workers)]
+        fields = [{"parts": {}, **common} for _ in range(self.workers)]
         digests = checkpoint.agreed(self.crew.command("set_state", fields))
         if len({*digests, *([] if digest is None else [digest])}) > 1:
             raise checkpoint.CheckpointError(f"{resume} was replaced while it was read: resume again")
+        common = {"recipes": {}, "seed": self.seed, "resume": None, "resumed": []}
+        for paths in by_bytes({path: tensor.nbytes for path, tensor in state.items()}):
+            piece = {path: state[path] for path in paths}
+            fields = [{"parts": cut_state(self.program, rank, piece), **common} for rank in range(self.workers)]
+            checkpoint.agreed(self.crew.command("set_state", fields))
+
+
+PIECE = 32 << 20
+"""Bytes of state that are under way between the user's tensors and the workers; or one tensor."""
+
+
+class Pieces(Mapping[str, Tensor]):
+    """The state of a run by path, of which the last `PIECE` bytes that were read are at hand; or one tensor."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        values = run.program.graph.values
+        self._items = {key_of(item): item for item in run.program.graph.state_inputs}
+        sizes = {path: values[item.name].bytes for path, item in self._items.items()}
+        self._sizes = {piece: sum(map(sizes.__getitem__, piece)) for piece in by_bytes(sizes)}
+        self._piece_of = {path: piece for piece in self._sizes for path in piece}
+        self._known: dict[tuple[str, ...], dict[str, Tensor]] = {}
+
+    def __getitem__(self, path: str) -> Tensor:
+        piece = self._piece_of[path]
+        known = self._known.pop(piece, None)
+        if known is None:
+            while self._known and sum(map(self._sizes.__getitem__, (*self._known, piece))) > PIECE:
+                del self._known[next(iter(self._known))]
+            known = self._run.whole_state([self._items[other] for other in piece], assembled)
+        self._known[piece] = known
+        return known[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+def by_bytes(sizes: Mapping[str, int]) -> list[tuple[str, ...]]:
+    """Names in pieces of at most a quarter of `PIECE` bytes, or of one name."""
+    pieces: list[tuple[str, ...]] = []
+    own: list[str] = []
+    total = 0
+    for name, size in sizes.items():
+        if own and total + size > PIECE // 4:
+            pieces.append(tuple(own))
+            own, total = [], 0
+        own.append(name)
+        total += size
+    return [*pieces, tuple(own)] if own else pieces
 
 
 def _sums(tensors: Mapping[str, Tensor]) -> str:

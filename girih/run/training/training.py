@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from girih.capture.scaled_step import SCALE
 from girih.capture.torch.own_update import NUMBERS
 from girih.capture.torch.training import ambient_autocast
 from girih.cost.setting import threads_of
@@ -361,9 +362,10 @@ class TrainingRun:
         return outputs
 
     def inputs(
-        self, batch: tuple[Any, ...], lr: float | Sequence[float] | None
+        self, batch: tuple[Any, ...], lr: float | Sequence[float] | None, scale: float | None = None
     ) -> tuple[dict[str, Any], dict[str, float]]:
-        """A batch and learning rates, checked, by the names of the graph's inputs; see `step`."""
+        """A batch and learning rates, checked, by the names of the graph's inputs; see `step`. scale: of a GradScaler,
+        where the step has one."""
         inputs = [item for item in self.plan.graph.inputs if item.role == "scalar"]
         if any(item.path.startswith(NUMBERS) for item in inputs):
             raise PlanError(
@@ -373,6 +375,13 @@ class TrainingRun:
             rates = rates_of(self.plan.origin.scalars or {item.path: 0.0 for item in inputs}, lr)
         except ValueError as error:
             raise PlanError(str(error)) from error
+        if any(item.path == SCALE for item in inputs):
+            if scale is None:
+                raise PlanError(
+                    "the step has a GradScaler, which is told after each step what it found; a plan that is started by "
+                    "itself has none: train by girih.fit"
+                )
+            rates[SCALE] = scale
         scalars = {item.name: rates[item.path] for item in inputs}
         return self.tensors(batch), scalars
 

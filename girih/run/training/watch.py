@@ -8,7 +8,7 @@ and PyTorch's version counters. Cost: about a microsecond for each tensor, some 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,17 +26,24 @@ def marks(step: TrainingStep) -> Marks:
 
     A tensor that is written in place has another version, and one that is replaced another identity or place, so that
     marks of two moments differ if anything was written between them. A loop asks for them before each step."""
-    found: Marks = {}
+    return {place: (id(tensor), _version(tensor), tensor.data_ptr()) for place, tensor in _kept(step)}
+
+
+def tensors_of(step: TrainingStep) -> list[torch.Tensor]:
+    """Each tensor that a step reads and replaces."""
+    return [tensor for _, tensor in _kept(step)]
+
+
+def _kept(step: TrainingStep) -> Iterator[tuple[tuple[str | int, str], torch.Tensor]]:
     for path, module in step.model.named_modules():
         for places in (module._parameters, module._buffers):
             for key, tensor in places.items():
                 if tensor is not None:
-                    found[path, key] = id(tensor), _version(tensor), tensor.data_ptr()
+                    yield (path, key), tensor
     for parameter, kept in step.optimizer.state.items():
         for key, tensor in kept.items():
             if isinstance(tensor, torch.Tensor):
-                found[id(parameter), key] = id(tensor), _version(tensor), tensor.data_ptr()
-    return found
+                yield (id(parameter), key), tensor
 
 
 def _version(tensor: torch.Tensor) -> int:

@@ -7,7 +7,7 @@ whole tensor) alone, so that every division gives the same numbers and no whole 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -56,7 +56,7 @@ def make(recipe: Recipe, path: str, shape: tuple[int, ...], dtype: str, box: Box
     if 0 in size:  # an absent scalar has no place in the whole
         return torch.empty(size, dtype=kind, device=device)
     if recipe.kind == "constant":
-        return torch.full(size, _number(recipe.a, kind), dtype=kind, device=device)
+        return torch.full((), _number(recipe.a, kind), dtype=kind, device=device).expand(size)
     key = torch.tensor(seed, dtype=torch.int64, device=device)
     stream = stream_of(path)
     if recipe.kind not in ("normal", "uniform"):
@@ -77,21 +77,14 @@ def _number(value: float, kind: Any) -> Any:
 
 def initial_parts(
     program: Program, rank: int, recipes: Mapping[str, Recipe], seed: int, device: Any = "cpu"
-) -> dict[str, Tensor]:
-    """One device's parts, by input name, of the state that `recipes` (by path) tell how to make."""
-    return {
-        item.name: make(
-            recipes[key_of(item)],
-            key_of(item),
-            program.graph.values[item.name].shape,
-            program.graph.values[item.name].dtype,
-            box_of(program, item.name, rank),
-            seed,
-            device,
-        )
-        for item in program.graph.state_inputs
-        if key_of(item) in recipes
-    }
+) -> Iterator[tuple[str, Tensor]]:
+    """One device's parts, with their inputs' names, of the state that `recipes` (by path) tell how to make: one after
+    the other, so that each can be put where it will live before there is the next."""
+    for item in program.graph.state_inputs:
+        path, value = key_of(item), program.graph.values[item.name]
+        if path in recipes:
+            box = box_of(program, item.name, rank)
+            yield item.name, make(recipes[path], path, value.shape, value.dtype, box, seed, device)
 
 
 def cut_state(program: Program, rank: int, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

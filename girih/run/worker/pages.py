@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from typing import Any
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
@@ -38,8 +39,17 @@ def give_back() -> None:
     _thresholds(1 << 20)
 
 
+def trim() -> None:
+    """Give memory that this process has freed, and kept, back to the kernel. Only with glibc; milliseconds."""
+    if (of_glibc := _glibc("malloc_trim")) is not None:
+        of_glibc(0)
+
+
+def _glibc(name: str) -> Any:
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
+
+
 def _thresholds(size: int) -> None:
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
+    if (mallopt := _glibc("mallopt")) is not None:
         mallopt(TRIM_THRESHOLD, size)
         mallopt(MMAP_THRESHOLD, size)

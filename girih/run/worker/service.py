@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableSequence
+from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -171,7 +171,8 @@ class Service:
 
         The value is the digest of the checkpoint's manifest: all workers must have read the same.
         """
-        self.worker.take_state(initial_parts(self.program, self.rank, recipes, seed, self.worker.device))
+        for name, part in initial_parts(self.program, self.rank, recipes, seed, self.worker.device):
+            self.worker.take_state({name: part})
         digest = ""
         if resume is not None:
             try:
@@ -191,11 +192,10 @@ class Service:
         outputs = self.worker.step(inputs)
         return {name: tensor.cpu() for name, tensor in outputs.items() if name in self._reports}
 
-    def get_state(self) -> dict[str, Tensor]:
-        """The parts that this worker reports, by name."""
-        return {
-            name: tensor for name, tensor in self.worker.state.items() if self.rank in reporters(self.program, name)
-        }
+    def get_state(self, names: Sequence[str]) -> dict[str, Tensor]:
+        """The parts of these that this worker reports, by name."""
+        held = self.worker.state
+        return {name: held[name] for name in names if name in held and self.rank in reporters(self.program, name)}
 
     def save(self, folder: str) -> checkpoint.Answer:
         """Begin to write this worker's parts into the folder; or, with "", go on for about a second."""

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,16 +30,8 @@ POINTS = np.random.default_rng(0).normal(size=(600, 8))
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[object]:
-    """Two nodes with one processor each; workers are spread over them, and can import what tests hand them."""
-    from ray.cluster_utils import Cluster
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2] / "support"), prepend=os.pathsep)
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-        made.add_node(num_cpus=1)
-        yield made
-        made.shutdown()
+def nodes(ray_nodes) -> object:
+    return ray_nodes()
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ def test_divisions_agree(example, sizes):
     }
     program = program_of(example.graph, Mesh(sizes), 1)
     for rank in range(program.mesh.devices):
-        for name, part in initial_parts(program, rank, recipes, seed=3).items():
+        for name, part in initial_parts(program, rank, recipes, seed=3):
             assert tuple(part.shape) == tuple(b - a for a, b in box_of(program, name, rank))
     with start(program, recipes, backend="threads", seed=3) as run:
         for path, tensor in run.state().items():
