@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.layout import Mesh, Placement, level_volumes
+from girih.layout import Mesh, Placement, becomes_partial, kept_terms, level_volumes
 from girih.layout.mesh import Regions
 
 Box = tuple[tuple[int, int], ...]  # (start, stop) of each dimension, in the whole value's coordinates
@@ -58,6 +58,8 @@ class Exchange:
 
 def exchange(mesh: Mesh, source: Placement, target: Placement) -> Exchange:
     """The messages that turn one placement into another in one hop."""
+    if becomes_partial(source, target):
+        target = kept_terms(mesh, source, target)
     return _exchange(
         mesh,
         source.regions.tobytes(),
@@ -178,6 +180,8 @@ def messages_of(mesh: Mesh, source: Placement, target: Placement, rank: int) -> 
 
     Cost: a few operations on arrays over all devices; O(receivers · holders of its own region) for what it sends.
     """
+    if becomes_partial(source, target):
+        target = kept_terms(mesh, source, target)
     return _messages_of(
         mesh,
         source.regions.tobytes(),
@@ -305,6 +309,8 @@ class MessageArrays(NamedTuple):
 def message_arrays(mesh: Mesh, source: Placement, target: Placement) -> MessageArrays:
     """The messages that turn one placement into another in one hop, for prices, which need the sizes and the shapes of
     all messages of a small mesh but no object for each. Cost: operations on arrays over all pairs of devices."""
+    if becomes_partial(source, target):
+        target = kept_terms(mesh, source, target)
     places, devices = mesh.coordinates, mesh.devices
     reduced, kept = axes_of(source.partial, target.partial)
     term = contributions(mesh, source.regions, reduced)

@@ -129,9 +129,14 @@ class _Planning:
             self.first = first, searched(first, graph, goal)
             self.budget.spend(self.first[1].certificate.work * 1e9)
         result = self.first[1]
-        graph = result.graph or graph
-        choice = Choice(result.strategy, routes=goal.unit, schedule=result.schedule)
-        plan = Plan(graph, goal.machine, choice, result.certificate, Goal(search.name, goal.name, limit))
+        plan = self.divided(graph, result, limit)
+        if isinstance(first, Exact) and result.graph is not None and limit is not None and plan.peak > limit:
+            # What is held for several readers leaves too little memory: each of them fetches for itself.
+            apart = replace(first, rules=replace(first.rules_of(goal), shared=False))
+            result = searched(apart, graph, goal)
+            self.budget.spend(result.certificate.work * 1e9)
+            plan = self.divided(graph, result, limit)
+        graph = plan.graph
         refused: NothingFitsError | None = None
         if goal.machine.devices == 1:
             if why := refused_whole(plan, search):
@@ -176,6 +181,12 @@ class _Planning:
                 bound = min(plan.certificate.bound, cost)  # costs are of whole ticks
                 plan = plan.but(certificate=replace(plan.certificate, cost=cost, bound=bound))
         return plan
+
+    def divided(self, graph: Graph, result: SearchResult, limit: int | None) -> Plan:
+        """The plan of what a search found, nothing else chosen."""
+        choice = Choice(result.strategy, routes=self.goal.unit, schedule=result.schedule)
+        goal = Goal(self.search.name, self.goal.name, limit)
+        return Plan(result.graph or graph, self.goal.machine, choice, result.certificate, goal)
 
     def plan_in_machine(self, graph: Graph) -> Plan:
         """The plan within what each device has, where nobody said a limit.

@@ -75,7 +75,8 @@ def fit(
     if not isinstance(search, Exact | ScoredSearch):
         raise NothingFitsError(_refused_division(trial(result.strategy), search))
     note("fit memory", 0.0)
-    fitted = partial(memory_constrained, graph, objective, limit, measure, exchanged, first=result)
+    rules = search.rules_of(objective) if isinstance(search, Exact) else None
+    fitted = partial(memory_constrained, graph, objective, limit, measure, exchanged, first=result, rules=rules)
     if isinstance(search, Portfolio):
         with suppress(CannotFitError):
             return fitted(effort=FEW, seconds=search.seconds)

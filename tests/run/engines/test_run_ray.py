@@ -163,7 +163,7 @@ def test_a_node_that_goes(cluster, nodes, undisturbed):
     places = dict(enumerate(place[:2] for place in run.crew.places))
     nodes.remove_node(other, allow_graceful=False)
     nodes.add_node(num_cpus=1)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while len(run.losses) == before and time.monotonic() < deadline:  # its worker ends soon after it
         np.testing.assert_array_equal(kmeans(), undisturbed)
     np.testing.assert_array_equal(x.compute(), POINTS + 1)
@@ -201,7 +201,7 @@ def test_an_address_that_does_not_answer(address, says, monkeypatch):
     began = time.monotonic()
     with pytest.raises(RayUnavailableError, match=says):
         gnp.cluster(address)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25  # Ray itself tries for half a minute
 
 
 def test_without_ray(monkeypatch):
