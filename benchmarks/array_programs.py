@@ -13,11 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations, product
+from math import prod
 
 import numpy as np
 
 from girih.graph import Argument, Graph, Input, Node, Output, Ref, Value
+from girih.layout import full_layouts
 from girih.partition.solver.elimination import Problem
+from girih.partition.space.options import Rules
+from girih.partition.space.problem import Candidates, Objective, build
 
 DIMENSIONS = tuple(count * 1024 for count in (128, 192, 256, 320, 384, 448, 512))
 """Of the arrays of random programs: "randomly chosen from 128K to 512K"."""
@@ -230,6 +235,62 @@ def renamed(graph: Graph, suffix: str) -> Graph:
         for item in graph.outputs
     )
     return Graph(values, nodes, inputs, outputs)
+
+
+def brought_once(graph: Graph) -> list[tuple[Graph, tuple[str, ...]]]:
+    """The graph, and every way to bring values that are read several times once to where several readers read them: as
+    nodes `aten.clone`, whose names stand beside."""
+    reads: dict[str, list[tuple[int, int]]] = {}
+    for number, node in enumerate(graph.nodes):
+        for operand, name in enumerate(node.inputs):
+            reads.setdefault(name, []).append((number, operand))
+    ways = [
+        [(name, chosen) for count in (0, *range(2, len(places) + 1)) for chosen in combinations(places, count)]
+        for name, places in reads.items()
+    ]
+    return [_brought(graph, {name: set(places) for name, places in way if places}) for way in product(*ways)]
+
+
+def _brought(graph: Graph, places: dict[str, set[tuple[int, int]]]) -> tuple[Graph, tuple[str, ...]]:
+    """places: of each value that is brought, which operands of which nodes read it there."""
+    values, nodes = dict(graph.values), []
+    for name in places:
+        values[f"{name}.there"] = replace(values[name], name=f"{name}.there")
+
+    def bring(name: str) -> None:
+        if name in places:
+            nodes.append(Node(f"{name}.there", "aten.clone", (("self", Ref(name)),), (f"{name}.there",)))
+
+    for item in graph.inputs:
+        bring(item.name)
+    for number, node in enumerate(graph.nodes):
+        operands = iter(range(len(node.inputs)))
+        nodes.append(
+            node.renamed(
+                lambda name: f"{name}.there" if (number, next(operands)) in places.get(name, ()) else name  # noqa: B023
+            )
+        )
+        for name in node.outputs:
+            bring(name)
+    return Graph(values, tuple(nodes), graph.inputs, graph.outputs), tuple(f"{name}.there" for name in places)
+
+
+def least_bytes(graph: Graph, aim: Objective, most: int) -> float | None:
+    """The least bytes over every layout of every value, partial sums included, every division of every node, and every
+    way to bring values once to a second layout; all are tried. None: they are more than `most` for one of the ways."""
+    least = np.inf
+    for whole, there in brought_once(graph):
+        layouts = {name: full_layouts(whole.values[name].shape, aim.machine.mesh) for name in there}
+        divisions = {
+            number: np.asarray(layouts[node.name], np.int64)
+            for number, node in enumerate(whole.nodes)
+            if node.name in layouts
+        }
+        single = build(whole, aim, Rules(partial=True), Candidates(layouts, divisions))
+        if prod(single.problem.domains[: len(single.layouts)]) > most:
+            return None
+        least = min(least, exhaustive(single.problem, len(single.layouts)))
+    return float(least)
 
 
 def exhaustive(problem: Problem, values: int) -> float:

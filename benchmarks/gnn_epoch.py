@@ -4,13 +4,15 @@ A power-law graph (R-MAT) of 100,000 vertices and about 5 million edges (`--quic
 features, 256 hidden (GAT: 8 heads of 32), 40 classes, float32, Adam; forward, backward and update of one step over all
 vertices, on one thread and on two. torch_geometric 2.8 runs each network by its own modules in each form that it has
 for the processor: `csr` (a sparse CSR tensor, whose transpose PyTorch makes again in each backward pass), `edge-index`
-(its EdgeIndex, sorted), `scatter` (a plain tensor of edges), and with `--compile` scatter under torch.compile, which is
-what it recommends; GAT has no CSR form. Both sides begin with the same weights, and the losses must agree.
+(its EdgeIndex, sorted), `scatter` (a plain tensor of edges), and scatter under torch.compile, which is what it
+recommends; GAT has no CSR form. Both sides begin with the same weights, and the losses must agree.
 
 The graph is prepared beforehand for both (self loops, normalisation, transposes). Each network, path and number of
 threads has a process of its own, which has run a small graph before, and whose first epoch does not count; processes
-alternate. CPU seconds of an epoch decide, wall seconds stand beside. Memory: how far the process rises above what it
-held before the first epoch. A form whose process is killed, as for want of memory, is told, and counts for nothing.
+alternate. So that all of it takes minutes, a form whose first epoch takes twice what the best form does ends with that
+one, and only forms within 1.5 times the best are measured again, and on two threads. CPU seconds of an epoch decide,
+wall seconds stand beside. Memory: how far the process rises above what it held before the first epoch. A form whose
+process is killed, as for want of memory, is told, and counts for nothing.
 
 Floors: at least `--floor` times torch_geometric's best in geometric mean over networks and threads, none below 1.3, and
 at most the memory of that best path.
@@ -38,8 +40,12 @@ from girih.gnn.models import NETWORKS as OWN
 
 FEATURES, HIDDEN, CLASSES, HEADS = 100, 256, 40, 8
 NETWORKS = ("gcn", "sage", "gin", "gat")
-PATHS = ("csr", "edge-index", "scatter")
+PATHS = ("csr", "edge-index", "scatter", "scatter, compiled")
 LEAST = 1.3
+HOPELESS = 2.0
+"""A form whose first epoch takes so many times the best form's is not measured further."""
+CONTENDER = 1.5
+"""A form is measured again if it takes at most so many times the best form's seconds."""
 CLOSE = 1e-3
 """How far losses may differ, relatively: the order of sums is another."""
 
@@ -98,18 +104,21 @@ def edges_of(graph: gnn.Adjacency, name: str, path: str) -> tuple[Any, ...]:
     return (pair,) if weights is None else (pair, weights)
 
 
-def run(file: str, name: str, path: str, threads: int, epochs: int) -> tuple[list[float], list[Timing], int]:
-    """(losses, seconds of each epoch but the first, bytes that the process rose)."""
+def run(
+    file: str, name: str, path: str, threads: int, epochs: int, enough: float
+) -> tuple[list[float], list[Timing], int]:
+    """(losses, seconds of each epoch but the first, bytes that the process rose). enough: where the first epoch takes
+    more CPU seconds, it is the only one, and counts."""
     torch.set_num_threads(threads)
     small = gnn.rmat(2_000, 20_000, features=FEATURES, classes=CLASSES)
-    _epochs(small.graph, small.x, small.labels, name, path, 1)  # loads libraries, and compiled loops
+    _epochs(small.graph, small.x, small.labels, name, path, 1, float("inf"))  # loads libraries, and compiled loops
     arrays = np.load(file)
     graph = gnn.Adjacency(arrays["offsets"], arrays["neighbours"], len(arrays["x"]))
-    return _epochs(graph, arrays["x"], arrays["labels"], name, path, epochs)
+    return _epochs(graph, arrays["x"], arrays["labels"], name, path, epochs, enough)
 
 
 def _epochs(
-    graph: gnn.Adjacency, features: np.ndarray, classes: np.ndarray, name: str, path: str, epochs: int
+    graph: gnn.Adjacency, features: np.ndarray, classes: np.ndarray, name: str, path: str, epochs: int, enough: float
 ) -> tuple[list[float], list[Timing], int]:
     x, labels = torch.from_numpy(features), torch.from_numpy(classes)
     model = own(name)
@@ -129,6 +138,8 @@ def _epochs(
         optimizer.step()
         losses.append(loss.item())
         taken.append(since(began))
+        if taken[0].cpu > enough:
+            return losses, taken, _peak() - held
     return losses, taken[1:], _peak() - held
 
 
@@ -137,17 +148,20 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def compare(file: str, name: str, threads: int, options: argparse.Namespace, misses: list[str]) -> Row:
-    paths = ["girih", *(path for path in PATHS if (name, path) != ("gat", "csr"))]
-    paths += ["scatter, compiled"] if options.compile else []
+def compare(
+    file: str, name: str, threads: int, paths: list[str], options: argparse.Namespace, misses: list[str]
+) -> tuple[Row, list[str]]:
+    """The row of a network on so many threads, and those of the paths that are worth measuring again."""
     taken: dict[str, list[Timing]] = {path: [] for path in paths}
     rose: dict[str, int] = {}
     losses: dict[str, list[float]] = {}
-    for _ in range(1 if options.quick else options.repeats):
-        for path in list(taken):
+    for repeat in range(1 if options.quick else options.repeats):
+        for path in _contenders(taken) if repeat else list(taken):
+            known = [median(found).cpu for other, found in taken.items() if found and other != "girih"]
+            enough = HOPELESS * min(known, default=float("inf"))
             try:
                 with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
-                    found = alone.submit(run, file, name, path, threads, options.epochs).result()
+                    found = alone.submit(run, file, name, path, threads, options.epochs, enough).result()
             except BrokenProcessPool:  # such as for want of memory: a row for each edge
                 note({"network": name, "threads": threads, "path": path, "CPU / wall s": "killed"})
                 del taken[path]
@@ -157,9 +171,11 @@ def compare(file: str, name: str, threads: int, options: argparse.Namespace, mis
             note({"network": name, "threads": threads, "path": path, "CPU / wall s": str(median(taken[path]))})
     killed = [path for path in paths if path not in taken]
     paths = list(taken)
+    again = _contenders(taken)
     middle = {path: median(found) for path, found in taken.items()}
     if len(paths) < 2:
-        return {"network": name, "threads": threads, "girih": str(middle["girih"]), "best": "all were killed"}
+        row: Row = {"network": name, "threads": threads, "girih": str(middle["girih"]), "best": "all were killed"}
+        return row, again
     best = min(paths[1:], key=lambda path: middle[path].cpu)
     ratio = middle[best].cpu / middle["girih"].cpu
     if not np.allclose(losses["girih"], losses[best], rtol=CLOSE):
@@ -168,7 +184,7 @@ def compare(file: str, name: str, threads: int, options: argparse.Namespace, mis
         misses.append(f"{name} on {threads} threads: {ratio:.2f} × {best}, below {LEAST}")
     if not options.quick and rose["girih"] > rose[best]:
         misses.append(f"{name} on {threads} threads: {rose['girih'] / 1e6:.0f} MB, {best} {rose[best] / 1e6:.0f} MB")
-    return {
+    row = {
         "network": name,
         "threads": threads,
         "girih": str(middle["girih"]),
@@ -182,6 +198,14 @@ def compare(file: str, name: str, threads: int, options: argparse.Namespace, mis
         "wall": round(middle[best].wall / middle["girih"].wall, 2),
         "memory": f"{rose['girih'] / 1e6:.0f} / {rose[best] / 1e6:.0f}",
     }
+    return row, again
+
+
+def _contenders(taken: dict[str, list[Timing]]) -> list[str]:
+    """girih, and the forms that take at most `CONTENDER` times the best form's CPU seconds."""
+    middle = {path: median(found).cpu for path, found in taken.items()}
+    best = min((seconds for path, seconds in middle.items() if path != "girih"), default=0.0)
+    return [path for path, seconds in middle.items() if path == "girih" or seconds <= CONTENDER * best]
 
 
 def measure(options: argparse.Namespace) -> Report:
@@ -191,11 +215,14 @@ def measure(options: argparse.Namespace) -> Report:
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "graph.npz")
         np.savez(file, offsets=data.graph.offsets, neighbours=data.graph.neighbours, x=data.x, labels=data.labels)
-        rows = [
-            compare(file, name, threads, options, misses)
-            for name in (options.networks or NETWORKS)
-            for threads in ((2,) if options.quick else (1, 2))
-        ]
+        rows = []
+        for name in options.networks or NETWORKS:
+            paths = ["girih", *(path for path in PATHS if (name, path) != ("gat", "csr"))]
+            if options.quick:
+                paths.remove("scatter, compiled")
+            for threads in (2,) if options.quick else (1, 2):
+                row, paths = compare(file, name, threads, paths, options, misses)
+                rows.append(row)
     ratios = [row["ratio"] for row in rows if "ratio" in row]
     mean = geometric_mean(ratios) if ratios else float("inf")
     if mean < options.floor:
@@ -212,8 +239,8 @@ def measure(options: argparse.Namespace) -> Report:
 
 def options(parser: argparse.ArgumentParser) -> None:
     repeats_option(parser)
-    parser.add_argument("--epochs", type=int, default=2, help="epochs of each process (default 2)")
-    parser.add_argument("--compile", action="store_true", help="also torch_geometric under torch.compile (minutes)")
+    parser.set_defaults(repeats=2)
+    parser.add_argument("--epochs", type=int, default=1, help="epochs of each process (default 1)")
     parser.add_argument("--networks", nargs="*", choices=NETWORKS, help="only these")
 
 

@@ -57,7 +57,7 @@ class Step:
         from girih.search.memory.limit import WINDOWS
 
         aim = objective("bytes", machine)
-        search = "exact" if aim.machine.devices > 1 else "single"
+        search = "exact:space=tofu" if aim.machine.devices > 1 else "single"
         self.machine, self.graph, self.search = aim.machine, graph, search
         program = lower(graph, searched(search, graph, aim, 100.0).strategy, aim.transfers)
         self.program = overlapped(program, WINDOWS[0]) if program.transfers else program

@@ -41,7 +41,7 @@ def measure(options: argparse.Namespace) -> Report:
     rows: list[Row] = []
     misses = []
     for name in QUICK if options.quick else options.models or MODELS:
-        row = measured(name, options.seconds)
+        row = measured(name, min(options.seconds, 10.0) if options.quick else options.seconds)
         rows.append(row)
         note(row)
     mean = math.exp(statistics.fmean(math.log(row["best / girih"]) for row in rows))
@@ -110,7 +110,7 @@ def _costs(weights: Mapping[str, Any]) -> Any:
     """By the data sheet of the GPU that is here, or of an H100."""
     import torch
 
-    from girih.cost.data_sheet import DataSheetCosts
+    from benchmarks.data_sheet import DataSheetCosts
     from girih.machine.presets import DEVICES
 
     here = torch.cuda.get_device_name()

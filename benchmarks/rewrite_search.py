@@ -39,7 +39,7 @@ ORDER = 10.0
 
 
 def measure(options: argparse.Namespace) -> Report:
-    from girih.cost.data_sheet import DataSheetCosts
+    from benchmarks.data_sheet import DataSheetCosts
     from girih.machine.presets import T4
     from girih.rewrite.backtracking import Backtracking
     from girih.rewrite.certificate import together

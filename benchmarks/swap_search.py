@@ -37,7 +37,7 @@ def genetic_problem(plan: Any) -> tuple[Any, int]:
     What kernels take beside their results is not counted against it, as it is against girih's plan: objects kept for
     8.5 GB that few steps of a wide ResNet take would leave too few for the rest.
     """
-    from girih.published.genetic.evaluate import problem
+    from benchmarks.genetic.evaluate import problem
     from girih.search.memory.holding import _Ways
 
     ways = _Ways(plan.but(sequence=None, residency=()), None, True)
@@ -58,9 +58,9 @@ def drawn(name: str, evolution: Any, ideal: float) -> list[str]:
 
 
 def measure(options: argparse.Namespace) -> Report:
+    from benchmarks.genetic.search import evolved
     from girih.api import plan_graph
     from girih.machine import machine
-    from girih.published.genetic.search import evolved
 
     rows: list[Row] = []
     misses: list[str] = []

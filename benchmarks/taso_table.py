@@ -54,7 +54,7 @@ def of_size(rules: Sequence[Any], size: int) -> tuple[Any, ...]:
 
 def searched(graph: Any, weights: Collection[str], rules: Sequence[Any], seconds: float) -> list[Any]:
     """By a V100's data sheet, in segments."""
-    from girih.cost.data_sheet import DataSheetCosts
+    from benchmarks.data_sheet import DataSheetCosts
     from girih.machine.presets import V100
     from girih.rewrite.backtracking import Backtracking
     from girih.rewrite.segments import segments

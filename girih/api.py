@@ -107,6 +107,7 @@ class Plan(noun.Plan):
         timeout: float = 120.0,
         measure: bool = False,
         arena: str = "auto",
+        device: str | None = None,
     ) -> TrainingRun:
         """Start the workers; a context manager with `step`, `state_dict`, `save`.
 
@@ -124,6 +125,8 @@ class Plan(noun.Plan):
         or the plan is refused; `strict`, always, and what a kernel asks for beside what was planned is refused (else it
         comes from elsewhere, and is counted); `off`, never.
         measure: note when each instruction of a step begins and ends, for `timeline()` of the run.
+        device: `cpu`, `cuda` (a GPU for each worker, with NCCL between them), or one GPU, as `cuda:1`; by default
+        `cuda` for a plan of `cuda:N`, else `cpu`.
 
         Raises:
             PlanError: before anything starts, if the plan cannot run here.
@@ -133,7 +136,7 @@ class Plan(noun.Plan):
         check_seconds("timeout", timeout)
         return start_training(
             self, backend=backend, model=model, data=data, resume=resume, seed=seed, timeout=timeout, measure=measure,
-            arena=arena,
+            arena=arena, device=device,
         )  # fmt: skip
 
 
@@ -227,7 +230,7 @@ def fit(
     batch: Any = None,
     *,
     step: Any = None,
-    machine: str | Machine = "local:1",
+    machine: str | Machine | None = None,
     memory: int | str | None = None,
     backend: str | Engine | None = None,
     clip_grad_norm: float | None = None,
@@ -237,6 +240,7 @@ def fit(
     sizes: int = 8,
     pad: Mapping[str, float] | None = None,
     buckets: Sequence[int] = (),
+    device: str | None = None,
     **options: Any,
 ) -> Fit:
     """A training step to call, for those who write their own loop: `train(x, y)` is the loss, as a float.
@@ -253,12 +257,13 @@ def fit(
     batch: what a step takes, for its shapes, in any nesting; a batch of another size, such as the last one of a loader,
     is planned when it comes, under the same limit, for up to so many `sizes`. pad, buckets: where sequences have many
     lengths, what each tensor is filled up with behind its dimension 1, by its path in the batch, and the lengths to
-    which; your loss must not mind. memory: the limit for each device. backend: see `Plan.start`; by default `threads`
-    for one device, else `processes`. options: of `girih.plan`, `progress=` among them: with True, steps are told, too.
-    The learning rates are the optimizer's as they are when the step is called, so that a scheduler works as it does.
-    Workers start at the first call, with the model's weights and the optimizer's state of then, and keep them to
-    themselves: `train.module` is the model with its weights of now, and `close`, or the end of a `with` block, gives
-    everything back. What is changed between two steps is taken up, or refused (docs/memory.md has a table).
+    which; your loss must not mind. machine: by default this host's processor, `local:1`, or with device="cuda" its
+    GPU, `cuda:1`. memory: the limit for each device. backend, device: see `Plan.start`; by default `threads` for one
+    device, else `processes`. options: of `girih.plan`, `progress=` among them: with True, steps are told, too. The
+    learning rates are the optimizer's as they are when the step is called, so that a scheduler works as it does. Workers
+    start at the first call, with the model's weights and the optimizer's state of then, and keep them to themselves:
+    `train.module` is the model with its weights of now, and `close`, or the end of a `with` block, gives everything back.
+    What is changed between two steps is taken up, or refused (docs/memory.md has a table).
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -284,6 +289,7 @@ def fit(
     )
     own, batch = with_data(own, batch)
     padding = Padding(pad or {}, buckets) if pad or buckets else None
+    machine = machine or ("cuda:1" if (device or "").startswith("cuda") else "local:1")
     try:  # whether it can train here is told before anything is captured
         devices = machine_by_name(machine).devices
         where = backend or ("threads" if devices == 1 and launched_rank() is None else "processes")
@@ -304,6 +310,7 @@ def fit(
         sizes=sizes,
         padding=padding,
         view=view,
+        device=device,
     )
 
 

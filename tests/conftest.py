@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
+from ray_nodes import RayNodes
 
 # The same examples in every run; how many, and how long one may take, is each test's own.
 settings.register_profile("girih", derandomize=True, deadline=None)
@@ -49,7 +50,29 @@ LONG_FIRST = ("tests/benchmarks/", "tests/test_documentation.py", "tests/run/", 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG_FIRST))  # else as they were
+    items.sort(key=lambda item: (not on_ray(item), not item.nodeid.startswith(LONG_FIRST)))  # else as they were
+
+
+def on_ray(item: pytest.Item | None) -> bool:
+    return "ray_nodes" in getattr(item, "fixturenames", ())
+
+
+RAY_NODES = RayNodes()
+
+
+@pytest.fixture(scope="session")
+def ray_nodes() -> RayNodes:
+    """Called, it gives a Ray cluster of two nodes, which the tests that ask for it share."""
+    return RAY_NODES
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
+    try:
+        return (yield)
+    finally:
+        if not on_ray(nextitem):
+            RAY_NODES.end()
 
 
 @pytest.fixture(scope="module", autouse=True)

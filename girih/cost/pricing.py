@@ -25,7 +25,7 @@ from girih.layout import level_volumes
 from girih.machine import Machine
 from girih.machine.sizes import SizeTable
 from girih.program import Program, StartStep, TransferStep
-from girih.program.message_arrays import MessageArrays, message_arrays
+from girih.program.exchange import MessageArrays, message_arrays
 
 MEASURED, CALIBRATED, PRESET = "measured", "calibrated", "preset"
 SOURCES = (MEASURED, CALIBRATED, PRESET)  # from the best to the worst
@@ -126,12 +126,13 @@ def price(
 
 
 def _setting_here(store: Store | None, machine: Machine, threads: int) -> Setting | None:
-    """What was measured on this host counts for its processes, without a profile too."""
-    if store is None or not machine.here:
+    """What was measured on this host counts for its processes and its GPUs, without a profile too."""
+    if store is None or not (machine.here or machine.on_gpus):
         return None
     from girih.cost.setting import setting_of, threads_of
 
-    return setting_of(threads or threads_of(machine.devices), machine.devices)
+    device = "cuda" if machine.on_gpus else "cpu"
+    return setting_of(threads or threads_of(machine.devices), machine.devices, device)
 
 
 # ------------------------------------------------------------------------------------------- transfers

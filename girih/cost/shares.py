@@ -23,10 +23,10 @@ _HOPPER = (
     *((kind, Rates(LAUNCH, ((1.0, 1.0),), MEMORY, SAMPLES)) for kind in (ELEMENTWISE, FUNCTION, REDUCTION, COPY)),
 )
 SHARES = {"H100": _HOPPER, "H200": _HOPPER}
-"""By the names of devices."""
+"""By a word of the names of devices: of presets, and as PyTorch names cards (NVIDIA H200)."""
 
 
 def data_sheet_roofline(device: Device) -> Roofline:
     """The roofline of a device that nobody has calibrated: with shares by size where they were measured on such a card,
     else its plain peaks."""
-    return Roofline(device, SHARES.get(device.name, ()))
+    return Roofline(device, next((shares for card, shares in SHARES.items() if card in device.name.split()), ()))

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from girih.gnn.adjacency import Adjacency
-from girih.gnn.neighbours import GraphBuffers, aggregate, attend
+from girih.gnn.neighbours import GraphBuffers, aggregate, attend, to_edges
 
 Tensor = Any  # torch is untyped for the type checker
 _AGGREGATIONS = {"add": "sum", "sum": "sum", "mean": "mean", "max": "max"}
@@ -36,8 +36,8 @@ class Reading:
 class OnGraph(torch.nn.Module):
     """A network of torch_geometric on one graph: called as `network(x)`, it is `network(x, edge_index)`.
 
-    Layers of the kinds GCNConv, SAGEConv, GINConv and GATConv are read; a GCNConv takes the weights of the graph, the
-    others have none. The state is the network's alone.
+    Layers of the kinds GCNConv, SAGEConv, GINConv, GATConv and GATv2Conv are read; a GCNConv takes the weights of the
+    graph, the others have none. The state is the network's alone.
 
     Raises:
         ValueError: a layer of another kind, or one with an option that is not read.
@@ -53,7 +53,8 @@ class OnGraph(torch.nn.Module):
             name = _name(reading.form)
             if name not in self.graphs:
                 exact = np.float64 if dtype == torch.float64 else np.float32
-                self.graphs[name] = GraphBuffers(_prepared(graph, exact, *reading.form), dtype)
+                *form, of_edges = reading.form
+                self.graphs[name] = GraphBuffers(_prepared(graph, exact, *form), dtype, of_edges)
 
     def forward(self, x: Tensor, *beside: Any) -> Tensor:
         """The network's output. beside: None, as a step's `batch.graph` is where the network has the graph.
@@ -130,30 +131,39 @@ def _prepared(graph: Adjacency, exact: Any, flow: str, loops: float | None, kind
 def _reading(layer: Any) -> Reading:
     """How a layer reads a graph."""
     kind, name = type(layer).__name__, f"{type(layer).__name__} of {type(layer).__module__}"
-    known = {"GCNConv": _of_gcn, "SAGEConv": _of_plain, "GINConv": _of_plain, "GATConv": _of_gat}
+    known = {"GCNConv": _of_gcn, "SAGEConv": _of_plain, "GINConv": _of_plain, "GATConv": _of_gat, "GATv2Conv": _of_gat}
     if kind not in known or not type(layer).__module__.startswith("torch_geometric.nn.conv."):
         raise ValueError(
             f"{name} is a layer that girih cannot put on a graph: expected {', '.join(known)}. Write it with "
             "gnn.aggregate, gnn.attend and gnn.to_edges"
         )
-    if kind != "GATConv" and layer.aggr not in _AGGREGATIONS:
+    if known[kind] is not _of_gat and layer.aggr not in _AGGREGATIONS:
         raise ValueError(f"{name} aggregates by {layer.aggr!r}: expected one of {', '.join(_AGGREGATIONS)}")
     return known[kind](layer)
 
 
 def _of_plain(layer: Any) -> Reading:
-    return Reading((layer.flow, None, "plain"), _summed)
+    return Reading((layer.flow, None, "plain", False), _summed)
 
 
 def _of_gcn(layer: Any) -> Reading:
     loops = (2.0 if layer.improved else 1.0) if layer.normalize and layer.add_self_loops else None
-    return Reading((layer.flow, loops, "normalised" if layer.normalize else "weighted"), _summed, {"normalize": False})
+    form = layer.flow, loops, "normalised" if layer.normalize else "weighted", False
+    return Reading(form, _summed, {"normalize": False})
 
 
 def _of_gat(layer: Any) -> Reading:
     loops = 1.0 if layer.add_self_loops else None
-    settings = {"add_self_loops": False, "edge_updater": lambda layer, graph, alpha, **_: alpha}
-    return Reading((layer.flow, loops, "plain"), _attended, settings)
+    by_both_ends = type(layer).__name__ == "GATv2Conv"
+    scores = _scores_of_both_ends if by_both_ends else lambda layer, graph, alpha, **_: alpha
+    form = layer.flow, loops, "plain", bool(by_both_ends or layer.dropout)
+    return Reading(form, _attended, {"add_self_loops": False, "edge_updater": scores})
+
+
+def _scores_of_both_ends(layer: Any, graph: GraphBuffers, x: Any, **_: Any) -> Tensor:
+    """GATv2's: the score of an edge is not a sum of its ends' scores, so that a row for each edge is made."""
+    ends = to_edges(x[0], graph, "source") + to_edges(x[1], graph, "target")
+    return (torch.nn.functional.leaky_relu(ends, layer.negative_slope) * layer.att).sum(-1)  # type: ignore[no-any-return]
 
 
 def _summed(layer: Any, graph: GraphBuffers, x: Any, edge_weight: Tensor | None = None, **_: Any) -> Tensor:
@@ -164,6 +174,8 @@ def _summed(layer: Any, graph: GraphBuffers, x: Any, edge_weight: Tensor | None 
 
 
 def _attended(layer: Any, graph: GraphBuffers, x: Any, alpha: Any, **_: Any) -> Tensor:
-    if layer.dropout and layer.training:
-        raise ValueError("GATConv(dropout=…) leaves out edges in training, which girih does not: set dropout=0")
-    return attend(x[0], graph, alpha[0], alpha[1], slope=layer.negative_slope)
+    dropout = layer.dropout if layer.training else 0.0
+    if isinstance(alpha, tuple):
+        return attend(x[0], graph, alpha[0], alpha[1], slope=layer.negative_slope, dropout=dropout)
+    none = alpha.new_zeros((graph.sources, layer.heads)), alpha.new_zeros((graph.vertices, layer.heads))
+    return attend(x[0], graph, *none, alpha, slope=1.0, dropout=dropout)

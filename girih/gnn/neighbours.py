@@ -122,8 +122,9 @@ def aggregate(
     """For each vertex the sum, mean or largest of its neighbours' rows of x; 0 for a vertex without neighbours.
 
     x: [sources, ...features], float32, float64 or bfloat16 (added up in float32). weights: [edges], what each edge's
-    row is multiplied with before; None: the graph's own weights, if it has some. A mean divides by the number of
-    neighbours. Where several neighbours have the largest number they share its gradient equally, as in torch.amax.
+    row is multiplied with before, or [edges, …] of the first features; None: the graph's own weights, if it has some. A
+    mean divides by the number of neighbours. Where several neighbours have the largest number they share its gradient
+    equally, as in torch.amax.
 
     Returns:
         [vertices, ...features].
@@ -137,8 +138,11 @@ def aggregate(
             raise ValueError("how='max' takes no weights: multiply x by them, or leave them out")
         out = _Max.apply(x, buffers)
     elif how in ("sum", "mean"):
-        if weights is not None and weights.shape != (buffers.edges,):
-            raise ValueError(f"expected a weight for each of {buffers.edges} edges, got {list(weights.shape)}")
+        if weights is not None and weights.shape != (buffers.edges, *x.shape[1 : weights.dim()]):
+            raise ValueError(
+                f"expected a weight for each of {buffers.edges} edges, or for each and the first features of x "
+                f"{list(x.shape)}, got {list(weights.shape)}"
+            )
         out = _Sum.apply(x, buffers, weights, how == "mean")
     else:
         raise ValueError(f"how={how!r}: expected 'sum', 'mean' or 'max'")
@@ -164,7 +168,8 @@ class _Sum(torch.autograd.Function):
             own = graph.back_weights if weights is None else weights.index_select(0, _of_edges(graph.order))
             of_x = operators.neighbour_sum(grad, graph.back_offsets, graph.back_neighbours, _alike(own, grad), False)
         if ctx.needs_input_grad[2]:
-            of_weights = operators.edge_products(grad, x, graph.offsets, graph.neighbours).to(weights.dtype)
+            rows = graph.offsets, graph.neighbours
+            of_weights = operators.edge_products(grad, x, *rows, weights.dim() - 1).to(weights.dtype)
         return of_x, None, of_weights, None
 
 
@@ -233,12 +238,14 @@ def attend(
     target: Tensor,
     scores: Tensor | None = None,
     slope: float = 0.2,
+    dropout: float = 0.0,
 ) -> Tensor:
     """For each vertex and head the mean of its neighbours' rows of x, weighted by a softmax of their scores (GAT).
 
     The score of an edge from u to v is leaky_relu(source[u] + target[v] + scores[edge], slope). x: [sources, heads,
     features]. source: [sources, heads]. target: [vertices, heads]. scores: [edges, heads], for features of edges.
-    slope: 1 leaves scores as they are. Nothing of the size of the edges is kept, unless scores need gradients.
+    slope: 1 leaves scores as they are. Nothing of the size of the edges is kept, unless scores need gradients, or there
+    is dropout. dropout: the share of what the softmax gives, edge by edge, that is set to 0; the rest grows so much.
 
     Returns:
         [vertices, heads, features]; 0 for a vertex without neighbours.
@@ -256,7 +263,34 @@ def attend(
     for name, (tensor, shape) in expected.items():
         if tensor is not None and tensor.shape != shape:
             raise ValueError(f"{name} must be {list(shape)} for x of {list(x.shape)}, got {list(tensor.shape)}")
+    if dropout:
+        read = to_edges(source, buffers, "source") + to_edges(target, buffers, "target")
+        read = read if scores is None else read + scores
+        shares = _Shares.apply(torch.nn.functional.leaky_relu(read, slope), buffers)
+        return aggregate(x, buffers, "sum", torch.nn.functional.dropout(shares, dropout))
     return _Attend.apply(x, buffers, source, target, scores, slope)  # type: ignore[no-any-return]
+
+
+class _Shares(torch.autograd.Function):
+    """The softmax of the scores [edges, heads] of each vertex's edges."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, graph: GraphBuffers) -> Tensor:
+        heads, readers = scores.shape[1], _of_edges(graph.readers)
+        none = scores.new_zeros((graph.sources, heads)), scores.new_zeros((graph.vertices, heads))
+        total = operators.attention_logsumexp(*none, graph.offsets, graph.neighbours, scores, 1.0)
+        shares = (scores - total.to(scores.dtype).index_select(0, readers)).exp()
+        ctx.graph = graph
+        ctx.save_for_backward(shares)
+        return shares
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        graph, (shares,) = ctx.graph, ctx.saved_tensors
+        parts = grad * shares
+        numbers = torch.arange(len(parts), dtype=graph.neighbours.dtype)
+        sums = operators.neighbour_sum(parts, graph.offsets, numbers, None, False)
+        return parts - shares * sums.index_select(0, _of_edges(graph.readers)), None
 
 
 class _Attend(torch.autograd.Function):

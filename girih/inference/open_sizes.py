@@ -25,6 +25,8 @@ Open = Mapping[int, str]
 """Names of a tensor's open dimensions."""
 PRIMES = (10007, 10009, 10037, 10039)
 _aten = torch.ops.aten
+UNFIT = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
+"""What PyTorch's operators, and their checks of shapes, raise for arguments that do not fit each other."""
 RESHAPES = (_aten.reshape.default, _aten.view.default, _aten._unsafe_view.default)
 
 
@@ -74,7 +76,7 @@ def opened(module: torch.fx.GraphModule, sizes: Sizes) -> tuple[torch.fx.GraphMo
         return None
     try:
         program = _with_sizes(module, sizes)
-    except Exception:  # a number that came of a size does not fit
+    except UNFIT:  # a number that came of a size does not fit
         return None
     compared = []
     for other in sizes.others():
@@ -82,12 +84,12 @@ def opened(module: torch.fx.GraphModule, sizes: Sizes) -> tuple[torch.fx.GraphMo
         try:
             with torch.no_grad():
                 expected = sizes.answer(*inputs)
-        except Exception:  # the model is not for this size
+        except Exception:  # the user's model is not for this size, and may say so as it likes
             continue
         try:
             with torch.no_grad():
                 alike = same(program(*inputs), tree_leaves(expected))
-        except Exception:
+        except UNFIT:
             return None
         if not alike:
             return None
@@ -148,7 +150,9 @@ def _open(
     if node.target in RESHAPES:
         missing = source.numel() // max(math.prod(shape), 1)
         for name in [name for name, number in prime.items() for _ in range(_power(missing, number))]:
-            i = next(i for i, number in enumerate(numbers) if number % known[name] == 0)  # the outermost
+            i = next((i for i, number in enumerate(numbers) if number % known[name] == 0), -1)  # the outermost
+            if i < 0:
+                raise ValueError(f"no size of {shape} is a multiple of {name}, which is {known[name]}")
             numbers[i] //= known[name]
             named[i].append(name)
     else:

@@ -3,6 +3,7 @@
 Row v of the result reads `neighbours[offsets[v]:offsets[v + 1]]`, rows of x. Rows are divided among as many threads as
 PyTorch uses, in ranges of about as many edges. The sum of a row goes through its edges in their order, four at a time,
 so that four rows of x are read at once and the result's row stays in the cache; bfloat16 is added up in float32.
+Heads and features are dimensions of their own there: a compiler does not see that `h * size + j` is within the row.
 
 A piece of a divided plan has a part of the edges (from number `first`), or of the rows of x (from number `start`).
 Edges and rows that it has not got add nothing, so that pieces add up. What is held beside
@@ -97,6 +98,7 @@ def _add_rows(out, v, x, neighbours, low, high, weights, base, start):  # type: 
     sources, width = x.shape
     heads = weights.shape[1]
     size = width // heads
+    by_heads, sums = x.reshape((sources, heads, size)), out.reshape((len(out), heads, size))
     e = low
     while e < high:
         a = neighbours[e] - start
@@ -123,11 +125,9 @@ def _add_rows(out, v, x, neighbours, low, high, weights, base, start):  # type: 
                             weights[e + 2 - base, h],
                             weights[e + 3 - base, h],
                         )
-                        left, right = h * size, (h + 1) * size
-                        row, p, q = out[v, left:right], x[a, left:right], x[b, left:right]
-                        r, t = x[c, left:right], x[d, left:right]
                         for j in range(size):
-                            row[j] += (k * p[j] + m * q[j]) + (n * r[j] + o * t[j])
+                            left = k * by_heads[a, h, j] + m * by_heads[b, h, j]
+                            sums[v, h, j] += left + (n * by_heads[c, h, j] + o * by_heads[d, h, j])
                 e += 4
                 continue
         if 0 <= a < sources:
@@ -475,11 +475,20 @@ def _score_gradients(
         dot=(dot, target.shape), grad=(grad, (*target.shape, x.shape[2])), scores=(scores, (len(neighbours), heads)),
     )  # fmt: skip
     out = x.new_zeros(size, dtype=exact)
-    rows = _array(offsets), _array(neighbours), _matrix(x, exact)
-    parts = [_matrix(item, exact) for item in (grad, dot, logsumexp, source, target)]
+    rows = _array(offsets), _array(neighbours), _array(x, exact)
+    parts = [_array(item, exact) for item in (grad, dot, logsumexp, source, target)]
     edges, slope = _of_edges(scores, exact, heads), rows[2].dtype.type(slope)
-    _by_rows(kernel, rows[0], rows[2].shape[1], *rows, *parts, edges, slope, first, start, out.numpy())
+    _by_rows(kernel, rows[0], heads * x.shape[2], *rows, *parts, edges, slope, first, start, out.numpy())
     return out.to(target.dtype)
+
+
+@inside(nogil=True, fastmath=FAST)
+def _product(one, row, other, a, h):  # type: ignore[no-untyped-def]
+    """Σ one[row, h, j] · other[a, h, j] over j."""
+    total = one.dtype.type(0)
+    for j in range(one.shape[2]):
+        total += one[row, h, j] * other[a, h, j]
+    return total
 
 
 @inside(nogil=True, fastmath=FAST)
@@ -487,19 +496,39 @@ def _row_gradients(  # type: ignore[no-untyped-def]
     shares, slopes, flat, bits, neighbours, low, high, x, grad, dot, total, source, target, scores, slope, start, v
 ):
     """shares[e - low, h] = the gradient of the score of e, for the edges e of row v from low to high."""
-    heads = source.shape[1]
-    size = x.shape[1] // heads
+    count, heads, size = x.shape
+    zero = x.dtype.type(0)
     _scores(shares, slopes, neighbours, low, high, start, v, target, source, scores, slope)
     for k in range(high - low):
         for h in range(heads):
             shares[k, h] -= total[v, h]
     _exponentials(flat, bits, (high - low) * heads)
-    for k in range(high - low):
-        u = neighbours[low + k] - start
-        inside = 0 <= u < len(x)
+    k = 0
+    while k < high - low:
+        a = neighbours[low + k] - start
+        if k + 4 <= high - low:
+            b, c, d = neighbours[low + k + 1] - start, neighbours[low + k + 2] - start, neighbours[low + k + 3] - start
+            if min(min(a, b), min(c, d)) >= 0 and max(max(a, b), max(c, d)) < count:
+                for h in range(heads):
+                    p = q = r = t = zero
+                    for j in range(size):
+                        own = grad[v, h, j]
+                        p += own * x[a, h, j]
+                        q += own * x[b, h, j]
+                        r += own * x[c, h, j]
+                        t += own * x[d, h, j]
+                    shares[k, h] *= (p - dot[v, h]) * slopes[k, h]
+                    shares[k + 1, h] *= (q - dot[v, h]) * slopes[k + 1, h]
+                    shares[k + 2, h] *= (r - dot[v, h]) * slopes[k + 2, h]
+                    shares[k + 3, h] *= (t - dot[v, h]) * slopes[k + 3, h]
+                k += 4
+                continue
         for h in range(heads):
-            product = _dot(grad, v, x, u, h * size, h * size + size) if inside else x.dtype.type(0)
-            shares[k, h] *= (product - dot[v, h]) * slopes[k, h] if inside else x.dtype.type(0)
+            if 0 <= a < count:
+                shares[k, h] *= (_product(grad, v, x, a, h) - dot[v, h]) * slopes[k, h]
+            else:
+                shares[k, h] = 0
+        k += 1
 
 
 @compiled(nogil=True, fastmath=FAST)
@@ -557,8 +586,8 @@ def attention_source_gradient(
         scores=(scores, (len(neighbours), heads)),
     )  # fmt: skip
     out = x.new_zeros((count, heads, size + 1), dtype=exact)
-    rows = _array(offsets), _array(neighbours), _matrix(grad, exact)
-    parts = [_matrix(item, exact) for item in (x, dot, logsumexp, source, target)]
+    rows = _array(offsets), _array(neighbours), _array(grad, exact)
+    parts = [_array(item, exact) for item in (x, dot, logsumexp, source, target)]
     edges, slope = _of_edges(scores, exact, heads), rows[2].dtype.type(slope)
     _by_rows(_source_rows, rows[0], heads * size, *rows, *parts, edges, slope, out.numpy())
     return out.to(x.dtype)
@@ -570,8 +599,8 @@ def _source_rows(  # type: ignore[no-untyped-def]
 ):
     """out[u, h, :-1] = Σ share of e · grad[v], and out[u, h, -1] = Σ gradient of the score of e, over the edges e to v
     of each row u from begin to end."""
-    edges, heads = len(neighbours), source.shape[1]
-    size = x.shape[1] // heads
+    edges, count, (_, heads, size) = len(neighbours), len(grad), x.shape
+    zero = x.dtype.type(0)
     shares, slopes, flat, bits = _room(x, heads)
     for u in range(begin, end):
         last = min(max(offsets[u + 1], 0), edges)
@@ -584,16 +613,36 @@ def _source_rows(  # type: ignore[no-untyped-def]
                     for h in range(heads):
                         shares[k, h] -= total[v, h]
             _exponentials(flat, bits, (high - low) * heads)
-            for k in range(high - low):
-                v = neighbours[low + k]
-                if 0 <= v < len(grad):
+            k = 0
+            while k < high - low:
+                a = neighbours[low + k]
+                if k + 4 <= high - low:
+                    b, c, d = neighbours[low + k + 1], neighbours[low + k + 2], neighbours[low + k + 3]
+                    if min(min(a, b), min(c, d)) >= 0 and max(max(a, b), max(c, d)) < count:
+                        for h in range(heads):
+                            l, m, n, o = shares[k, h], shares[k + 1, h], shares[k + 2, h], shares[k + 3, h]
+                            p = q = r = t = zero
+                            for j in range(size):
+                                own = x[u, h, j]
+                                p += own * grad[a, h, j]
+                                q += own * grad[b, h, j]
+                                r += own * grad[c, h, j]
+                                t += own * grad[d, h, j]
+                            first = l * (p - dot[a, h]) * slopes[k, h] + m * (q - dot[b, h]) * slopes[k + 1, h]
+                            last_two = n * (r - dot[c, h]) * slopes[k + 2, h] + o * (t - dot[d, h]) * slopes[k + 3, h]
+                            out[u, h, size] += first + last_two
+                            for j in range(size):
+                                left = l * grad[a, h, j] + m * grad[b, h, j]
+                                out[u, h, j] += left + (n * grad[c, h, j] + o * grad[d, h, j])
+                        k += 4
+                        continue
+                if 0 <= a < count:
                     for h in range(heads):
-                        share, left = shares[k, h], h * size
-                        product = _dot(grad, v, x, u, left, left + size)
-                        out[u, h, size] += share * (product - dot[v, h]) * slopes[k, h]
-                        row, given = out[u, h], grad[v, left : left + size]
+                        share = shares[k, h]
+                        out[u, h, size] += share * (_product(x, u, grad, a, h) - dot[a, h]) * slopes[k, h]
                         for j in range(size):
-                            row[j] += share * given[j]
+                            out[u, h, j] += share * grad[a, h, j]
+                k += 1
 
 
 # ------------------------------------------------------------------------------------------- operators of PyTorch

@@ -23,7 +23,17 @@ from girih.layout.sharding import (
     regions_of,
     sharding_of,
 )
-from girih.layout.transfer import Links, Placement, Placements, Transfers, full_layouts, level_volumes, route
+from girih.layout.transfer import (
+    Links,
+    Placement,
+    Placements,
+    Transfers,
+    becomes_partial,
+    full_layouts,
+    kept_terms,
+    level_volumes,
+    route,
+)
 
 __all__ = [
     "PARTIAL",
@@ -40,10 +50,12 @@ __all__ = [
     "Split",
     "Transfers",
     "among",
+    "becomes_partial",
     "bounds",
     "bounds_of",
     "coordinates_of",
     "full_layouts",
+    "kept_terms",
     "kind_of",
     "level_volumes",
     "parse_sharding",

@@ -222,6 +222,65 @@ def volumes(held, source_partial, needed, target_partial, sizes):  # type: ignor
     return total
 
 
+@compiled(lambda held, _, needed, __, sizes: held.shape[0] * needed.size / 2, nogil=True)
+def becoming(held, source_partial, needed, target_partial, sizes):  # type: ignore[no-untyped-def]
+    """[sources, targets]: does the source become more partial sums for nothing (`Transfers.direct`)?
+
+    Devices that agree on all axes but the new ones are a group. Of those with the same region, one keeps it: the first
+    along each new axis. What the keepers of a group hold together has to be all that the target wants there.
+    """
+    sources, devices, dimensions = held.shape[0], held.shape[1], held.shape[2]
+    targets, axes = needed.shape[0], sizes.shape[0]
+    result = np.zeros((sources, targets), np.bool_)
+    strides = np.ones(axes, np.int64)
+    for axis in range(axes - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * sizes[axis + 1]
+    met = np.empty(devices)
+    for s in range(sources):
+        for t in range(targets):
+            fresh, able = False, True
+            for axis in range(axes):
+                if target_partial[t, axis] != source_partial[s, axis]:
+                    fresh = True
+                    able = able and source_partial[s, axis] == 0
+            if not (fresh and able):
+                continue
+            met[:] = 0.0
+            for c in range(devices):
+                volume, leader, keeps = 1.0, c, True
+                for d in range(dimensions):
+                    low = max(held[s, c, d, 0], needed[t, c, d, 0])
+                    volume *= max(0, min(held[s, c, d, 1], needed[t, c, d, 1]) - low)
+                if volume == 0.0:
+                    continue
+                for axis in range(axes):
+                    if target_partial[t, axis] == source_partial[s, axis]:
+                        continue
+                    place = (c // strides[axis]) % sizes[axis]
+                    leader -= place * strides[axis]
+                    for other in range(c - place * strides[axis], c, strides[axis]):
+                        same = keeps
+                        for d in range(dimensions):
+                            same = same and held[s, other, d, 0] == held[s, c, d, 0]
+                            same = same and held[s, other, d, 1] == held[s, c, d, 1]
+                            same = same and needed[t, other, d, 0] < needed[t, other, d, 1]
+                        if same:
+                            keeps = False
+                            break
+                if keeps:
+                    met[leader] += volume
+            for c in range(devices):
+                volume, leader = 1.0, c
+                for d in range(dimensions):
+                    volume *= max(0, needed[t, c, d, 1] - needed[t, c, d, 0])
+                for axis in range(axes):
+                    if target_partial[t, axis] != source_partial[s, axis]:
+                        leader -= ((c // strides[axis]) % sizes[axis]) * strides[axis]
+                able = able and (volume == 0.0 or met[leader] == volume)
+            result[s, t] = able
+    return result
+
+
 @compiled(lambda first, second, _: first.size * second.shape[1], nogil=True)
 def min_plus(first, second, out):  # type: ignore[no-untyped-def]
     """out[s, t] = min(out[s, t], min over m of first[s, m] + second[m, t])."""

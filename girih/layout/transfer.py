@@ -8,7 +8,9 @@ missing element comes from the nearest device that has it (the one that shares m
 
     K[a]·|T(c) ∩ held[a](c)| - K[a+1]·|T(c) ∩ held[a+1](c)|,      K[a] = Π terms along reduced axes >= a
 
-summed over levels K·|T| - |T ∩ S|: nothing is sent twice. These are the very bytes that lowering emits and workers
+summed over levels K·|T| - |T ∩ S|: nothing is sent twice. Where T is partial over axes that S is not, every element
+has to lie within the group of devices along those axes: one of its holders keeps it as its term, the others begin with
+zeros, and nothing is sent. These are the very bytes that lowering emits and workers
 send. A route may go over one intermediate layout where that is cheaper: an all-reduce is a reduce-scatter and an
 all-gather; between hosts, each device fetches its share once and spreads it inside.
 """
@@ -146,15 +148,28 @@ class Transfers:
     objective: str = "bytes"
 
     def direct(self, sources: Placements, targets: Placements, item_bytes: int) -> NDArray[np.float64]:
-        """[sources, targets]: cost of one hop; inf where a target wants partial sums that the source has not."""
+        """[sources, targets]: cost of one hop.
+
+        A source becomes more partial sums for nothing where one holder keeps each element; inf where a target wants
+        other partial sums that the source has not.
+        """
         from girih.layout import kernels
 
         sizes = np.asarray(self.mesh.sizes, np.int64)
+        ends = sources.regions, sources.partial, targets.regions, targets.partial, sizes
         if self.objective == "bytes":
-            received: NDArray[np.float64] = kernels.volumes(
-                sources.regions, sources.partial, targets.regions, targets.partial, sizes
-            )
-            return received * item_bytes
+            received: NDArray[np.float64] = kernels.volumes(*ends)
+            cost = received * item_bytes
+        else:
+            cost = self._seconds(sources, targets, item_bytes)
+        if targets.partial.any():
+            cost[kernels.becoming(*ends)] = 0.0
+        return cost
+
+    def _seconds(self, sources: Placements, targets: Placements, item_bytes: int) -> NDArray[np.float64]:
+        from girih.layout import kernels
+
+        sizes = np.asarray(self.mesh.sizes, np.int64)
         seconds: NDArray[np.float64] = kernels.costs(
             held_by_levels(sources.regions, self.mesh),
             sources.partial,
@@ -171,8 +186,9 @@ class Transfers:
     ) -> NDArray[np.float64]:
         """[sources, targets]: cost of the cheapest route of one or two hops."""
         cost = self.direct(sources, targets, item_bytes)
-        # For bytes a second hop can only help where partial sums are wanted in several copies.
-        if (self.objective == "bytes" and not sources.partial.any()) or not cost.any():
+        # For bytes a second hop can only help where partial sums are wanted in several copies, or made.
+        sums = sources.partial.any() or targets.partial.any()
+        if (self.objective == "bytes" and not sums) or not cost.any():
             return cost
         from girih.layout import kernels
 
@@ -224,7 +240,7 @@ def route(
     """
     if source.partial == target.partial and _covers(source.regions, target.regions):
         return ()
-    if transfers.objective == "bytes" and not any(source.partial):
+    if transfers.objective == "bytes" and not any(source.partial) and not any(target.partial):
         return (target,)
     start, goal, between = Placements.single(source), Placements.single(target), transfers.between(shape)
     direct = transfers.direct(start, goal, item_bytes)[0, 0]
@@ -242,8 +258,36 @@ def _covers(held: Regions, needed: Regions) -> bool:
     return bool((empty | inside).all())
 
 
+def becomes_partial(source: Placement, target: Placement) -> bool:
+    """Does a hop make partial sums over an axis where the source has none? Then nothing is sent."""
+    return any(wanted and not held for held, wanted in zip(source.partial, target.partial, strict=True))
+
+
+def kept_terms(mesh: Mesh, source: Placement, target: Placement) -> Placement:
+    """Of a target with more partial sums than the source what each device begins with: its own part where it is the
+    first of the group along the new axes to hold it, else nothing. The rest of its part of the target is zero.
+    """
+    low = np.maximum(source.regions[..., 0], target.regions[..., 0])
+    high = np.minimum(source.regions[..., 1], target.regions[..., 1])
+    regions = np.stack([low, high], axis=-1)
+    wanted = np.asarray((target.regions[..., 0] < target.regions[..., 1]).all(axis=-1))
+    keeps = np.asarray((low < high).all(axis=-1))
+    parts, there = source.regions.reshape(*mesh.sizes, -1), wanted.reshape(mesh.sizes)
+    for axis in range(mesh.axes):
+        if not (target.partial[axis] and not source.partial[axis]):
+            continue
+        along, able = np.moveaxis(parts, axis, 0), np.moveaxis(there, axis, 0)
+        size = mesh.sizes[axis]
+        earlier = np.tri(size, k=-1, dtype=np.bool_).reshape(size, size, *[1] * (mesh.axes - 1))
+        again = ((along[:, None] == along[None]).all(axis=-1) & able[None] & earlier).any(axis=1)
+        keeps &= ~np.moveaxis(again, 0, axis).reshape(-1)
+    return Placement(np.where(keeps[:, None, None], regions, 0), target.partial)
+
+
 def level_volumes(mesh: Mesh, source: Placement, target: Placement) -> NDArray[np.int64]:
     """Elements that each device receives over each level in one hop: [devices, axes]. Exact."""
+    if becomes_partial(source, target):
+        return np.zeros((mesh.devices, mesh.axes), np.int64)
     held = held_by_levels(source.regions[None], mesh)[0]
     copies = np.ones(mesh.axes + 1, np.int64)
     for axis in range(mesh.axes - 1, -1, -1):

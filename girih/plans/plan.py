@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Protocol, Self
@@ -16,13 +16,12 @@ from girih.machine import Machine
 from girih.machine.units import format_bytes
 from girih.partition import SearchResult, Strategy
 from girih.partition.search import is_seconds
-from girih.plans.arenas import arenas
 from girih.plans.choice import Choice, lowering, moves, moving_lifetimes, ordering, unlowered, widest_lifetimes
 from girih.plans.scratch import account, notes_of
 from girih.program import Program
 from girih.program.life.accounts import MemoryUse
 from girih.program.life.lifetimes import Lifetimes, lifetimes
-from girih.program.passes import apply
+from girih.program.passes import Address, apply
 from girih.program.places.addresses import Addresses
 from girih.rewrite.certificate import Certificate
 
@@ -307,8 +306,16 @@ class Plan:
     def arenas(self) -> tuple[Addresses, ...]:
         """Where everything lies on each device in one region of memory, if it is run on processors; () where some state
         has no address that stays from step to step."""
-        alone = (self._alone[0],) if self.machine.devices == 1 else ()
-        return arenas(self.program, self.machine, self.scratch, self.memory or 0, alone)
+        return apply(self.program, (Address(self._each, self.memory or 0),)).addresses
+
+    def _each(self, program: Program) -> Iterator[Lifetimes]:
+        """The lifetimes on each device in the program with its movements."""
+        if self.machine.devices == 1:
+            yield self._alone[0]
+            return
+        notes = notes_of(program, self.machine, self.scratch)
+        for device in range(self.machine.devices):
+            yield lifetimes(program, device, notes.threads, notes)
 
     @property
     def arena(self) -> Addresses | None:

@@ -8,7 +8,7 @@ from girih.cost.scratch import BOUND, Scratch, ScratchSetting, Told
 from girih.machine import Machine
 from girih.ops.scratch import ScratchCall
 from girih.program import Program
-from girih.program.life.accounts import MemoryUse, memory_use, threads_here
+from girih.program.life.accounts import MemoryUse, memory_uses, threads_here
 
 FOLLOWED = 16
 """Devices of a machine whose memory is all accounted for; of a larger one the first and the last."""
@@ -18,10 +18,18 @@ same wherever it is made."""
 
 
 class Notes:
-    """A source of scratch that notes what it told. setting: where it was measured, once something was."""
+    """A source of scratch that notes what it told. setting: where it was measured, once something was. every: of a
+    GPU, where each call is measured."""
 
-    def __init__(self, threads: int, ask: Callable[[ScratchCall], Told], setting: Callable[[], ScratchSetting | None]):
+    def __init__(
+        self,
+        threads: int,
+        ask: Callable[[ScratchCall], Told],
+        setting: Callable[[], ScratchSetting | None],
+        every: bool = False,
+    ):
         self.threads = threads
+        self.every = every
         self.calls: dict[str, Told] = {}
         self._ask = ask
         self._setting = setting
@@ -39,9 +47,14 @@ class Notes:
 def notes_of(program: Program, machine: Machine, known: Scratch | None) -> Notes:
     """The source for a program on a machine: what is known of it, what this host measures, or, elsewhere, the bound."""
     if known is not None:
-        return Notes(known.threads, lambda call: known.calls.get(call.key, _bound(call)), lambda: known.setting)
+        on_card = known.setting is not None and known.setting.on_card
+        return Notes(
+            known.threads, lambda call: known.calls.get(call.key, _bound(call)), lambda: known.setting, on_card
+        )
     if machine.here:
         return host_notes(threads_here(program))
+    if machine.on_gpus:
+        return card_notes()
     return Notes(ELSEWHERE_THREADS, _bound, lambda: None)
 
 
@@ -65,6 +78,15 @@ def host_notes(threads: int) -> Notes:
     return Notes(threads, ask, setting)
 
 
+def card_notes() -> Notes:
+    """What is measured on this host's GPU; where there is none, as for a plan from another host, the bounds."""
+    from girih.cost.measure_scratch import card_scratch, card_setting
+
+    if card_setting() is None:
+        return Notes(ELSEWHERE_THREADS, _bound, lambda: None)
+    return Notes(ELSEWHERE_THREADS, card_scratch(), card_setting, every=True)
+
+
 def followed(machine: Machine) -> Sequence[int]:
     """The devices whose memory is followed: all, of a large machine the first and the last."""
     count = machine.devices
@@ -74,5 +96,4 @@ def followed(machine: Machine) -> Sequence[int]:
 def account(program: Program, machine: Machine, known: Scratch | None) -> tuple[tuple[MemoryUse, ...], Scratch]:
     """The memory of each device, of a large machine only of the first and the last, and by what scratch was told."""
     notes = notes_of(program, machine, known)
-    uses = tuple(memory_use(program, device, notes.threads, notes) for device in followed(machine))
-    return uses, notes.record
+    return memory_uses(program, followed(machine), notes.threads, notes), notes.record

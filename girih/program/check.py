@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from girih.layout import Partial, Placement
+from girih.layout import Links, Partial, Placement, Placements, Transfers, becomes_partial
 from girih.ops import descriptions_of
 from girih.ops.derive.divisions import passing_sets
 from girih.program.liveness import lasting
@@ -37,9 +37,10 @@ def check(program: Program) -> None:
     state that nothing replaces are there at the end. A transfer starts where its source lies and is alive. An exchange
     that starts is finished by exactly one equal transfer; until then its source is not freed, and nobody reads its
     target. So it is with moves, but the source of one that leaves the device may be freed before it ends: its memory is
-    then free at the end. What lies in the large memory is read by moves alone; new state lies in the memory that the
-    old one lies in. Partial sums are made by dividing a sum, or passed on by what is linear, and wanted only where the
-    source has them; nothing but a sum stays partial.
+    then free at the end. Addresses are for as many steps as a device does. What lies in the large memory is read by
+    moves alone; new state lies in the memory that the old one lies in. Partial sums are made by dividing a sum, passed
+    on by what is linear, or made of what one holder keeps, and wanted only where the source has them; nothing but a sum
+    stays partial.
 
     Raises:
         ProgramError: naming what is broken, and where.
@@ -151,6 +152,13 @@ def _broken_at_the_start(program: Program) -> str:
                     f"input {item.name} is to lie as {terms} partial sums along {_along(program, axis)}, but no node "
                     "makes it, so it has none: lay it divided or as copies on that axis"
                 )
+    for device, lying in enumerate(program.addresses):
+        steps = sum(not isinstance(step, FreeStep) for step in program.steps_of(device))
+        if len(lying.scratch) != steps:
+            return (
+                f"device {device} has addresses for the scratch of {len(lying.scratch)} steps and does {steps}: "
+                "expected no pass behind the one that adds addresses"
+            )
     return ""
 
 
@@ -289,7 +297,9 @@ class _Law:
             held, wanted = step.before.partial[axis], step.after.partial[axis]
             if held == wanted and (self._present(step.before, axis) == self._present(step.after, axis)).all():
                 continue
-            has = f"{held} others" if held else "none: every device has the full result there"
+            if becomes_partial(step.before, step.after) and self._lies_there(step):
+                continue
+            has = f"{held} others" if held else "none, nor does the full result lie there"
             along, value = self._along(axis), step.value
             if step.purpose == "store":
                 return (
@@ -337,6 +347,12 @@ class _Law:
         present = np.zeros(mesh.sizes[axis], np.bool_)
         present[mesh.coordinates[(place.regions[..., 0] < place.regions[..., 1]).all(axis=1), axis]] = True
         return present
+
+    def _lies_there(self, step: TransferStep) -> bool:
+        """Does all that is to become partial sums lie where it is wanted, so that nothing has to be sent?"""
+        transfers = Transfers(self.program.mesh, Links((), ()))
+        ends = Placements.single(step.before), Placements.single(step.after)
+        return bool(np.isfinite(transfers.direct(*ends, 1)[0, 0]))
 
     def _along(self, axis: int) -> str:
         return _along(self.program, axis)

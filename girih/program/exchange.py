@@ -5,7 +5,8 @@ it: the one that agrees with it on the most outer mesh axes, ties broken so that
 are those of `girih.layout.transfer`, which the search minimises; a test holds them against each other.
 
 `exchange` writes down the messages of all devices: O(devices · regions · terms) in Python, for small meshes and for
-the collective's name. `messages_of` finds those of one device, of a mesh of any size, and `is_local` needs none.
+the collective's name. `messages_of` finds those of one device, of a mesh of any size, `message_arrays` all of them
+without an object for each, and `is_local` needs none.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.layout import Mesh, Placement, level_volumes
+from girih.layout import Mesh, Placement, becomes_partial, kept_terms, level_volumes
 from girih.layout.mesh import Regions
 
 Box = tuple[tuple[int, int], ...]  # (start, stop) of each dimension, in the whole value's coordinates
@@ -56,6 +58,8 @@ class Exchange:
 
 def exchange(mesh: Mesh, source: Placement, target: Placement) -> Exchange:
     """The messages that turn one placement into another in one hop."""
+    if becomes_partial(source, target):
+        target = kept_terms(mesh, source, target)
     return _exchange(
         mesh,
         source.regions.tobytes(),
@@ -176,6 +180,8 @@ def messages_of(mesh: Mesh, source: Placement, target: Placement, rank: int) -> 
 
     Cost: a few operations on arrays over all devices; O(receivers · holders of its own region) for what it sends.
     """
+    if becomes_partial(source, target):
+        target = kept_terms(mesh, source, target)
     return _messages_of(
         mesh,
         source.regions.tobytes(),
@@ -279,3 +285,46 @@ def axes_of(held_partial: tuple[int, ...], needed_partial: tuple[int, ...]) -> t
     pairs = list(enumerate(zip(held_partial, needed_partial, strict=True)))
     reduced = [axis for axis, (held, needed) in pairs if held and not needed]
     return reduced, [axis for axis, (held, needed) in pairs if held and needed]
+
+
+class MessageArrays(NamedTuple):
+    """The messages of all devices as arrays: an entry for each, in the order of the exchange, which is by receiver,
+    contribution, and region.
+
+    source, target, term: [messages], as of `Message`. box: [messages, dimensions, 2].
+    """
+
+    source: NDArray[np.int64]
+    target: NDArray[np.int64]
+    term: NDArray[np.int64]
+    box: NDArray[np.int64]
+
+    @property
+    def extents(self) -> NDArray[np.int64]:
+        """[messages, dimensions]."""
+        lengths: NDArray[np.int64] = self.box[..., 1] - self.box[..., 0]
+        return lengths
+
+
+def message_arrays(mesh: Mesh, source: Placement, target: Placement) -> MessageArrays:
+    """The messages that turn one placement into another in one hop, for prices, which need the sizes and the shapes of
+    all messages of a small mesh but no object for each. Cost: operations on arrays over all pairs of devices."""
+    if becomes_partial(source, target):
+        target = kept_terms(mesh, source, target)
+    places, devices = mesh.coordinates, mesh.devices
+    reduced, kept = axes_of(source.partial, target.partial)
+    term = contributions(mesh, source.regions, reduced)
+    low, high, meets = meeting(source.regions[None], target.regions[:, None])
+    if kept:
+        meets &= (places[:, None, kept] == places[None][:, :, kept]).all(axis=-1)
+    receiver, holder = np.nonzero(meets)
+    rows = list(map(tuple, source.regions.reshape(devices, -1).tolist()))
+    known = {row: number for number, row in enumerate(sorted(set(rows)))}  # (`np.unique` of rows takes longer)
+    region = np.asarray([known[row] for row in rows], np.int64)
+    group = (receiver * devices + term[holder]) * devices + region[holder]
+    order = np.lexsort((distances(mesh, places[receiver], places[holder]), group))
+    first = np.ones(len(order), np.bool_)
+    first[1:] = np.diff(group[order]) != 0  # the nearest of those that hold the same
+    receiver, holder = receiver[order[first]], holder[order[first]]
+    box = np.stack([low[receiver, holder], high[receiver, holder]], axis=-1)
+    return MessageArrays(holder, receiver, term[holder], box)

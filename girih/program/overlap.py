@@ -21,7 +21,6 @@ keep matching without tags, and nobody waits for a message whose sender waits fo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,9 +30,7 @@ from girih.program.liveness import lasting
 from girih.program.orders import arranged
 from girih.program.program import Program
 from girih.program.steps import ComputeStep, StartStep, Step, TransferStep
-
-if TYPE_CHECKING:
-    from girih.program.window_kernels import Outline
+from girih.program.table import Kinds
 
 
 @dataclass(frozen=True)
@@ -70,15 +67,14 @@ def overlapped(program: Program, options: Overlap) -> Program:
         raise ValueError("this program's exchanges overlap already: start from the program that `lower` makes")
     from girih.program import window_kernels as loops
 
-    outline = _outline(program)
-    kinds, numbers = loops.ordered(outline, *loops.windows(outline, options.fetch, options.store))
-    computes = [step for step in program.steps if isinstance(step, ComputeStep)]
+    table, does = program.table, _works(program)
+    entering = np.arange(len(program.graph.inputs))
+    windows = loops.windows(table, does, options.fetch, options.store)
+    starts, rows = loops.ordered(table, does, entering, *windows)
     steps: list[Step] = []
-    for kind, number in zip(kinds.tolist(), numbers.tolist(), strict=True):
-        if kind == loops.COMPUTE:
-            steps.append(computes[number])
-        else:
-            steps.append(StartStep(program.transfers[number]) if kind == loops.START else program.transfers[number])
+    for start, row in zip(starts.tolist(), rows.tolist(), strict=True):
+        step = program.steps[row]
+        steps.append(StartStep(step) if start and isinstance(step, TransferStep) else step)
     return arranged(program, steps, lasting(program.graph))
 
 
@@ -91,45 +87,14 @@ def works(program: Program, step: ComputeStep) -> bool:
     return any(bool((part[..., 0] < part[..., 1]).all(axis=-1).any()) for part in regions)
 
 
-def _outline(program: Program) -> Outline:
-    """The program for the loops; its transfers in their order, and buffers, are numbered."""
-    from girih.program.window_kernels import Outline
-
-    numbers: dict[str, int] = {}
-    slot, does = 0, []
-    reads, writes, reads_from, writes_from = [], [], [0], [0]
-    moves: list[tuple[int, bool, int]] = []  # slot, store, first transfer
-    hops: list[tuple[bool, int, int]] = []  # remote, source, target
-    entering = [numbers.setdefault(item.name, len(numbers)) for item in program.graph.inputs]
-    before = None
-    for step in program.steps:
-        if isinstance(step, ComputeStep):
-            reads += [numbers.setdefault(part.buffer, len(numbers)) for part in step.reads]
-            writes += [numbers.setdefault(buffer, len(numbers)) for buffer in step.writes]
-            reads_from.append(len(reads))
-            writes_from.append(len(writes))
-            does.append(works(program, step))
-            slot, before = slot + 1, None
-        elif isinstance(step, TransferStep):
-            if before is None or before.target != step.source or before.purpose != step.purpose:
-                moves.append((slot, step.purpose == "store", len(hops)))
-            source, target = (numbers.setdefault(buffer, len(numbers)) for buffer in (step.source, step.target))
-            hops.append((not is_local(program.mesh, step.before, step.after), source, target))
-            before = step
-    slots, stores, first = (np.asarray(column, np.int64) for column in zip(*moves, (0, False, len(hops)), strict=True))
-    remote, sources, targets = np.ascontiguousarray(np.asarray(hops, np.int64).reshape(-1, 3).T)
-    return Outline(
-        works=np.asarray(does, np.uint8),
-        reads_from=np.asarray(reads_from, np.int64),
-        reads=np.asarray(reads, np.int64),
-        writes_from=np.asarray(writes_from, np.int64),
-        writes=np.asarray(writes, np.int64),
-        slot=slots[:-1],
-        store=stores[:-1].astype(np.uint8),
-        first=first,
-        remote=remote.astype(np.uint8),
-        source=sources,
-        target=targets,
-        entering=np.asarray(entering, np.int64),
-        buffers=len(numbers),
+def _works(program: Program) -> Kinds:
+    """Does each step compute something, or exchange anything between devices? [steps]."""
+    return np.asarray(
+        [
+            works(program, step)
+            if isinstance(step, ComputeStep)
+            else isinstance(step, TransferStep) and not is_local(program.mesh, step.before, step.after)
+            for step in program.steps
+        ],
+        np.uint8,
     )

@@ -1,16 +1,15 @@
 """Passes: each is a frozen dataclass of its options, with one verb, from a Program to a Program that computes the same.
 
 In this order each finds what it needs: Lower, Schedule, then Pieces, `Overlap` (`girih.program.overlap`) or `Blocks`
-(`girih.program.fusion.blocks`), then Reorder, then Move. What
-a pass needs to know beside the program is among its fields, what costs time as a function that is asked when the pass
-comes to it. `girih.plans.choice` says which passes a Choice is. Addresses are worked out behind the last pass, of the
-program as it is then (`girih.program.places`), and change nothing in it.
+(`girih.program.fusion.blocks`), then Reorder, then Move, then Address. What a pass needs to know beside the program is
+among its fields, what costs time as a function that is asked when the pass comes to it. `girih.plans.choice` says which
+passes a Choice is; addresses follow from the program that they make.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from girih.layout import Transfers
@@ -23,6 +22,9 @@ from girih.program.moves.apart import moved_apart
 from girih.program.moves.moves import moved
 from girih.program.moves.residency import Residency
 from girih.program.pieces import InPieces, in_pieces
+from girih.program.places.addresses import Addresses
+from girih.program.places.items import StateError
+from girih.program.places.places import addresses_of, placed
 from girih.program.program import Program
 from girih.program.schedule import scheduled
 
@@ -107,3 +109,30 @@ class Move:
         if program.orders:
             return moved_apart(lives, self.residencies, self.room)
         return moved(lives[0], self.residencies[0], self.room)
+
+
+@dataclass(frozen=True)
+class Address:
+    """Adds where everything lies on each device, in one region of memory for each (`girih.program.places`).
+
+    lives: of each device, in their order. enough: bytes of a region that need not be smaller; 0: as small as is found.
+    turns: of loops after which the search ends: a fraction of a second for each device that is unlike the others.
+    """
+
+    lives: Callable[[Program], Iterable[Lifetimes]]
+    enough: int = 0
+    turns: int = 10_000_000
+
+    def apply(self, program: Program) -> Program:
+        alike: dict[object, Addresses] = {}
+        addresses = []
+        for lives in self.lives(program):
+            storages = tuple((item.name, item.bytes, item.lasts, *item.touched) for item in lives.storages)
+            key = storages, lives.extra.tobytes(), lives.handed, tuple(lives.taken.items())
+            try:
+                if key not in alike:
+                    alike[key] = addresses_of(lives, placed(lives, self.turns, enough=self.enough))
+            except StateError:
+                return program
+            addresses.append(alike[key])
+        return replace(program, addresses=tuple(addresses))

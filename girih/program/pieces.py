@@ -194,7 +194,7 @@ class PieceFinder:
         self.found: dict[tuple[str, int], tuple[_Component, ...]] = {}
         self.program = lives.program
         self.steps = lives.steps
-        self.reads = [frozenset(reads) for reads in lives.reads]
+        self.reads = [frozenset(step.sources) for step in lives.steps]
         self.maker, self.makers = lives.maker, lives.makers
         self.readers: dict[str, list[int]] = {}
         for position, reads in enumerate(self.reads):
@@ -438,7 +438,7 @@ class PieceFinder:
             way = self.joining(position, span, dims, variables) if position in between else None
             if way is None:
                 if level := max((whole[name] for name in self.reads[position] if name in whole), default=0):
-                    whole.update(dict.fromkeys(self.lives.writes[position], level))
+                    whole.update(dict.fromkeys(self.steps[position].targets, level))
                 continue
             member = way.member
             variables[position] = member.variable

@@ -19,7 +19,9 @@ from girih.graph import Graph
 from girih.layout import Mesh, Placement, level_volumes, part_shape, regions_of
 from girih.partition.strategy import Strategy
 from girih.program.exchange import Exchange, Message, exchange, messages_of, terms_of
+from girih.program.places.addresses import Addresses
 from girih.program.steps import Devices, MoveStep, Order, Step, TransferStep
+from girih.program.table import Table, table_of
 from girih.program.text import Written, parse_written, written_text
 
 
@@ -32,6 +34,8 @@ class Program:
     files, of which memory holds what the system pleases. stealing: workers are threads that compute chunks of each
     other's loops over blocks. orders: what the devices of each class do; empty where all devices do all steps. host:
     buffers that lie in the large memory behind the devices, state among them; moves alone read and make them.
+    addresses: by device where everything lies in one region of memory; empty where nobody has asked, or some state has
+    no address that stays from step to step.
     """
 
     graph: Graph
@@ -44,6 +48,7 @@ class Program:
     stealing: bool = False
     orders: tuple[Order, ...] = ()
     host: frozenset[str] = frozenset()
+    addresses: tuple[Addresses, ...] = ()
 
     @property
     def mesh(self) -> Mesh:
@@ -62,6 +67,20 @@ class Program:
     def steps_of(self, device: int) -> tuple[Step, ...]:
         """What a device does, in its order."""
         return tuple(self.steps[number] for number in self.order_of(device))
+
+    @property
+    def table(self) -> Table:
+        """The steps as columns."""
+        return self._numbered[0]
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """By buffer its number in `table`: the graph's inputs, in their order, then as steps name them."""
+        return self._numbered[1]
+
+    @cached_property
+    def _numbered(self) -> tuple[Table, dict[str, int]]:
+        return table_of(self.steps, (item.name for item in self.graph.inputs))
 
     @cached_property
     def transfers(self) -> tuple[TransferStep, ...]:

@@ -36,6 +36,17 @@ class Counted:
             self.known[id(strategy)] = strategy, self.score(strategy)
         return self.known[id(strategy)][1]
 
+    def within(self, strategy: Strategy, limit: float) -> float:
+        """The same where it is less than a limit; else at least the limit, for which a Judge has less to do."""
+        within = getattr(self.score, "within", None)
+        if within is None or id(strategy) in self.known:
+            return self(strategy)
+        self.budget.spend(self.seconds * 1e9)
+        took: float = within(strategy, limit)
+        if took < limit:
+            self.known[id(strategy)] = strategy, took
+        return took
+
 
 @dataclass
 class Candidates:

@@ -19,7 +19,7 @@ from girih.plans.choice import Choice
 from girih.plans.plan import Goal, Observe, Plan, PlanError
 from girih.plans.predict import by_measurements, calibrated
 from girih.plans.scratch import followed
-from girih.program.life.accounts import memory_use
+from girih.program.life.accounts import memory_uses
 from girih.search.compare import beside, compared, simulated_step
 from girih.search.judge import Judge, ProvingSearch, beginning, judged
 from girih.search.memory.holds import Baseline
@@ -129,9 +129,14 @@ class _Planning:
             self.first = first, searched(first, graph, goal)
             self.budget.spend(self.first[1].certificate.work * 1e9)
         result = self.first[1]
-        graph = result.graph or graph
-        choice = Choice(result.strategy, routes=goal.unit, schedule=result.schedule)
-        plan = Plan(graph, goal.machine, choice, result.certificate, Goal(search.name, goal.name, limit))
+        plan = self.divided(graph, result, limit)
+        if isinstance(first, Exact) and result.graph is not None and limit is not None and plan.peak > limit:
+            # What is held for several readers leaves too little memory: each of them fetches for itself.
+            apart = replace(first, rules=replace(first.rules_of(goal), shared=False))
+            result = searched(apart, graph, goal)
+            self.budget.spend(result.certificate.work * 1e9)
+            plan = self.divided(graph, result, limit)
+        graph = plan.graph
         refused: NothingFitsError | None = None
         if goal.machine.devices == 1:
             if why := refused_whole(plan, search):
@@ -177,6 +182,12 @@ class _Planning:
                 plan = plan.but(certificate=replace(plan.certificate, cost=cost, bound=bound))
         return plan
 
+    def divided(self, graph: Graph, result: SearchResult, limit: int | None) -> Plan:
+        """The plan of what a search found, nothing else chosen."""
+        choice = Choice(result.strategy, routes=self.goal.unit, schedule=result.schedule)
+        goal = Goal(self.search.name, self.goal.name, limit)
+        return Plan(result.graph or graph, self.goal.machine, choice, result.certificate, goal)
+
     def plan_in_machine(self, graph: Graph) -> Plan:
         """The plan within what each device has, where nobody said a limit.
 
@@ -210,6 +221,6 @@ def fits_machine(plan: Plan) -> bool:
     bounds of their scratch fit as well."""
     if plan.machine.here:
         least = plan.machine.device.memory_bytes
-        if all(memory_use(plan.program, device).peak <= least for device in followed(plan.machine)):
+        if all(use.peak <= least for use in memory_uses(plan.program, followed(plan.machine))):
             return True
     return plan.fits

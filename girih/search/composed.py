@@ -155,13 +155,11 @@ class Composer:
             return float("inf")
         if self.waiting:
             self._settle()
-        variants = np.asarray(chosen, np.int64)
-        table = self._table()
-        outline, pattern, before, after = loops.outlined(self.nodes, table, variants)
+        table, does, exchange, before, after = loops.written(self.nodes, self._table(), np.asarray(chosen, np.int64))
         work = self.work.array[: self.work.size]
         kind, pattern, partner, before, after = loops.rows(
-            outline, self.overlap.fetch, self.overlap.store, self.store.columns["task_at"].array,
-            pattern, table.compute[variants], before, after, work.any(axis=1),
+            table, does, self.nodes.entering, self.overlap.fetch, self.overlap.store,
+            self.store.columns["task_at"].array, exchange, before, after, work.any(axis=1),
         )  # fmt: skip
         graph = TaskGraph.of(self.store, kind, pattern, partner, work[before], work[after])
         return Workspace(graph).simulate_all() / TICKS_PER_SECOND

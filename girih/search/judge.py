@@ -1,4 +1,4 @@
-"""The judge of what is proposed: the simulated step of a plan.
+"""The judge of what is proposed: the simulated step of a plan; and `Best`, the one rule by which a plan is accepted.
 
 Searches propose strategies and ask the objective's score what they take; here this score is made of a plan, and what a
 scored search finds becomes the plan.
@@ -6,8 +6,9 @@ scored search finds becomes the plan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 
 from girih.cost.pricing import PRESET, Pricing
@@ -25,6 +26,7 @@ from girih.plans.choice import Choice
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import opened, predict, priced_on
 from girih.program import Overlap
+from girih.program.life.accounts import host_bytes
 from girih.search.composed import Composer
 from girih.search.fastest import Fastest
 from girih.search.memory.limit import WINDOWS
@@ -33,6 +35,9 @@ from girih.simulate.bounds import WORK, Bound, bound_of
 
 NODE, MEMBER, PEAK = 5e-6, 0.7e-6, 500e-6
 """Seconds of work for each node of a strategy that is judged; for each of its devices; and where peaks count, too."""
+FAILED = 1e6
+"""Seconds for each byte of a limit that would have to be higher: more than any step takes."""
+DEVICE = "a device"
 
 
 def judging_seconds(graph: Graph, machine: Machine, *, peaks: bool = False) -> float:
@@ -54,12 +59,14 @@ class Judge:
 
     per_byte: that price, in seconds: of copying a byte out of the device and back. An estimate: what is proposed so is
     simulated with its movements afterwards (`girih.search.memory.together`). fitting: (seconds, strategy) of the
-    fastest that was seen within the limit.
+    fastest that was seen within the limit. needed: by whose memory it is, bytes of the smallest limit that a plan was
+    seen to need which did not keep it.
     """
 
     def __init__(self, plan: Plan, store: str | Path | None = None, per_byte: float = float("inf")) -> None:
         self.plan, self.store, self.per_byte = plan, store, per_byte
         self.fitting: tuple[float, Strategy] | None = None
+        self.needed: dict[str, float] = {}
 
     @property
     def goal(self) -> Objective:
@@ -76,8 +83,15 @@ class Judge:
         return Composer(self.plan.graph, where, self.goal.transfers, self.plan.choice.overlap, pricing, simulated)
 
     def __call__(self, strategy: Strategy) -> float:
+        return self.within(strategy, float("inf"))
+
+    def within(self, strategy: Strategy, limit: float) -> float:
+        """The same where it is less than a limit; else at least the limit. The memory of what is slower in any case is
+        not followed, which takes most of a judgement."""
         seconds = self.composer.seconds(strategy)
         if seconds == float("inf") or self.plan.memory is None:
+            return seconds
+        if seconds >= limit and self.fitting is not None and seconds >= self.fitting[0]:
             return seconds
         if (over := self.planned(strategy).peak - self.plan.memory) > 0:
             return seconds + over * self.per_byte
@@ -102,13 +116,56 @@ class Judge:
     def planned(self, strategy: Strategy) -> Plan:
         return self.plan if strategy is self.plan.strategy else self.plan.but(strategy=strategy)
 
-    def fits(self, plan: Plan) -> bool:
-        return plan.memory is None or plan.peak <= plan.memory
+    def takes(self, plan: Plan) -> float:
+        """Seconds of a plan's step, of its whole Program; of what does not keep a limit far more, by what it needs."""
+        return self.refused(plan) or predict(plan, store=self.store, memory=False).seconds
+
+    def refused(self, plan: Plan) -> float:
+        """What a plan counts for that needs more than a device may hold, or than the large memory behind it has; 0
+        where it keeps both."""
+        if plan.memory is not None and plan.peak > plan.memory:
+            return self.refuse(plan.peak)
+        host = plan.machine.host if plan.choice.residency else None
+        if host is None:
+            return 0.0
+        there = max(host_bytes(plan.program, order.devices.first) for order in plan.program.classes)
+        return self.refuse(there, host.name) if there > host.memory_bytes else 0.0
+
+    def refuse(self, needed: float, where: str = DEVICE) -> float:
+        """What counts for what would need so many bytes, which is noted."""
+        self.needed[where] = min(self.needed.get(where, float("inf")), needed)
+        return FAILED * needed
+
+    @property
+    def smallest(self) -> tuple[str, float]:
+        """Whose memory would be enough first, and with how many bytes."""
+        return min(self.needed.items(), key=itemgetter(1))
 
     def in_full(self, strategy: Strategy) -> float:
         """The same by lowering and pricing the whole program, for data sheets: a proof should not rest on pieces."""
         plan = self.planned(strategy)
-        return predict(plan, memory=False).seconds if self.fits(plan) else float("inf")
+        return float("inf") if self.refused(plan) else predict(plan, memory=False).seconds
+
+
+@dataclass
+class Best:
+    """The fastest of the plans that were offered, and the seconds of its step; None as long as none kept its limits."""
+
+    judge: Judge
+    plan: Plan | None = None
+    seconds: float = field(default=float("inf"))
+
+    def offer(self, plan: Plan, seconds: float | None = None) -> float:
+        """What a plan takes (`Judge.takes`); it is the best if that is less than what all before it take, and it keeps
+        its limits. seconds: of its step, where they are known: whether it keeps its limits is asked if it would be the
+        best."""
+        if seconds is None:
+            seconds = self.judge.takes(plan)
+        elif seconds < self.seconds:
+            seconds = self.judge.refused(plan) or seconds
+        if seconds < min(self.seconds, FAILED):
+            self.plan, self.seconds = plan, seconds
+        return seconds
 
 
 def beginning(search: Search, objective: Objective, limit: int | None) -> Search:

@@ -20,7 +20,7 @@ from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.rewrite.proposer import Proposer
-from girih.search.judge import Judge
+from girih.search.judge import Best, Judge
 from girih.search.memory.holding import held
 from girih.search.memory.holds import Baseline
 from girih.search.memory.orders.order import StepOrder
@@ -91,7 +91,7 @@ def improved(plan: Plan, proposers: Sequence[Proposer], judge: Judge, budget: Bu
     """
     if plan.objective != "time":
         raise PlanError(f"plans are improved by their simulated step: expected objective time, got {plan.objective}")
-    best = plan
+    best, kept = plan, Best(judge, plan, plan.certificate.cost)
     for proposer in proposers:
         note(f"search {proposer.name}", 0.0)
         try:
@@ -99,8 +99,8 @@ def improved(plan: Plan, proposers: Sequence[Proposer], judge: Judge, budget: Bu
                 if budget.late:
                     return best
                 budget.spend(judge.work * 1e9)
-                told, seconds = best.certificate, judge.seconds(other)
-                if seconds < told.cost and judge.fits(other):
+                told, seconds = best.certificate, kept.offer(other, judge.seconds(other))
+                if kept.plan is other:
                     statistics = {**told.statistics, "found by": proposer.name, f"seconds, {proposer.name}": seconds}
                     certificate = replace(told, cost=seconds, statistics=statistics)
                     if other.graph is not best.graph:

@@ -61,6 +61,7 @@ BASELINES: dict[str, str] = {
     "vdnn-conv": "girih.published.memory.activations.VdnnConvolutions",
     "layers": "girih.published.memory.swapping.LayerByLayer",
     "tensorflowmem": "girih.published.memory.swapping.Partitioned",
+    "roc": "girih.published.memory.roc.LeastCopies",
     "sqrt": "girih.published.memory.checkpointing.SquareRoot",
     "chain": "girih.published.memory.checkpointing.OptimalChain",
 }

@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.layout import Mesh, Placement, level_volumes
+from girih.layout import Mesh, Placement, becomes_partial, kept_terms, level_volumes
 from girih.simulate.ports import Ports
 from girih.simulate.ticks import Ticks
 
@@ -92,6 +92,8 @@ def pattern_of_move(amounts: NDArray[np.int64], out: bool, waits_for: int, ports
 def _messages(mesh: Mesh, source: Placement, target: Placement, item_bytes: int, ports: Ports) -> Pattern:
     from girih.simulate.kernels import exchanges as exchange_kernels
 
+    if becomes_partial(source, target):
+        target = kept_terms(mesh, source, target)
     both = list(enumerate(zip(source.partial, target.partial, strict=True)))
     term = _numbers(mesh, [axis for axis, (held, wanted) in both if held and not wanted])
     peers = _numbers(mesh, [axis for axis, (held, wanted) in both if held and wanted])

@@ -157,3 +157,10 @@ def test_bounds_hold_where_sixteen_bits_are_faster() -> None:
         bounds.append(bound_of(plan.graph, plan.machine).seconds)
         assert 8 * bounds[-1] <= plan.predict().seconds
     assert bounds[1] < 0.6 * bounds[0]
+
+
+def test_cards_are_known_by_the_names_that_pytorch_has_for_them() -> None:
+    device = machine("dgx-h100").device
+    for name in ("H100", "NVIDIA H100 80GB HBM3"):
+        assert data_sheet_roofline(replace(device, name=name)).rates
+    assert not data_sheet_roofline(replace(device, name="A100")).rates

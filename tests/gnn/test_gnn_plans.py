@@ -87,6 +87,28 @@ def test_two_processes_compute_the_same_in_the_memory_that_was_predicted() -> No
     assert losses == pytest.approx(eager_losses("learned"), rel=1e-10)
 
 
+def test_rocs_memory_manager_copies_least_and_keeps_the_limit() -> None:
+    """Features lie in the large memory, and are copied in; losses are those of all on the device."""
+    data = gnn.rmat(500, 4000, features=40, classes=CLASSES)
+    network = gnn.GCN(40, 32, CLASSES).double()
+    step = girih.TrainingStep(network, loss=gnn.loss, optimizer=torch.optim.SGD(network.parameters(), lr=0.1))
+    whole = girih.plan(step, data, machine="local:1", memory="unlimited", compare=())
+    copied = {}
+    for hold in ("roc", "odswap"):
+        plan = girih.plan(step, data, machine="local:1", memory=whole.peak * 4 // 5, hold=hold, compare=())
+        lives = plan.but(residency=()).lifetimes
+        copied[hold] = sum(plan.choice.residency[0].copied_bytes(lives.touches))
+        assert plan.peak <= plan.memory
+        if hold == "roc":
+            assert "b.x" in plan.program.host
+            with plan.start(backend="threads") as run:
+                assert run.run.peak_bytes(*run.inputs((), None)) == [plan.peak]
+                losses = [run.step() for _ in range(2)]
+    assert 0 < copied["roc"] <= copied["odswap"]
+    with whole.start(backend="threads") as run:
+        assert [run.step() for _ in range(2)] == losses
+
+
 def test_a_cut_of_vertices_is_kept() -> None:
     """Seven to three, as a partitioner states it: each aggregation is done where its vertices are."""
     step, batch = training("mean")

@@ -25,6 +25,7 @@ def test_loops_of_transfers_are_the_same_in_plain_python(sizes: tuple[int, ...],
     calls = (
         (kernels.hulls, (np.ascontiguousarray(some.regions), extents)),
         (kernels.volumes, (some.regions, some.partial, some.regions, some.partial, extents)),
+        (kernels.becoming, (some.regions, some.partial, some.regions, some.partial + extents, extents)),
         (kernels.costs, (held, some.partial, some.regions, some.partial, extents, rate, start)),
     )
     for function, arguments in calls:

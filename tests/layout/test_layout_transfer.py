@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import product
+
 import numpy as np
 from counts import random_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from placements import changes, reduced_axes, wanted
 
-from girih.layout import PARTIAL, REPLICATE, Links, Mesh, Placement, Placements, Transfers, level_volumes, route
+from girih.layout import (
+    PARTIAL,
+    REPLICATE,
+    Links,
+    Mesh,
+    Placement,
+    Placements,
+    Transfers,
+    kept_terms,
+    level_volumes,
+    route,
+)
+from girih.program.exchange import exchange
 
 ITEM = 4
 
@@ -48,11 +63,34 @@ def test_direct_costs_what_devices_lack(case: tuple) -> None:
 
 
 @given(changes(possible=False))
-def test_partial_sums_cannot_be_made_from_whole_values(case: tuple) -> None:
+@settings(max_examples=random_cases(200))
+def test_partial_sums_are_made_of_what_lies_there_for_nothing(case: tuple) -> None:
+    """Every element that a group of devices wants is the term of one of them, or else it costs a hop more."""
     mesh, _, source, target = case
-    impossible = any(b and a != b for a, b in zip(source.partial, target.partial, strict=True))
+    pairs = list(zip(source.partial, target.partial, strict=True))
     cost = transfers(mesh, "bytes").direct(Placements.single(source), Placements.single(target), ITEM)[0, 0]
-    assert np.isinf(cost) == impossible
+    if all(not wanted or held == wanted for held, wanted in pairs):
+        assert np.isfinite(cost)
+        return
+    fresh = [axis for axis, (held, wanted) in enumerate(pairs) if wanted and not held]
+    lies: dict[tuple, Counter] = {}
+    wants: dict[tuple, set] = {}
+    kept = kept_terms(mesh, source, target).regions
+    for device, place in enumerate(mesh.coordinates.tolist()):
+        group = tuple(part for axis, part in enumerate(place) if axis not in fresh)
+        if boxed := elements(target.regions[device]):
+            wants.setdefault(group, set()).update(boxed)
+            lies.setdefault(group, Counter()).update(elements(kept[device]))
+    able = all(not held or held == wanted for held, wanted in pairs)
+    assert (cost == 0) == (able and all(lies[group] == Counter(wanted) for group, wanted in wants.items()))
+    assert cost in (0, np.inf)
+    if cost == 0:
+        assert not level_volumes(mesh, source, target).any()
+        assert all(message.source == message.target for message in exchange(mesh, source, target).messages)
+
+
+def elements(region: np.ndarray) -> set[tuple[int, ...]]:
+    return set(product(*(range(start, stop) for start, stop in region.tolist())))
 
 
 @given(changes(), st.sampled_from(["bytes", "seconds"]))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import girih
+import girih.array as gnp
 import girih.loop as gl
 from benchmarks.loop_bodies import sgd_mf, slr
 from girih.run.errors import WorkerError
@@ -116,15 +117,21 @@ def refused(body: Any, *arguments: Any) -> tuple[BaseException, str]:
 
 @pytest.mark.parametrize("backend", ["processes", "ray"])
 def test_errors_are_those_of_threads(backend: str) -> None:
-    """What the body raises keeps its class, its arguments and its line; what cannot be compiled is one line."""
+    """What the body raises keeps its class, its arguments and its line; what cannot be compiled is one line. Workers of
+    Ray go on, with the arrays that they keep."""
     if backend == "ray":
         pytest.importorskip("ray")
     bodies = [(raises, ()), (unknown, (np.zeros(4),)), (fails, (gl.array(np.zeros(16)),)), (raises_own, ())]
     if backend == "ray":  # its workers do not import this module, in which the class is
         bodies.pop()
     here = [refused(body, gl.array(np.zeros(16)), *more)[0] for body, more in bodies]
-    with girih.cluster(2, backend=backend):
+    with girih.cluster(2, backend=backend) as cluster:
+        x = (gnp.array(np.arange(6.0)) + 1).persist()
+        pids = getattr(cluster.run.crew, "pids", [])
         there = [refused(body, gl.array(np.zeros(16)), *more) for body, more in bodies]
+        if backend == "ray":
+            assert cluster.run.crew.pids == pids
+            np.testing.assert_array_equal(x.compute(), np.arange(6.0) + 1)
     for one, (other, _) in zip(here, there, strict=True):
         assert type(one) is type(other)
         assert one.args == other.args

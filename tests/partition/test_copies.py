@@ -149,7 +149,7 @@ def test_an_array_that_lies_already_is_copied_once() -> None:
         found, certificate = tiled(graph, TWO, Wanted(copies=512, held={"a0": (lies,)}))
         assert certificate.cost == moved(found, TWO) == 256
         assert found.strategy.layouts["a0"] == lies
-        assert found.graph.nodes[0].operator == "aten.clone"
+        assert [node.operator for node in found.graph.nodes].count("aten.clone") == 1
 
 
 @pytest.mark.parametrize("search", ["exact", "spartan"])

@@ -161,11 +161,13 @@ def test_exchanges_overlap_and_the_plan_file_knows_how_far(made: Plan, tmp_path:
 
 def test_a_memory_limit_narrows_the_windows_and_refuses_nothing(made: Plan) -> None:
     """Between the peaks without and with overlap, every limit gives a plan that keeps it."""
-    peaks = {window: made.but(overlap=window).peak for window in WINDOWS}
+    search = "exact:space=tofu"
+    free = plan_graph(made.graph, machine="local:4", objective="bytes", search=search, compare=())
+    peaks = {window: free.but(overlap=window).peak for window in WINDOWS}
     assert peaks[WINDOWS[0]] > peaks[Overlap()]
     for limit in (peaks[Overlap()], (peaks[Overlap()] + peaks[WINDOWS[0]]) // 2, peaks[WINDOWS[0]]):
-        plan = plan_graph(made.graph, machine="local:4", memory=limit, objective="bytes")
-        assert plan.strategy == made.strategy
+        plan = plan_graph(made.graph, machine="local:4", memory=limit, objective="bytes", search=search, compare=())
+        assert plan.strategy == free.strategy
         assert plan.choice.overlap == next(window for window in WINDOWS if peaks[window] <= limit)
         assert plan.peak <= limit
         check(plan)

@@ -12,8 +12,7 @@ from placements import changes, reduced_axes
 
 from girih.layout import PARTIAL, REPLICATE, Links, Mesh, Placement, Placements, Transfers, level_volumes, route
 from girih.program import Message, exchange
-from girih.program.exchange import is_local, messages_of, terms_of
-from girih.program.message_arrays import message_arrays
+from girih.program.exchange import is_local, message_arrays, messages_of, terms_of
 
 
 def data_of(mesh: Mesh, shape: tuple[int, ...], source: Placement) -> dict[tuple[int, ...], np.ndarray]:

@@ -11,7 +11,8 @@ from girih.layout import Mesh
 from girih.partition import Strategy
 from girih.partition.space.problem import Objective
 from girih.program import Blocks, Overlap, Program, ProgramError, lower
-from girih.program.passes import Lower, Pass, Reorder, apply
+from girih.program.life.lifetimes import lifetimes
+from girih.program.passes import Address, Lower, Pass, Reorder, apply
 
 
 @dataclass(frozen=True)
@@ -44,3 +45,14 @@ def test_what_breaks_the_law_is_found_where_it_is_broken() -> None:
         apply(empty, [first, WithoutTheFirst()], law=True)
     with pytest.raises(ProgramError, match="the sequence leaves out step"):
         apply(empty, [first, Reorder((0,))])
+
+
+def test_addresses_are_a_column_of_the_program_that_they_are_for() -> None:
+    empty, first = divided()
+    placing = Address(lambda program: (lifetimes(program, device) for device in range(2)))
+    program = apply(empty, [first, placing], law=True)
+    assert program == apply(empty, [first])
+    largest = max(item.bytes for item in lifetimes(program, 0).storages)
+    assert [largest <= item.bound <= item.bytes for item in program.addresses] == [True, True]
+    with pytest.raises(ProgramError, match="expected no pass behind the one that adds addresses"):
+        apply(empty, [first, placing, WithoutTheFirst()], law=True)

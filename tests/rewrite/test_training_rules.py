@@ -6,8 +6,8 @@ from collections import Counter
 
 import torch
 
+from benchmarks.data_sheet import DataSheetCosts
 from girih.capture import TrainingStep, capture
-from girih.cost.data_sheet import DataSheetCosts
 from girih.graph import Graph
 from girih.machine.presets import V100
 from girih.rewrite import check

@@ -17,7 +17,7 @@ from girih.cost.roofline import Floats, Roofline
 from girih.cost.setting import setting_of, threads_of
 from girih.cost.store import Measurement, Store
 from girih.cost.work import Work
-from girih.graph import Graph
+from girih.graph import Graph, parse_graph
 from girih.layout import Partial, Sharding
 from girih.machine import machine
 from girih.models import example
@@ -28,6 +28,11 @@ from girih.program import Overlap
 from girih.search.composed import Composer
 from girih.search.table import search_of
 
+LARGEST = """graph
+  input %x: float32[8, 12]  batch  "0"
+  %m: float32[8] = aten.amax(self=%x, dim=[1], keepdim=False)  # forward
+  %r: float32[8] = aten.neg(self=%m)  # forward
+  return %r result"""
 WHERE = machine("p100-cluster:1")
 GOAL = Objective("time", WHERE)
 
@@ -86,11 +91,20 @@ def test_measured_costs_count_alike(tmp_path: Path) -> None:
     assert measured > 2 * Composer(plan.graph, plan.machine, transfers, plan.choice.overlap).seconds(plan.strategy)
 
 
-def test_partial_sums_of_what_is_whole_take_for_ever() -> None:
+def test_what_is_whole_becomes_partial_sums() -> None:
     graph = perceptron(2)
     plan = plan_graph(graph, machine=WHERE, objective="seconds", search="single")
     composer = Composer(graph, WHERE, GOAL.transfers, Overlap())
     name = graph.nodes[0].outputs[0]
     layouts = plan.strategy.layouts | {name: Sharding((Partial(),) * WHERE.mesh.axes)}
     assert composer.seconds(plan.strategy) < float("inf")
+    other = plan.but(strategy=replace(plan.strategy, layouts=layouts), overlap=Overlap())
+    assert composer.seconds(other.strategy) == other.predict().seconds
+
+
+def test_partial_maxima_take_for_ever() -> None:
+    graph = parse_graph(LARGEST)
+    plan = plan_graph(graph, machine=WHERE, objective="seconds", search="single")
+    layouts = plan.strategy.layouts | {"m": Sharding((Partial(),) * WHERE.mesh.axes)}
+    composer = Composer(graph, WHERE, GOAL.transfers, Overlap())
     assert composer.seconds(replace(plan.strategy, layouts=layouts)) == float("inf")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from graphs import machine_of, perceptron
 
+from girih.api import plan_graph
+from girih.layout.budget import Budget
 from girih.partition.space.layers import layers_of
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchResult, Strategy
 from girih.rewrite.certificate import Certificate
+from girih.search.candidates import Counted
 from girih.search.crossover import Crossing
+from girih.search.judge import Judge
 from girih.search.table import search_of
 
 GRAPH = perceptron(3)
@@ -51,3 +56,20 @@ def test_without_time_the_best_is_returned() -> None:
     assert found.certificate.stopped == "time"
     assert found.strategy in (ONE, TWO)
     assert found.certificate.cost == min(wrong(ONE), wrong(TWO))
+
+
+def test_the_memory_of_what_is_slower_anyway_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_graph(GRAPH, machine=GOAL.machine, memory="1GB", search="data", compare=None)
+    full, quick = (Judge(plan) for _ in range(2))
+    took = {strategy: full(strategy) for strategy in (ONE, TWO)}
+    followed: list[Strategy] = []
+    planned = quick.planned
+    monkeypatch.setattr(quick, "planned", lambda strategy: followed.append(strategy) or planned(strategy))
+    fast, slow = sorted(took, key=took.__getitem__)
+    score = Counted(quick, Budget(60.0), 1.0)
+    assert score.within(fast, float("inf")) == took[fast]
+    assert score.within(slow, took[fast]) >= took[fast]
+    assert followed == [fast]
+    assert quick.fitting == full.fitting == (took[fast], fast)
+    assert score(slow) == took[slow]  # what was cut short is not taken for what it takes
+    assert score.budget.spent == 3e9

@@ -128,13 +128,15 @@ def random_strategy(graph: Graph, mesh: Mesh, seed: int, rules: Rules = ANYTHING
         if description is not None:
             codes = division_codes(description, mesh, rules)
             lying = [chosen[variables[name]] for name in node.inputs]
-            codes = np.asarray([code for code in codes if passes(description, code, lying)])
+            if chance.random() < 0.5:  # else what passes becomes partial sums before
+                codes = np.asarray([code for code in codes if passes(description, code, lying)])
             busy = codes[(codes != REPEAT).any(axis=1)]
             codes = busy if len(busy) and chance.random() < 0.8 else codes
             division = tuple(int(code) for code in codes[chance.randrange(len(codes))])
             root = description.root.variables if description.root is not None else ()
             if description.reducer in (None, "sum"):
-                partial = [axis for axis, code in enumerate(division) if code in root or code <= PASS]
+                summed = [code in root or code <= PASS for code in division]
+                partial = [axis for axis, yes in enumerate(summed) if yes or chance.random() < 0.2]
         divisions.append(division)
         for name in node.outputs:
             choose(name, partial)

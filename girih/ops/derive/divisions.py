@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from girih.ops.derive.linearity import ZERO, degree, is_floating
 from girih.ops.expressions import (
     Affine,
+    Applied,
     OpaqueRead,
     Piecewise,
+    Read,
     Reduce,
     walk,
 )
@@ -239,13 +241,22 @@ def passing_sets(description: Description) -> tuple[frozenset[int], ...]:
     """Minimal sets of inputs through which a partial sum passes: the operator is linear in them together.
 
     If every input of a set is a partial sum over some devices, the piecewise results are partial sums of the result.
-    What is zero whatever is read is a sum of any number of zeros: the set is empty.
+    What is zero whatever is read is a sum of any number of zeros: the set is empty. No sum passes through a division
+    by what is read: where that is 0, parts of a sum give infinities of both signs, or 0 / 0.
     """
     if degree(description.body, frozenset()) == ZERO and is_floating(description.output.dtype):
         return (frozenset(),)
     count = len(description.inputs)
     read = [number for number in range(count) if description.reads[number]]
-    floating = [number for number in read if is_floating(description.inputs[number].dtype)]
+    divided = {
+        item.tensor
+        for division in walk(description.body)
+        if isinstance(division, Applied) and division.function == "div"
+        if any(isinstance(item, Read) for item in walk(division.arguments[1]))
+        for item in walk(division.arguments[0])
+        if isinstance(item, Read)
+    }
+    floating = [number for number in read if is_floating(description.inputs[number].dtype) and number not in divided]
     sets: list[frozenset[int]] = []
     # Operators of many inputs are concatenations and sums of one shape of term: linear in one input, or in all.
     few = len(floating) <= 6

@@ -14,12 +14,26 @@ from girih.graph import Graph
 from girih.layout.budget import Clock
 from girih.partition.search import Search
 from girih.partition.solver.elimination import Problem, Solution, minimise
+from girih.partition.space.choice import applied
+from girih.partition.space.fetches import FetchProblem, fetched_once
 from girih.partition.space.options import SECONDS, TOFU, Rules
-from girih.partition.space.problem import EVERYTHING, Candidates, Objective, build
-from girih.partition.strategy import SearchResult
+from girih.partition.space.problem import (
+    EVERYTHING,
+    SPACES,
+    Candidates,
+    Objective,
+    PartitionProblem,
+    build,
+    rules_of,
+)
+from girih.partition.strategy import SearchError, SearchResult
 from girih.rewrite.certificate import Certificate
 
 SPACE = "every assignment of mesh axes to index variables of every node and to dimensions of every value"
+
+TOFUS = f"{SPACE}, every sum added where it is made"
+FOR_EACH = f"{SPACE}, partial sums included, what is read elsewhere fetched for each reader"
+SHARED = f"{SPACE}, partial sums included, what several readers fetch brought once to one second layout where that pays"
 
 NANOSECONDS = 1e9
 
@@ -37,18 +51,36 @@ def solve(problem: Problem, objective: Objective, seconds: float, *, enough: flo
 class Exact(Search):
     """The least cost over all strategies, with a proof (Tofu §5, without its restrictions).
 
-    rules: what may be chosen; by default Tofu's rule for `bytes`, and everything for `seconds`. By `time`,
+    space: by `bytes` `whole`, `apart`, where each reader fetches for itself what it lacks, or `tofu`, Tofu's own, where
+    every sum is added where it is made, too. rules: what may be chosen, in the place of the space. By `time`,
     `girih.search.fastest` goes on from what it finds by `seconds`. enough: the gap, as a share of the cost, with which
     it may end.
+
+    Raises:
+        SearchError: there is no such space.
     """
 
     rules: Rules | None = None
     enough: float = field(default=0.0, repr=False)
+    space: str = "whole"
 
     name: ClassVar[str] = "exact"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.space not in SPACES:
+            raise SearchError(f"no space {self.space!r}: expected one of {', '.join(SPACES)}")
+
     def search(self, graph: Graph, objective: Objective) -> SearchResult:
-        return exact(graph, objective, rules=self.rules, seconds=self.seconds, enough=self.enough)
+        rules = self.rules_of(objective)
+        if rules.shared and objective.unit == "bytes":
+            return whole_space(graph, objective, rules, self.seconds)
+        told = TOFUS if rules == TOFU else FOR_EACH if objective.unit == "bytes" else SPACE
+        return exact(graph, objective, rules=rules, seconds=self.seconds, enough=self.enough, space=told)
+
+    def rules_of(self, objective: Objective) -> Rules:
+        """What may be chosen under an objective."""
+        return self.rules or rules_of(objective, self.space)
 
 
 def exact(
@@ -61,7 +93,8 @@ def exact(
     enough: float = 0.0,
     space: str = SPACE,
 ) -> SearchResult:
-    """The cheapest strategy among candidates, and its certificate: what most searches narrow.
+    """The cheapest strategy among candidates, and its certificate: what most searches narrow. Each reader fetches for
+    itself what it lacks.
 
     rules: what may be chosen; by default Tofu's rule for `bytes`, and everything for `seconds`.
     seconds: of work, after which the best strategy so far is returned with its gap (`Budget`); pricing, which has to be
@@ -74,6 +107,40 @@ def exact(
     clock = Clock()
     chosen = rules if rules is not None else (SECONDS if objective.unit == "seconds" else TOFU)
     problem = build(graph, objective, chosen, candidates)
+    return _solved(problem, objective, seconds, enough, space, clock)
+
+
+def whole_space(graph: Graph, objective: Objective, rules: Rules, seconds: float) -> SearchResult:
+    """The cheapest strategy by `bytes` where what several readers fetch may be brought once to a second layout, and its
+    certificate. Where the tables are too many, each reader fetches for itself, and the certificate says so. Never
+    dearer than the optimum of Tofu's space, as far as that is found in the same seconds.
+    """
+    clock = Clock()
+    single = build(graph, objective, rules)
+    wide = fetched_once(single, objective)
+    if wide is None:
+        found = _solved(single, objective, seconds, 0.0, FOR_EACH, clock)
+    else:
+        found = _solved(replace(single, problem=wide.problem), objective, seconds, 0.0, SHARED, clock, wide)
+    if found.certificate.stopped == "optimal":
+        return found
+    narrow = exact(graph, objective, rules=replace(rules, partial=False, shared=False), seconds=seconds)
+    if narrow.certificate.cost >= found.certificate.cost:
+        return found
+    told = replace(narrow.certificate, bound=found.certificate.bound, stopped=found.certificate.stopped)
+    return replace(narrow, certificate=replace(told, space=found.certificate.space))
+
+
+def _solved(
+    problem: PartitionProblem,
+    objective: Objective,
+    seconds: float,
+    enough: float,
+    space: str,
+    clock: Clock,
+    wide: FetchProblem | None = None,
+) -> SearchResult:
+    """The answer of a problem that is built. wide: what its labels mean where they are more than layouts."""
     built = clock.passed
     left = max(seconds - problem.seconds, 0.0) if objective.name == "time" else seconds
     solution = solve(problem.problem, objective, left, enough=enough)
@@ -92,4 +159,7 @@ def exact(
     certificate = Certificate(
         solution.cost, solution.bound, objective.unit, solution.how, solution.stopped, space, statistics
     )
-    return SearchResult(problem.strategy(solution.labels), certificate)
+    if wide is None:
+        return SearchResult(problem.strategy(solution.labels), certificate)
+    tiling = applied(problem.graph, wide.choice(solution.labels))
+    return SearchResult(tiling.strategy, certificate, tiling.graph if tiling.copies else None)

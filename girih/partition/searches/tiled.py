@@ -27,8 +27,8 @@ from girih.partition.searches.spartan import Spartan, TilingGraph, greedy_certif
 from girih.partition.solver.elimination import Problem, cost_of
 from girih.partition.space.choice import Tiling, TilingByNumber, applied, choice_of
 from girih.partition.space.copies import CopyProblem, Held, widened
-from girih.partition.space.options import SECONDS, TOFU, Rules
-from girih.partition.space.problem import Objective
+from girih.partition.space.options import Rules
+from girih.partition.space.problem import Objective, rules_of
 from girih.partition.strategy import SearchError
 from girih.rewrite.certificate import Certificate
 
@@ -72,7 +72,7 @@ def chosen(graph: Graph, objective: Objective, wanted: Wanted) -> tuple[TilingBy
         names = " or ".join(search.name for search in TILING)
         raise SearchError(f"no search {wanted.search.name!r} with second copies: expected {names}")
     held = dict(wanted.held or {})
-    rules = wanted.rules or (SECONDS if objective.unit == "seconds" else TOFU)
+    rules = wanted.rules or rules_of(objective)
     started = time.perf_counter()
     item = widened(graph, objective, rules, held, wanted.copies)
     if isinstance(wanted.search, Exact):

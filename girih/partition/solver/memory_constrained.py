@@ -36,8 +36,8 @@ from girih.partition.searches.exact import solve
 from girih.partition.solver.elimination import Problem, Solution, cost_of, restricted
 from girih.partition.solver.held import Exchanged, HeldTables, Moment, moments_of
 from girih.partition.solver.in_order import InOrder
-from girih.partition.space.options import SECONDS, TOFU
-from girih.partition.space.problem import Objective, build
+from girih.partition.space.options import Rules
+from girih.partition.space.problem import Objective, build, rules_of
 from girih.partition.strategy import SearchResult, Strategy
 from girih.rewrite.certificate import Certificate
 
@@ -195,20 +195,20 @@ def memory_constrained(
     exchanged: Exchanged,
     *,
     first: SearchResult | None = None,
+    rules: Rules | None = None,
     effort: Effort = Effort(),
     seconds: float = 60.0,
 ) -> SearchResult:
     """The cheapest strategy found whose measured peak is at most `cap` bytes, with a bound for that cap.
 
-    first: what the search without a cap has found. seconds: of work (`Budget`), after which no further level of the
-    ladder is begun.
+    first: what the search without a cap has found. rules: what may be chosen; None: all. seconds: of work (`Budget`),
+    after which no further level of the ladder is begun.
 
     Raises:
         CannotFitError: with the least peak that was found, and the least that any strategy can have.
     """
-    return answer(
-        front_of(graph, objective, measure, exchanged, first=first, effort=effort, seconds=seconds), cap, seconds
-    )
+    front = front_of(graph, objective, measure, exchanged, first=first, rules=rules, effort=effort, seconds=seconds)
+    return answer(front, cap, seconds)
 
 
 def front_of(
@@ -218,11 +218,12 @@ def front_of(
     exchanged: Exchanged,
     *,
     first: SearchResult | None = None,
+    rules: Rules | None = None,
     effort: Effort = Effort(),
     seconds: float = 60.0,
 ) -> Front:
     """The front of cost against peak memory, as far as it is found; see `memory_constrained`."""
-    rules = SECONDS if objective.unit == "seconds" else TOFU
+    rules = rules_of(objective) if rules is None else rules
     front = Front(HeldTables(build(graph, objective, rules), exchanged), objective, measure)
     front.spent += front.space.plain.seconds * 1e9
     begin = None if first is None else front.space.plain.labels(first.strategy)

@@ -127,13 +127,18 @@ def applied(graph: Graph, choice: TilingByNumber) -> Tiling:
         nodes.append(clone)
         divisions.append(second[name])
 
+    waiting: dict[str, Node | None] = {}  # second layouts that nobody has read yet, each with who made the first
+
     for number, item in enumerate(graph.inputs):
         inputs.append(item)
         if number in choice.loaded:
             inputs.append(replace(item, name=copy_of[item.name]))
         elif item.name in second:
-            fill(item.name, None)
+            waiting[item.name] = None
     for node, runs, reads in zip(graph.nodes, choice.divisions, choice.reads, strict=True):
+        for name in [name for name, *copies in zip(node.inputs, *reads, strict=True) if any(copies)]:
+            if name in waiting:
+                fill(name, waiting.pop(name) or node)
         for run, (division, which) in enumerate(zip(runs, reads, strict=True)):
             again = copy_of[node.outputs[0]] if run else None
             nodes.append(_reading(node, which, copy_of, again))
@@ -141,7 +146,9 @@ def applied(graph: Graph, choice: TilingByNumber) -> Tiling:
         if len(runs) == 1:
             for name in node.outputs:
                 if name in second:
-                    fill(name, node)
+                    waiting[name] = node
+    for name, maker in waiting.items():
+        fill(name, maker)
     whole = Graph(values, tuple(nodes), tuple(inputs), graph.outputs)
     copies = {copy: name for name, copy in copy_of.items()}
     return Tiling(whole, Strategy.of_codes(choice.mesh, tuple(divisions), layouts), copies)

@@ -46,7 +46,8 @@ class Rules:
     small: up to so many elements a value may be copied and a node repeated whatever `repeat` says.
     reductions: nodes may be divided along reduced index variables. one_dimension: all axes divide the same one.
     places: nodes and values may be placed on one coordinate of an axis (of at most MOST_PLACES), FlexFlow's operator
-    dimension.
+    dimension. shared: what several readers fetch may be brought once to a second layout, by `bytes`
+    (`girih.partition.space.fetches`).
     """
 
     repeat: bool = False
@@ -55,10 +56,13 @@ class Rules:
     reductions: bool = True
     one_dimension: bool = False
     places: bool = False
+    shared: bool = False
 
 
 MOST_PLACES = 8
 TOFU = Rules()
+APART = Rules(partial=True)
+WHOLE = Rules(partial=True, shared=True)
 SECONDS = Rules(repeat=True, partial=True)
 SOAP = Rules(repeat=True, partial=True, places=True)
 

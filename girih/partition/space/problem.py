@@ -25,6 +25,10 @@ from girih.ops import Description
 from girih.ops.known import several_descriptions
 from girih.partition.solver.elimination import Problem
 from girih.partition.space.options import (
+    APART,
+    SECONDS,
+    TOFU,
+    WHOLE,
     NodeOptions,
     Rules,
     layouts_of,
@@ -76,6 +80,21 @@ class Objective:
         arithmetic = options.points * options.operations / device.flops(options.dtype)
         costs: FloatTable = np.maximum(arithmetic, options.bytes / device.memory_bytes_per_second)
         return costs + device.launch_seconds
+
+
+SPACES = ("whole", "apart", "tofu")
+"""What a search may choose from, by name."""
+
+
+def rules_of(objective: Objective, space: str = "whole") -> Rules:
+    """The rules of a space by name. By `bytes` in `apart` each reader fetches for itself what it lacks, and in `tofu`
+    every sum is added where it is made, besides.
+
+    By `bytes` all work is divided and every tensor held once in all: held by everybody, nothing would have to move.
+    """
+    if objective.unit == "seconds":
+        return SECONDS
+    return {"whole": WHOLE, "apart": APART, "tofu": TOFU}[space]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ one chunk at a time, so that the peaks of all devices together are a bound for t
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import nlargest
 from math import prod
@@ -35,9 +36,9 @@ from girih.ops import Description
 from girih.ops.derive.pieces import PieceCall, make_piece
 from girih.ops.derive.temporaries import KernelCall, Operand, converted, is_channels_last
 from girih.ops.known import descriptions
-from girih.ops.scratch import ScratchSource, at_most, held, rule_for
+from girih.ops.scratch import ScratchCall, ScratchSource, asks_for_every, at_most, held, known_by, rule_for
 from girih.program.exchange import Message
-from girih.program.fusion.block_memory import loop_bytes, stolen_bytes
+from girih.program.fusion.block_memory import LoopBytes, loop_bytes, stolen_bytes
 from girih.program.life.in_place import ending_with, operands_to_take
 from girih.program.life.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 from girih.program.liveness import overwritten
@@ -101,7 +102,11 @@ class Tracker:
         self.ending = ending_with(program, device) if self.takes else {}
         self.taken: dict[str, int] = {}
         self.pieces: dict[tuple[Description, Sharding], tuple[PieceCall, frozenset[str]]] = {}
+        self.attributes: dict[tuple[Description, Sharding], tuple[tuple[str, Any], ...]] = {}  # of these pieces
         self.shapes: dict[tuple[int, bool], tuple[Shape, Placement]] = {}  # by identity of the place, kept alive
+        # What was asked that may be another on a device with parts of the same shapes, and what was answered.
+        self.packed: list[tuple[TransferStep, Shape, int]] = []
+        self.loops: list[tuple[BlockStep, LoopBytes]] = []
 
     def shape_of(self, buffer: str) -> Shape:
         return self.shape_at(buffer, self.program.places[buffer])
@@ -286,6 +291,7 @@ class Tracker:
         node = step.members[-1].node
         self.nodes = node + 1
         loop = loop_bytes(self.program, step, self.device, self.threads)
+        self.loops.append((step, loop))
         for buffer in step.writes:
             if buffer not in loop.sums:
                 self.allocate(buffer)
@@ -299,9 +305,10 @@ class Tracker:
         operator, values = description.operator, self.program.graph.values
         shape, result = self.shape_of(step.writes[0]), values[node.outputs[0]]
         temporary = rule_for(operator.temporary, result.item_bytes)
-        if operator.elementwise and temporary is None and operator.padding is None:
+        every = asks_for_every(self.scratch)
+        if operator.elementwise and temporary is None and operator.padding is None and not every:
             return _number_bytes(node, values[node.inputs[0]]) + self.converted(step, node) if node.inputs else 0
-        if (operator.padding is None and temporary is None) or 0 in shape:
+        if (operator.padding is None and temporary is None and not every) or 0 in shape or not node.inputs:
             return 0
         piece, cut = self.piece(step, node, description)
         total, inputs = 0, {}
@@ -313,10 +320,14 @@ class Tracker:
             total += prod(size) * value.item_bytes if padded else 0
             if name is not None:
                 inputs[name] = Operand(size, value.item_bytes, in_order, None if in_order else strides, value.dtype)
-        if temporary is None:
+        if temporary is None and not every:
             return total
         output = Operand(shape, result.item_bytes, dtype=result.dtype)
         work = KernelCall(piece.attributes, inputs, output, cut, self.threads)
+        if every:
+            kept = sum(prod(self.shape_of(name)) * self.item_bytes(name) for name in step.writes)
+            return total + self.scratch(ScratchCall(piece.operator, work, known_by(temporary), kept))
+        assert temporary is not None
         return total + held(temporary, piece.operator, work, self.scratch)
 
     def converted(self, step: ComputeStep, node: Node) -> int:
@@ -332,14 +343,33 @@ class Tracker:
         """The call on this device, and the names of the index variables that are divided; equal nodes share it."""
         division = self.program.strategy.divisions[step.node]
         if (description, division) not in self.pieces:
-            starts, stops = bounds_of(division, description.sizes, self.program.mesh)
-            start, stop = tuple(starts[self.device].tolist()), tuple(stops[self.device].tolist())
-            named = zip(description.names, start, stop, description.sizes, strict=True)
-            cut = frozenset(name for name, low, high, size in named if high - low != size)
             attributes = tuple(node.attributes.items())
-            piece = _made(description, attributes, repr(attributes), start, stop)
-            self.pieces[description, division] = (piece, cut)
+            self.pieces[description, division] = self.piece_of(self.device, description, division, attributes)
+            self.attributes[description, division] = attributes
         return self.pieces[description, division]
+
+    def piece_of(
+        self, device: int, description: Description, division: Sharding, attributes: tuple[tuple[str, Any], ...]
+    ) -> tuple[PieceCall, frozenset[str]]:
+        starts, stops = bounds_of(division, description.sizes, self.program.mesh)
+        start, stop = tuple(starts[device].tolist()), tuple(stops[device].tolist())
+        named = zip(description.names, start, stop, description.sizes, strict=True)
+        cut = frozenset(name for name, low, high, size in named if high - low != size)
+        return _made(description, attributes, repr(attributes), start, stop), cut
+
+    def holds_on(self, device: int) -> bool:
+        """Would the walk be the same, byte for byte, on a device that does the same steps and has parts of the same
+        shapes? Beyond these it depends on padding and attributes of pieces, on how messages lie in their buffers, and
+        on loops over blocks."""
+        return (
+            self.stolen == stolen_bytes(self.program, device, self.threads)
+            and all(
+                _alike(self.piece_of(device, *asked, self.attributes[asked]), piece)
+                for asked, piece in self.pieces.items()
+            )
+            and all(size == self.staged_on(device, step, held) for step, held, size in self.packed)
+            and all(loop == loop_bytes(self.program, step, device, self.threads) for step, loop in self.loops)
+        )
 
     def settle(self) -> None:
         """The worker's last act: new state in the order of the inputs (`girih.run.worker.worker.settle`)."""
@@ -418,14 +448,21 @@ class Tracker:
         """Bytes of the messages that are packed, and of those that do not arrive in the target itself."""
         if step.source in self.program.streamed:  # a bound: each part is read when it is packed
             return prod(self.shape_of(step.source)) * self.program.graph.values[step.value].item_bytes
-        messages, combined = self.program.messages_of(step, self.device), self.program.terms_of(step) > 1
-        held, goal = self.held(step.source).strides, contiguous_strides(self.shape_of(step.target))
+        held = self.held(step.source).strides
+        size = self.staged_on(self.device, step, held)
+        self.packed.append((step, held, size))
+        return size
+
+    def staged_on(self, device: int, step: TransferStep, held: Shape) -> int:
+        """What `staged` says on a device whose part of the source has these strides."""
+        messages, combined = self.program.messages_of(step, device), self.program.terms_of(step) > 1
+        goal = contiguous_strides(self.shape_of(step.target))
         packed = set()  # a box that goes to several peers is packed once
         elements = 0
         for message in messages:
             if message.source == message.target:
                 continue
-            if message.target == self.device:
+            if message.target == device:
                 elements += message.elements if combined or not _run(message, goal) else 0
             elif not _run(message, held) and message.box not in packed:
                 packed.add(message.box)
@@ -443,6 +480,20 @@ def _made(
 ) -> PieceCall:
     """The call for a box: the next walk of a program asks for the same again."""
     return make_piece(description, dict(attributes), start, stop)
+
+
+def _alike(one: tuple[PieceCall, frozenset[str]], other: tuple[PieceCall, frozenset[str]]) -> bool:
+    """Do two pieces differ in nothing but the places of their regions?"""
+    (first, cut), (second, cut_there) = one, other
+    sizes, sizes_there = (
+        [[stop - start for start, stop in region] for region in piece.regions] for piece in (first, second)
+    )
+    return first is second or (
+        sizes == sizes_there
+        and cut == cut_there
+        and (first.operator, first.attributes, first.names, first.pads)
+        == (second.operator, second.attributes, second.names, second.pads)
+    )
 
 
 def messages_of(target: str) -> str:
@@ -477,12 +528,44 @@ def memory_use(program: Program, device: int = 0, threads: int = 0, scratch: Scr
     threads: of each worker; 0: as worker processes on this host decide, its cores divided among them. scratch: what
     kernels of libraries hold; by default a bound.
     """
+    return _walked(program, device, threads, scratch)[1]
+
+
+def _walked(program: Program, device: int, threads: int, scratch: ScratchSource) -> tuple[Tracker, MemoryUse]:
     tracker = begun(program, device, threads, scratch, Tracker)
     state = tracker.state_bytes
     for step in program.steps_of(device):
         tracker.step(step)
     tracker.settle()
-    return MemoryUse(device, state, tracker.peak, tracker.at, tracker.largest)
+    return tracker, MemoryUse(device, state, tracker.peak, tracker.at, tracker.largest)
+
+
+def memory_uses(
+    program: Program, devices: Sequence[int], threads: int = 0, scratch: ScratchSource = at_most
+) -> tuple[MemoryUse, ...]:
+    """`memory_use` of each of the devices. Devices on which a walk would be the same, as most are, share one walk."""
+    walks: dict[tuple[bytes, tuple[int, ...]], list[tuple[Tracker, MemoryUse]]] = {}
+    found = []
+    for device, shapes in zip(devices, _part_shapes(program, devices), strict=True):
+        known = walks.setdefault((shapes.tobytes(), program.order_of(device)), [])
+        use = next((use for tracker, use in known if tracker.holds_on(device)), None)
+        if use is None:
+            known.append(_walked(program, device, threads, scratch))
+            use = known[-1][1]
+        found.append(replace(use, device=device))
+    return tuple(found)
+
+
+def _part_shapes(program: Program, devices: Sequence[int]) -> NDArray[np.int64]:
+    """The shapes of the parts of all buffers, and of what is read of them: [devices, dimensions of all of these]."""
+    places = {id(place): place for place in program.places.values()}
+    for step in program.steps:
+        if isinstance(step, ComputeStep):
+            places.update((id(part.needed), part.needed) for part in step.reads)
+    rows = np.asarray(devices, np.int64)
+    none = np.empty((len(rows), 0, 2), np.int64)
+    regions = np.concatenate([none, *(place.regions[rows] for place in places.values())], axis=1)
+    return np.ascontiguousarray(regions[..., 1] - regions[..., 0])
 
 
 def host_bytes(program: Program, device: int = 0) -> int:

@@ -22,10 +22,11 @@ from girih.program.life.accounts import MemoryUse, Tracker, begun
 from girih.program.life.links import Links, rows
 from girih.program.life.sequence_kernels import Facts, compressed
 from girih.program.life.strides import Shape
-from girih.program.life.touches import NOBODY, Touches
+from girih.program.life.touches import Touches
 from girih.program.liveness import lasting
 from girih.program.program import Program
 from girih.program.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, TransferStep
+from girih.program.table import BLOCKS, FETCH, FREE, NOBODY, START, STORE, Table, table_of
 
 
 @dataclass(slots=True)
@@ -109,25 +110,22 @@ class Lifetimes:
         )
 
     @cached_property
-    def reads(self) -> tuple[tuple[str, ...], ...]:
-        """The buffers that each step reads, each once."""
-        return tuple(tuple(dict.fromkeys(step.sources)) for step in self.steps)
-
-    @cached_property
-    def writes(self) -> tuple[tuple[str, ...], ...]:
-        """The buffers that each step makes."""
-        return tuple(step.targets for step in self.steps)
+    def table(self) -> Table:
+        """The steps as columns; buffers as `numbers` has them, then those that do not lie on this device."""
+        return table_of(self.steps, self.numbers)[0]
 
     @cached_property
     def maker(self) -> Mapping[str, int]:
         """By buffer the step that makes it."""
-        return {buffer: number for number, made in enumerate(self.writes) for buffer in made}
+        return {buffer: number for number, step in enumerate(self.steps) for buffer in step.targets}
 
     @cached_property
     def makers(self) -> tuple[tuple[int, ...], ...]:
         """The steps that make what each step reads, in the order of what it reads."""
-        maker = self.maker
-        return tuple(tuple(dict.fromkeys(maker[name] for name in reads if name in maker)) for reads in self.reads)
+        needing, needed = self.table.needs
+        ends = np.cumsum(np.bincount(needing, minlength=len(self.steps))).tolist()
+        made = needed.tolist()
+        return tuple(tuple(made[begin:end]) for begin, end in pairwise([0, *ends]))
 
     @cached_property
     def needs(self) -> tuple[tuple[int, ...], ...]:
@@ -136,23 +134,28 @@ class Lifetimes:
         if not begun:
             return tuple(tuple(sorted(makers)) for makers in self.makers)
         return tuple(
-            tuple(sorted({*makers, *(begun[buffer] for buffer in made if buffer in begun)}))
-            for makers, made in zip(self.makers, self.writes, strict=True)
+            tuple(sorted({*makers, *(begun[buffer] for buffer in step.targets if buffer in begun)}))
+            for makers, step in zip(self.makers, self.steps, strict=True)
         )
 
-    @cached_property
+    @property
     def computes(self) -> NDArray[np.bool_]:
         """Does a step compute?"""
-        return np.asarray([isinstance(step, ComputeStep | BlockStep) for step in self.steps], np.bool_)
+        return self.table.kind <= BLOCKS
 
     @cached_property
     def operands(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(step, storage): the storages in which what each step reads lies, each once."""
-        number_of = {buffer: number for number, item in enumerate(self.storages) for buffer in item.buffers}
-        rows = [sorted({number_of[name] for name in reads if name in number_of}) for reads in self.reads]
-        lengths = np.asarray([len(row) for row in rows], np.int64)
-        found = np.asarray([number for row in rows for number in row], np.int64)
-        return np.repeat(np.arange(len(rows)), lengths), found
+        table, count = self.table, len(self.storages)
+        here = table.reads < len(self.lies_in)
+        step = np.repeat(np.arange(len(self.steps)), np.diff(table.read_starts))[here]
+        pairs = np.unique(step * count + self.lies_in[table.reads[here]])
+        return pairs // max(count, 1), pairs % max(count, 1)
+
+    @cached_property
+    def lies_in(self) -> NDArray[np.int64]:
+        """The storage of each of the buffers that `numbers` has."""
+        return np.repeat(np.arange(len(self.storages)), [len(item.buffers) for item in self.storages])
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
@@ -181,11 +184,10 @@ class Lifetimes:
         for step, operand in self.taken.items():
             scratch[step] += storages[operand].bytes
         return Facts(
-            *compressed([numbers[name] for name in step.sources if name in numbers] for step in steps),
-            *compressed([numbers[name] for name in made if name in numbers] for made in self.writes),
+            self.table,
             *compressed(makes),
             *compressed(self.takers.get(step, ()) for step in range(len(steps))),
-            np.repeat(np.arange(len(storages)), [len(item.buffers) for item in storages]),
+            self.lies_in,
             looks_at,
             np.asarray([buffer in kept for buffer in numbers], np.bool_),
             np.asarray([item.born == -1 for item in storages], np.bool_),
@@ -198,12 +200,13 @@ class Lifetimes:
     def edges(self) -> NDArray[np.int64]:
         """[edges, 2]: (needed, needing) pairs of the program's steps but for frees, each once, ascending. An exchange
         needs the one before."""
-        steps = [step for step in self.program.steps if not isinstance(step, FreeStep)]
-        maker = {buffer: number for number, step in enumerate(steps) for buffer in step.targets}
-        edges = {(maker[name], number) for number, step in enumerate(steps) for name in step.sources if name in maker}
-        exchanges = (number for number, step in enumerate(steps) if isinstance(step, TransferStep | StartStep))
-        edges.update(pairwise(exchanges))
-        return np.asarray(sorted(edges), np.int64).reshape(-1, 2)
+        table = self.program.table
+        number_of = np.cumsum(table.kind != FREE) - 1
+        needing, needed = table.needs
+        exchanges = np.flatnonzero((table.kind >= START) | (table.kind == FETCH) | (table.kind == STORE))
+        pairs = np.stack([np.append(needed, exchanges[:-1]), np.append(needing, exchanges[1:])], axis=1)
+        edges: NDArray[np.int64] = np.unique(number_of[pairs], axis=0)
+        return edges
 
     @cached_property
     def links(self) -> Links:
@@ -214,12 +217,13 @@ class Lifetimes:
         ordered = set(program.order_of(self.device)) if program.orders else None
         number_of = np.asarray([rank for rank, at in enumerate(kept) if ordered is None or at in ordered], np.int64)
         count, edges = len(kept), self.edges
+        named = [{*step.sources, *step.targets} for step in self.steps]
         pairs = []
         for number, storage in enumerate(storages):
             names = set(storage.buffers)
             mine = [at for at in storage.touched if 0 <= at < last]
             for at in mine:  # while an exchange is under way, it touches its storages in steps that others do
-                own = names.intersection((*self.reads[at], *self.writes[at])) if names else at in (mine[0], mine[-1])
+                own = not names.isdisjoint(named[at]) if names else at in (mine[0], mine[-1])
                 if own or (at == mine[0] and storage.born >= 0):
                     pairs.append((int(number_of[at]), number))
         touch = np.asarray(sorted(pairs), np.int64).reshape(-1, 2)

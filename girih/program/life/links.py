@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout.compiled import compiled, inside
-from girih.program.life.touches import Integers
+from girih.program.table import Integers
 
 
 class Links(NamedTuple):

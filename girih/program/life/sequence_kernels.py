@@ -9,23 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout.compiled import compiled
-
-Integers = NDArray[np.int64]
+from girih.program.table import Integers, Table
 
 
 class Facts(NamedTuple):
     """What steps do, whatever their sequence; lists in compressed rows.
 
-    reads, writes: buffers of each step. makes: storages that it allocates. takes: storages of which its result takes
+    table: their columns. makes: storages that a step allocates. takes: storages of which its result takes
     over the first that ends there. lies_in: of each buffer the storage, looks_at: of a view the buffer, else -1; kept:
     is it never freed? given: of each storage, is it there at the beginning? main: the buffer of that storage's name.
     bytes: of each storage. scratch: bytes of each step beside the storages, nothing taken over.
     """
 
-    read_starts: Integers
-    reads: Integers
-    write_starts: Integers
-    writes: Integers
+    table: Table
     make_starts: Integers
     makes: Integers
     take_starts: Integers
@@ -43,14 +39,14 @@ class Facts(NamedTuple):
 def sequenced(facts, order):  # type: ignore[no-untyped-def]
     """The columns of `Sequenced`, the last buffer of each buffer's name, all touches as (storage, position), which
     storages last, of each position its extra bytes and the storage whose memory its result takes over, and of each
-    buffer its number among the facts and the position that makes it."""
+    buffer its number among the facts."""
     steps, buffers, storages = len(order), len(facts.lies_in), len(facts.bytes)
     made, read, written = storages, 0, 0
     for at in range(steps):
         step = order[at]
         made += facts.make_starts[step + 1] - facts.make_starts[step]
-        read += facts.read_starts[step + 1] - facts.read_starts[step]
-        written += facts.write_starts[step + 1] - facts.write_starts[step]
+        read += facts.table.read_starts[step + 1] - facts.table.read_starts[step]
+        written += facts.table.write_starts[step + 1] - facts.table.write_starts[step]
     original = np.empty(made, np.int64)
     last = np.full(made, -2, np.int64)  # touched so far
     lasts = np.zeros(made, np.bool_)
@@ -58,8 +54,7 @@ def sequenced(facts, order):  # type: ignore[no-untyped-def]
     storage_now = np.full(storages, -1, np.int64)
     names = written + buffers
     lies_in, looks_at = np.full(names, -1, np.int64), np.full(names, -1, np.int64)
-    looked, last_read = np.full(names, -1, np.int64), np.full(names, -1, np.int64)
-    copy_of, made_at = np.full(names, -1, np.int64), np.full(names, -1, np.int64)
+    last_read, copy_of = np.full(names, -1, np.int64), np.full(names, -1, np.int64)
     stays = np.zeros(names, np.bool_)
     buffer_now = np.full(buffers, -1, np.int64)
     read_starts, reads = np.zeros(steps + 1, np.int64), np.empty(read, np.int64)
@@ -95,8 +90,8 @@ def sequenced(facts, order):  # type: ignore[no-untyped-def]
             touches += 1
             count += 1
         begin = read_starts[at]
-        for entry in range(facts.read_starts[step], facts.read_starts[step + 1]):
-            now = buffer_now[facts.reads[entry]]
+        for entry in range(facts.table.read_starts[step], facts.table.read_starts[step + 1]):
+            now = buffer_now[facts.table.reads[entry]]
             reads[begin] = now
             begin += 1
             last_read[now] = at
@@ -106,18 +101,18 @@ def sequenced(facts, order):  # type: ignore[no-untyped-def]
                 touches += 1
         read_starts[at + 1] = begin
         begin = write_starts[at]
-        for entry in range(facts.write_starts[step], facts.write_starts[step + 1]):
-            buffer = facts.writes[entry]
+        for entry in range(facts.table.write_starts[step], facts.table.write_starts[step + 1]):
+            buffer = facts.table.writes[entry]
             base = facts.looks_at[buffer]
             if base >= 0:
-                looks_at[name], looked[name] = buffer_now[base], at
+                looks_at[name] = buffer_now[base]
                 lies_in[name] = lies_in[buffer_now[base]]
             else:
                 lies_in[name] = storage_now[facts.lies_in[buffer]]
                 if facts.main[facts.lies_in[buffer]] == buffer:
                     main[lies_in[name]] = name
             buffer_now[buffer] = name
-            copy_of[name], made_at[name] = buffer, at
+            copy_of[name] = buffer
             last_read[name] = at
             stays[name] = facts.kept[buffer]
             lasts[lies_in[name]] = lasts[lies_in[name]] or facts.kept[buffer]
@@ -170,9 +165,8 @@ def sequenced(facts, order):  # type: ignore[no-untyped-def]
                 alive[lies_in[buffer]] -= 1
                 stays[buffer] = True
     return (
-        original[:count], read_starts, reads, write_starts, writes, lies_in[:name], looks_at[:name], looked[:name],
-        main[:count], buffer_now, owner[:touches], when[:touches], lasts[:count], extra, taken,
-        copy_of[:name], made_at[:name],
+        original[:count], read_starts, reads, write_starts, writes, lies_in[:name], looks_at[:name], main[:count],
+        buffer_now, owner[:touches], when[:touches], lasts[:count], extra, taken, copy_of[:name],
     )  # fmt: skip
 
 

@@ -24,40 +24,35 @@ from girih.program.life.lifetimes import Lifetimes, Storage
 from girih.program.life.sequence_kernels import Facts, compressed
 from girih.program.life.sequence_kernels import sequenced as kernel
 from girih.program.life.strides import contiguous_strides
-from girih.program.life.touches import NOBODY, Integers, Touches
+from girih.program.life.touches import Touches
 from girih.program.program import Program
 from girih.program.steps import BlockStep, ComputeStep, FreeStep
+from girih.program.table import BLOCKS, NOBODY, Integers, Table
 
 
 @dataclass(frozen=True, eq=False)
 class Sequenced:
     """A program in a sequence, as columns.
 
-    sequence: of each position the step, by its number in the program's own sequence. touches: of its storages, numbered
-    as `lifetimes` of the sequenced program numbers them. original: of each storage its number in the program's own
-    sequence; what comes again has the same. read_starts, reads, write_starts, writes: buffers of each position; a
-    buffer that comes again is another one. lies_in: of each buffer its storage. looks_at, looked: of a buffer that is a
-    view, the buffer that it looks at and the position that makes it, else NOBODY. main: of each storage, the buffer
-    that is its own, NOBODY where it has none. results: the buffers that are read when the program has ended. taken: of
-    each position the storage whose memory its result takes over. copy_of, made_at: of each buffer its number in the
-    program's own sequence, and the position that makes it.
+    sequence: of each position the step, by its number in the program's own sequence. table: of the steps in this
+    sequence; a buffer that comes again is another one. touches: of its storages, numbered as `lifetimes` of the
+    sequenced program numbers them. original: of each storage its number in the program's own sequence; what comes again
+    has the same. lies_in: of each buffer its storage. looks_at: of a buffer that is a view, the buffer that it looks
+    at, else NOBODY. main: of each storage, the buffer that is its own, NOBODY where it has none. results: the buffers
+    that are read when the program has ended. taken: of each position the storage whose memory its result takes over.
+    copy_of: of each buffer its number in the program's own sequence.
     """
 
     sequence: Integers
+    table: Table
     touches: Touches
     original: Integers
-    read_starts: Integers
-    reads: Integers
-    write_starts: Integers
-    writes: Integers
     lies_in: Integers
     looks_at: Integers
-    looked: Integers
     main: Integers
     results: Integers
     taken: Integers
     copy_of: Integers
-    made_at: Integers
 
 
 def able(lives: Lifetimes) -> bool:
@@ -101,15 +96,21 @@ def blocked(lives: Lifetimes, loops: Sequence[tuple[BlockStep, LoopBytes]], orde
     made[[storage for row in makes for storage in row]] = True
     left = ~made[facts.takes]
     counts = np.append(0, np.cumsum(left))[facts.take_starts]
-    read = _behind(facts.read_starts, facts.reads, reads)
-    write = _behind(facts.write_starts, facts.writes, writes)
+    table = facts.table
+    read = _behind(table.read_starts, table.reads, reads)
+    write = _behind(table.write_starts, table.writes, writes)
     make = _behind(facts.make_starts, facts.makes, makes)
     rows = facts._replace(
+        table=Table(
+            np.append(table.kind, np.full(len(loops), BLOCKS, np.uint8)),
+            np.append(table.node, [block.node for block, _ in loops]),
+            *read,
+            *write,
+            table.buffers,
+        ),
         take_starts=np.append(counts, np.full(len(loops), counts[-1])),
         takes=facts.takes[left],
         scratch=np.append(facts.scratch, np.asarray(extra, np.int64)),
-        read_starts=read[0], reads=read[1],
-        write_starts=write[0], writes=write[1],
         make_starts=make[0], makes=make[1],
     )  # fmt: skip
     return _sequenced(lives, rows, order).touches
@@ -117,8 +118,10 @@ def blocked(lives: Lifetimes, loops: Sequence[tuple[BlockStep, LoopBytes]], orde
 
 def _sequenced(lives: Lifetimes, facts: Facts, order: Integers) -> Sequenced:
     plain = lives.touches
-    (original, read_starts, reads, write_starts, writes, lies_in, looks_at, looked, main, final, owner, at, lasts,
-     extra, taken, copy_of, made_at) = kernel(facts, order)  # fmt: skip
+    (original, read_starts, reads, write_starts, writes, lies_in, looks_at, main, final, owner, at, lasts, extra, taken,
+     copy_of) = kernel(facts, order)  # fmt: skip
+    steps = facts.table
+    table = Table(steps.kind[order], steps.node[order], read_starts, reads, write_starts, writes, len(lies_in))
     count = len(original)
     ranked = np.argsort(owner, kind="stable")
     old, new = np.full((2, count), NOBODY, np.int64)
@@ -143,10 +146,7 @@ def _sequenced(lives: Lifetimes, facts: Facts, order: Integers) -> Sequenced:
         new,
         np.append(extra, lives.extra[-1]),
     )
-    return Sequenced(
-        order, touches, original, read_starts, reads, write_starts, writes, lies_in, looks_at, looked, main,
-        final[lives.outputs], taken, copy_of, made_at,
-    )  # fmt: skip
+    return Sequenced(order, table, touches, original, lies_in, looks_at, main, final[lives.outputs], taken, copy_of)
 
 
 class _Views(Sequence[Storage]):
@@ -197,17 +197,22 @@ def lifetimes_in(lives: Lifetimes, item: Sequenced, program: Program | None = No
     def name(base: str, position: int) -> str:
         return f"{base}~{time[position]}" if position >= 0 and time[position] else base
 
+    maker = item.table.maker.tolist()
     buffers = [names[buffer] for buffer in item.copy_of.tolist()]
     if len(time) > len(lives.steps):  # some come again
-        buffers = list(map(name, buffers, item.made_at.tolist()))
+        buffers = list(map(name, buffers, maker))
     steps = tuple(lives.steps[step] for step in item.sequence.tolist())
     if program is not None:
         steps = tuple(step for step in program.steps if not isinstance(step, FreeStep))
     seen = np.flatnonzero(item.looks_at >= 0).tolist()
-    views = {buffers[at]: (int(item.looked[at]), buffers[item.looks_at[at]]) for at in seen}
+    views = {buffers[at]: (maker[at], buffers[item.looks_at[at]]) for at in seen}
     touches = item.touches
     state = tuple((before, int(touches.new[before])) for before in _in_order(lives, item))
-    lies, starts, origin = item.lies_in[item.reads].tolist(), item.read_starts.tolist(), item.original.tolist()
+    lies, starts, origin = (
+        item.lies_in[item.table.reads].tolist(),
+        item.table.read_starts.tolist(),
+        item.original.tolist(),
+    )
     takes = {
         at: tuple(
             next(number for number in lies[starts[at] : starts[at + 1]] if origin[number] == storage)

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+from girih.program.table import NOBODY, Integers
 
-NOBODY = -1
+Flags = NDArray[np.bool_]
 
 
 class Touches(NamedTuple):

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from girih.program.life.lifetimes import Lifetimes, Storage
-from girih.program.life.touches import Flags, Integers, Touches
+from girih.program.life.touches import Flags, Touches
+from girih.program.table import Integers
 
 STORAGE, START, FIRST, LAST, FRESH, COPIED, LASTS = range(7)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from girih.layout.compiled import compiled, inside
-from girih.program.life.touches import Integers
+from girih.program.table import Integers
 
 STEP, IN, OUT, END_IN, END_OUT = range(5)
 

@@ -1,25 +1,14 @@
-"""Addresses: what a worker needs to know of its arena, so that everything of a step lies where it was planned.
+"""Addresses: the column of a Program that says where everything lies on a device, by the names that a worker knows:
+buffers, and positions of steps.
 
-The places of a device (`girih.program.places.places`) by the names that a worker knows: buffers, and positions of
-steps. Of the bytes that nothing occupies in a step only the largest stretches are told, and those in which the scratch
-memory of the step was placed.
+Of the bytes that nothing occupies in a step only the largest stretches are told, and those in which the scratch memory
+of the step was placed. `girih.program.passes.Address` adds them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import numpy as np
-
-from girih.program.life.accounts import messages_of
-from girih.program.life.lifetimes import Lifetimes
-from girih.program.places.items import ALIGNMENT
-from girih.program.places.places import Places
-from girih.program.steps import StartStep, TransferStep
-
-MOST_RUNS = 8
-"""That nothing has in a step and that a worker is told of, beside those of the step's own scratch."""
 
 Runs = tuple[tuple[int, int], ...]
 
@@ -42,28 +31,3 @@ class Addresses:
     places: Mapping[str, tuple[int, int]]
     scratch: tuple[Runs, ...]
     copied: tuple[tuple[str, str], ...]
-
-
-def addresses_of(lives: Lifetimes, places: Places) -> Addresses:
-    """The addresses of a device's places. Cost: as of `Places.gaps`."""
-    storages = lives.storages
-    known = {
-        item.name: (address, item.bytes)
-        for item, address in zip(storages, places.addresses, strict=True)
-        if item.bytes > 0
-    }
-    scratch: list[Runs] = []
-    for number, step in enumerate(lives.steps):
-        if isinstance(step, StartStep):  # what it makes stays until the exchange ends
-            transfer = step.transfer
-            run = known.get(messages_of(transfer.target)) if isinstance(transfer, TransferStep) else None
-            scratch.append(() if run is None else ((run[0], run[0] - -run[1] // ALIGNMENT * ALIGNMENT),))
-            continue
-        runs = places.gaps[number]
-        own = places.scratch[number]
-        size = int(places.items.sizes[len(storages) + number])
-        mine = (runs[:, 0] < own + size) & (own < runs[:, 1])
-        order = np.lexsort((runs[:, 0] - runs[:, 1], ~mine))[: MOST_RUNS + int(mine.sum())]
-        scratch.append(tuple((int(low), int(high)) for low, high in runs[order]))
-    copied = tuple((storages[old].name, storages[new].name) for old, new in places.items.copied)
-    return Addresses(places.bytes, places.bound, places.items.peak, known, tuple(scratch), copied)

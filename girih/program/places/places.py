@@ -21,11 +21,14 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from girih.program.life.accounts import messages_of
 from girih.program.life.lifetimes import Lifetimes
+from girih.program.places.addresses import Addresses, Runs
 from girih.program.places.fit import fit, improved
-from girih.program.places.items import Items, Numbers, items_of
+from girih.program.places.items import ALIGNMENT, Items, Numbers, items_of
 from girih.program.places.peaks import by_peaks
 from girih.program.places.small import smallest
+from girih.program.steps import StartStep, TransferStep
 
 TURNS = 100_000_000
 """Turns of the search's loops, at most: about two seconds."""
@@ -38,6 +41,8 @@ NEAR = 1024
 SHARES = range(6, 13)
 """Powers of a half of the most bytes alive: what is smaller comes behind all else, in an order for each."""
 UNLIMITED = 1 << 62
+MOST_RUNS = 8
+"""That nothing has in a step and that a worker is told of, beside those of the step's own scratch."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,31 @@ def placed(lives: Lifetimes, turns: int = TURNS, seed: int = 0, enough: int = 0)
     count = len(lives.storages)
     places = tuple(addresses.tolist())
     return Places(places[:count], places[count:], top(items, addresses), items.bound, items)
+
+
+def addresses_of(lives: Lifetimes, places: Places) -> Addresses:
+    """The addresses of a device's places. Cost: as of `Places.gaps`."""
+    storages = lives.storages
+    known = {
+        item.name: (address, item.bytes)
+        for item, address in zip(storages, places.addresses, strict=True)
+        if item.bytes > 0
+    }
+    scratch: list[Runs] = []
+    for number, step in enumerate(lives.steps):
+        if isinstance(step, StartStep):  # what it makes stays until the exchange ends
+            transfer = step.transfer
+            run = known.get(messages_of(transfer.target)) if isinstance(transfer, TransferStep) else None
+            scratch.append(() if run is None else ((run[0], run[0] - -run[1] // ALIGNMENT * ALIGNMENT),))
+            continue
+        runs = places.gaps[number]
+        own = places.scratch[number]
+        size = int(places.items.sizes[len(storages) + number])
+        mine = (runs[:, 0] < own + size) & (own < runs[:, 1])
+        order = np.lexsort((runs[:, 0] - runs[:, 1], ~mine))[: MOST_RUNS + int(mine.sum())]
+        scratch.append(tuple((int(low), int(high)) for low, high in runs[order]))
+    copied = tuple((storages[old].name, storages[new].name) for old, new in places.items.copied)
+    return Addresses(places.bytes, places.bound, places.items.peak, known, tuple(scratch), copied)
 
 
 def addressed(items: Items, turns: int = TURNS, seed: int = 0, enough: int = 0) -> Numbers:

@@ -163,7 +163,7 @@ def sequence_of(stages: Stages, operations: Iterable[Operation]) -> tuple[int, .
     """The sequence of steps that operations on the stages are. Of a stage that comes again only those steps do that can
     and of which something is read."""
     lives = stages.lives
-    kept, writes, reads = lasting(lives.program.graph), lives.writes, lives.reads
+    kept, writes = lasting(lives.program.graph), [step.targets for step in lives.steps]
     again = [able and kept.isdisjoint(made) for able, made in zip(lives.computes.tolist(), writes, strict=True)]
     sequence: list[int] = []
     done: set[int] = set()
@@ -182,6 +182,6 @@ def sequence_of(stages: Stages, operations: Iterable[Operation]) -> tuple[int, .
         if times[at] and wanted.isdisjoint(writes[at]):
             continue
         wanted.difference_update(writes[at])
-        wanted.update(reads[at])
+        wanted.update(lives.steps[at].sources)
         result.append(at)
     return tuple(reversed(result))

@@ -102,7 +102,9 @@ class RayCrew:
             try:
                 packed = [wire.pack(own) for own in fields]
                 return [wire.unpack(reply) for reply in self._ask(name, "handle", [(name, own) for own in packed])]
-            except WorkerError:
+            except WorkerError as error:
+                if name == "loop" and not error.lost:
+                    self._go_on(error)
                 raise
             except BaseException:  # also KeyboardInterrupt: workers that wait for each other are within a command
                 reason = "was stopped with the driver's command"
@@ -122,6 +124,14 @@ class RayCrew:
         self._form()
         self.broken = None
         return [rank for rank in range(self.size) if before[rank][0] != self.places[rank][0]]
+
+    def _go_on(self, error: WorkerError) -> None:
+        """The body of a loop raised an error: nothing was made, and the workers keep what they hold. Without this, a
+        cluster that girih has started would be started again, which takes ten seconds. An evaluation that failed may
+        have left arrays with the workers: its crew stays broken."""
+        with contextlib.suppress(WorkerError, self.ray.exceptions.RayError):
+            if self.mend():
+                self.broken = error
 
     def status(self) -> list[Status]:
         """How far the workers were when they were last asked, which is about once in a second."""

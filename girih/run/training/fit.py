@@ -112,10 +112,12 @@ class Fit:
         sizes: int = 8,
         padding: Padding | None = None,
         view: View | None = None,
+        device: str | None = None,
     ) -> None:
         self._make = make
         self.step = step
         self.backend = backend
+        self.device = device
         self.run: TrainingRun | None = None
         self._padding = padding
         self._view = view
@@ -429,8 +431,9 @@ class Fit:
         self._trim()
         try:
             self.run = start_training(
-                self.plan, backend=self.backend, model=self.step.model, resume=None, seed=0, timeout=120.0
-            )
+                self.plan, backend=self.backend, model=self.step.model, resume=None, seed=0, timeout=120.0,
+                device=self.device,
+            )  # fmt: skip
         except BaseException:
             self._aside.back()
             raise

@@ -24,6 +24,7 @@ import torch
 
 from girih.kernels.numpy_fallback import in_place
 from girih.kernels.own import add_logsumexp_
+from girih.layout import becomes_partial
 from girih.program import Message, Program, TransferStep
 from girih.program.life.strides import contiguous_strides, is_contiguous
 from girih.run.tiles.spill import in_memory
@@ -61,10 +62,12 @@ class Transfer:
     """Assemble a new buffer from the parts at home and the messages of peers.
 
     Where contributions are combined, that is done in the order of terms, on every device that keeps a copy: copies
-    then have the same bits.
+    then have the same bits. Where a value becomes partial sums, what nobody keeps as its term begins with zeros.
     """
 
-    __slots__ = ("combine", "device", "dtype", "placed", "receives", "sends", "shape", "source", "target", "transport")
+    __slots__ = (
+        "combine", "device", "dtype", "placed", "receives", "sends", "shape", "source", "target", "transport", "zeros"
+    )  # fmt: skip
 
     def __init__(self, program: Program, step: TransferStep, rank: int, slots: Mapping[str, int], transport: Transport,
                  device: Any) -> None:  # fmt: skip
@@ -80,6 +83,7 @@ class Transfer:
         self.device = device
         self.transport = transport
         self.combine = COMBINE[step.reducer] if program.terms_of(step) > 1 else None
+        self.zeros = becomes_partial(step.before, step.after)
         mine = sorted((message for message in messages if message.target == rank), key=_term)
         self.sends = [
             (message.target, relative(message.box, held))
@@ -116,6 +120,8 @@ class Transfer:
     def start(self, slots: Slots) -> ExchangeUnderway:
         source, packs = slots[self.source], self.transport.packs
         target = self._empty(self.shape) if self.combine is None else None
+        if self.zeros and target is not None:
+            target.zero_()
         sends: list[tuple[int, Tensor]] = []
         packed: dict[Cuts, Tensor] = {}
         for peer, cuts in self.sends:

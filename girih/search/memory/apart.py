@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from girih.machine.units import format_bytes
 from girih.plans.plan import Observe, Plan, PlanError
-from girih.plans.predict import predict, priced_on
+from girih.plans.predict import priced_on
 from girih.program import BlockStep, ComputeStep, FreeStep
-from girih.program.life.accounts import host_bytes
 from girih.program.life.lifetimes import Lifetimes
 from girih.program.moves.residency import Residency, TooSmallError
+from girih.search.judge import Best, Judge
 from girih.search.memory.belady import belady
 from girih.search.memory.bound import memory_bound
 from girih.search.memory.holds import Baseline, Setting
@@ -50,27 +50,18 @@ def held_apart(plan: Plan, hold: str | Baseline, *, store: str | Path | None, no
     if host is None:
         raise PlanError(f"{plan.machine.name} has no large memory to move tensors to: give its file a `host`")
     lives, seconds = plan.lifetimes_by_class, _seconds(plan, store)
-    best: tuple[float, Plan] | None = None
-    smallest: tuple[float, str] = (np.inf, "a device")
+    best = Best(Judge(plan, store))
     rules = list(_rules(plan, hold))
     for number, rule in enumerate(rules):
         note("hold", number / len(rules))
         try:
             residencies = tuple(rule(own, every) for own, (every, _) in zip(lives, seconds, strict=True))
         except TooSmallError as error:
-            smallest = min(smallest, (error.needed, "a device"))
+            best.judge.refuse(error.needed)
             continue
-        other = plan.but(residency=residencies, room=limit)
-        there = max(host_bytes(other.program, order.devices.first) for order in other.program.classes)
-        if there > host.memory_bytes:
-            smallest = min(smallest, (there, host.name))
-        elif other.peak > limit:
-            smallest = min(smallest, (other.peak, "a device"))
-        else:
-            simulated = predict(other, store=store, memory=False).seconds
-            best = min(best or (np.inf, other), (simulated, other), key=lambda item: item[0])
-    if best is None:
-        needed, where = smallest
+        best.offer(plan.but(residency=residencies, room=limit))
+    if best.plan is None:
+        where, needed = best.judge.smallest
         raise PlanError(
             f"{format_bytes(limit)} for each device cannot be met, whatever is moved out: in the order of steps that "
             f"its class has, one needs {format_bytes(needed)} ({int(needed)} bytes) of {where}. Raise the limit, use "
@@ -80,7 +71,7 @@ def held_apart(plan: Plan, hold: str | Baseline, *, store: str | Path | None, no
         memory_bound(own, limit, seconds_of(ticks(computing)), host, recompute=False).seconds
         for own, (_, computing) in zip(lives, seconds, strict=True)
     ]
-    return best[1].but(memory_bound=max(bounds), simulated=best[0])
+    return best.plan.but(memory_bound=max(bounds), simulated=best.seconds)
 
 
 def _rules(plan: Plan, hold: str | Baseline) -> Iterator[Rule]:

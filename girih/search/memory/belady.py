@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.program.life.lifetimes import Lifetimes
-from girih.program.life.touches import Flags, Integers, Touches
+from girih.program.life.touches import Flags, Touches
 from girih.program.moves.residency import FIRST, LAST, LASTS, START, STORAGE, Residency, TooSmallError, floor_of
+from girih.program.table import Integers
 from girih.search.memory.residency_kernels import planned, prefetched
 
 FEW = 16  # pairs of state, of which each is tried in both places

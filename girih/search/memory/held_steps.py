@@ -22,9 +22,9 @@ from girih.layout import Mesh
 from girih.machine import Machine
 from girih.program.life.lifetimes import Lifetimes
 from girih.program.life.sequences import Sequenced
-from girih.program.life.touches import Integers
 from girih.program.moves.residency import STORAGE, Residency
 from girih.program.moves.script_kernels import END_IN, END_OUT, IN, OUT, STEP, Script, script
+from girih.program.table import NOBODY, Integers
 from girih.search.memory.views_kernels import looked_again
 from girih.simulate.columns import Column
 from girih.simulate.kernels.workspace import Workspace
@@ -78,7 +78,7 @@ class HeldSteps:
         what, number = plan.events.T
         stays = held.rows
         own = np.append(self.ticks[item.sequence], 0)
-        looked = item.looked[item.looked >= 0]
+        looked = item.table.maker[item.looks_at != NOBODY]
         if own[looked].any():
             own = own + looked_again(item, held, plan, own)
         works = what == STEP

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from operator import itemgetter
@@ -27,10 +28,10 @@ from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
 from girih.program import BlockStep
 from girih.program.again import with_again
-from girih.program.life.accounts import host_bytes
 from girih.program.life.lifetimes import Lifetimes
 from girih.program.life.sequences import Sequenced, able, lifetimes_in, sequenced
 from girih.program.moves.residency import Residency, TooSmallError, floor
+from girih.search.judge import DEVICE, FAILED, Best, Judge
 from girih.search.memory.apart import held_apart
 from girih.search.memory.belady import belady, timed
 from girih.search.memory.belady import held as held_on
@@ -90,8 +91,6 @@ SHORT = 512
 ROOMS = 5
 """Smaller rooms that are tried where addresses need more than the limit."""
 
-FAILED = 1e6  # seconds for each byte of a limit that would have to be higher: more than any step takes
-
 Sequence = tuple[int, ...] | None
 
 
@@ -143,19 +142,18 @@ def held(
         way = _Ways(plan.but(overlap=window), store, moving, order, budget=seconds)
         way.explore(again=hold != "swap", note=partial(_note_part, note, number, len(windows)))
         ways.append(way)
-        if way.best is not None and way.best[0] <= (1 + ENOUGH) * unlimited:
+        if way.best.seconds <= (1 + ENOUGH) * unlimited:
             break
-    kept = [(*way.best, way.bound) for way in ways if way.best is not None]
-    if not kept:
+    way = min(ways, key=lambda way: way.best.seconds)
+    best, fastest = way.best.plan, way.best.seconds
+    if best is None:
         leanest = min(ways, key=lambda way: way.smallest)
         raise TooLittleError(leanest.refusal(), leanest.smallest)
-    fastest, best, bound = min(kept, key=lambda way: way[0])
     if plan.machine.here:  # elsewhere nothing is run, or a GPU's allocator gives addresses
-        way = next(way for way in ways if way.best is not None and way.best[1] is best)
         addressed = way.addressed(best)
         if addressed is not best:
             best, fastest = addressed, predict(addressed, store=store, memory=False).seconds
-    return best.but(memory_bound=bound, simulated=fastest)
+    return best.but(memory_bound=way.bound, simulated=fastest)
 
 
 def _note_part(note: Observe, number: int, count: int, share: float) -> None:
@@ -186,23 +184,19 @@ class _Cuts:
 
 @dataclass
 class _Ways:
-    """The ways to hold one program that have been judged. best: (simulated seconds, plan) of the fastest that keeps the
-    limit. What does not keep it is judged by its excess. smallest: bytes of the smallest limit that a way was seen to
-    need; refused: the plan of that way, and why. overfull: bytes of the large memory, if that is what is too small.
-    bound: of the seconds of all ways. budget: seconds after which no other way is tried, if one keeps the limit; they
-    are counted, so that what is found is the same on a busy machine. quick:
-    what keeps the limit by the columns of the program, with its seconds: it is written as a Program, and accounted,
-    when all have been judged. cuts: of each order what may be computed again.
+    """The ways to hold one program that have been judged.
+
+    refused: the plan of the way that needs least where none keeps the limit, and why. bound: of the seconds of all
+    ways. budget: seconds after which no other way is tried, if one keeps the limit; they are counted, so that what is
+    found is the same on a busy machine. quick: what keeps the limit by the columns of the program, with its seconds: it
+    is written as a Program, and accounted, when all have been judged. cuts: of each order what may be computed again.
     """
 
     plan: Plan
     store: str | Path | None
     moving: bool
     named: str | StepOrder = "auto"
-    best: tuple[float, Plan] | None = None
-    smallest: float = np.inf
     refused: tuple[Plan, TooSmallError] | None = None
-    overfull: float = np.inf
     bound: float | None = None
     budget: float = SECONDS
     judged: dict[tuple[Sequence, float, float], float] = field(default_factory=dict)
@@ -276,7 +270,8 @@ class _Ways:
         if self.moving and len(lives.steps) <= SMALL and len(lives.state) <= FEW:
             self.exactly(order, lives)
         self.bound = bound.result().seconds
-        if self.best is not None and (own := self.order_in(self.best[1].choice.sequence)) != self.order_in(order):
+        kept = self.best.plan
+        if kept is not None and (own := self.order_in(kept.choice.sequence)) != self.order_in(order):
             computing = seconds_of(ticks(self.seconds(own, computing=True)))
             self.bound = memory_bound(self.lifetimes_in(own), limit, computing, host, recompute=again).seconds
 
@@ -288,18 +283,20 @@ class _Ways:
 
     def exactly(self, order: Sequence, lives: Lifetimes) -> None:
         """Judge the residency that copies least, which is found exactly where steps are few."""
-        limit, host = self.plan.memory, self.plan.machine.host
+        limit = self.plan.memory
         assert limit is not None
-        assert host is not None
-        try:
-            plan = self.plan.but(sequence=order, residency=(least_residency(lives, limit),), room=limit)
-        except TooSmallError:
-            return
-        if plan.peak > limit or host_bytes(plan.program) > host.memory_bytes:
-            return
-        seconds = predict(plan, store=self.store, memory=False).seconds
-        if self.best is None or seconds < self.best[0]:
-            self.best = seconds, plan
+        with suppress(TooSmallError):
+            self.best.offer(self.plan.but(sequence=order, residency=(least_residency(lives, limit),), room=limit))
+
+    @cached_property
+    def best(self) -> Best:
+        """The fastest way that keeps the limits, written as a Program."""
+        return Best(Judge(self.plan, self.store))
+
+    @property
+    def smallest(self) -> float:
+        """Bytes of the smallest limit of a device that a way was seen to need."""
+        return self.best.judge.needed.get(DEVICE, np.inf)
 
     @cached_property
     def work(self) -> Budget:
@@ -352,7 +349,7 @@ class _Ways:
             sequence = baseline_of("chain").hold(setting).sequence
         except TooSmallError as error:
             if not self.moving:
-                self.smallest = min(self.smallest, error.needed)
+                self.best.judge.refuse(error.needed)
             return
         if sequence is not None:
             self.judge(whole(sequence))
@@ -472,11 +469,10 @@ class _Ways:
         assert limit is not None
         self.work.spend(self.judging)
         item = None if self.steps is None else sequenced(self.steps.lives, sequence)
-        quick, residency, needed = None, None, 0
+        quick, residency = None, None
         peak = self.needs(plan) if item is None else int(item.touches.used.max())
         if peak > limit and not self.moving:
-            self.smallest = min(self.smallest, peak)
-            return FAILED * peak
+            return self.best.judge.refuse(peak)
         if peak > limit:
             seconds = self.seconds(sequence)
             recent, lru = max(share, 0.0) * float(np.sum(seconds)), share == LRU
@@ -487,25 +483,14 @@ class _Ways:
                     quick = held_on(item.touches, limit, seconds, recent, self.rates, lru, int(part * limit))
             except TooSmallError as error:
                 if error.needed < self.smallest:
-                    self.smallest, self.refused = error.needed, (plan, error)
-                return FAILED * error.needed
-        if item is not None and self.steps is not None:
-            simulated, needed, quick = self._timed(self.steps, item, quick)
-        elif residency is not None:
-            plan = plan.but(residency=(residency,), room=limit)
-            needed = host_bytes(plan.program)
+                    self.refused = plan, error
+                return self.best.judge.refuse(error.needed)
+        if item is None or self.steps is None:
+            return self.best.offer(plan if residency is None else plan.but(residency=(residency,), room=limit))
+        simulated, needed, quick = self._timed(self.steps, item, quick)
         if host is not None and needed > host.memory_bytes:
-            self.overfull = min(self.overfull, needed)
-            return FAILED * needed
-        if item is not None:
-            self.quick.append((simulated, sequence, quick))
-            return simulated
-        if plan.peak > limit:
-            self.smallest = min(self.smallest, plan.peak)
-            return FAILED * plan.peak
-        simulated = predict(plan, store=self.store, memory=False).seconds
-        if self.best is None or simulated < self.best[0]:
-            self.best = simulated, plan
+            return self.best.judge.refuse(needed, host.name)
+        self.quick.append((simulated, sequence, quick))
         return simulated
 
     def _timed(
@@ -536,10 +521,9 @@ class _Ways:
                 item = sequenced(self.steps.lives, sequence)
                 plan = plan.knowing(lifetimes=lifetimes_in(self.steps.lives, item, plan.unmoved))
             plan = plan if residency is None else plan.but(residency=(residency,), room=limit)
-            if plan.peak <= limit:
-                self.best = simulated, plan
+            self.best.offer(plan, simulated)
+            if self.best.plan is plan:
                 return
-            self.smallest = min(self.smallest, plan.peak)
 
     def addressed(self, best: Plan) -> Plan:
         """The plan, if everything has an address within the limit; else with a residency for less room, in which
@@ -562,11 +546,10 @@ class _Ways:
     def refusal(self) -> str:
         plan, limit = self.plan, self.plan.memory
         assert limit is not None
-        if self.overfull < np.inf:
-            host = plan.machine.host
-            assert host is not None
+        host = plan.machine.host
+        if host is not None and (overfull := self.best.judge.needed.get(host.name)) is not None:
             return (
-                f"to keep {format_bytes(limit)} on a device, {format_bytes(self.overfull)} would have to lie in "
+                f"to keep {format_bytes(limit)} on a device, {format_bytes(overfull)} would have to lie in "
                 f"{host.name} at once, which has {format_bytes(host.memory_bytes)} for each device: raise the limit, "
                 "use more devices, or make the batch smaller"
             )

@@ -19,7 +19,7 @@ from girih.plans.choice import Choice
 from girih.plans.plan import Goal, Observe, Plan, PlanError
 from girih.plans.scratch import notes_of
 from girih.program import Overlap, overlapped
-from girih.program.life.accounts import memory_use
+from girih.program.life.accounts import memory_uses
 from girih.program.life.staging import exchange_bytes
 from girih.search.portfolio import Portfolio
 
@@ -75,7 +75,8 @@ def fit(
     if not isinstance(search, Exact | ScoredSearch):
         raise NothingFitsError(_refused_division(trial(result.strategy), search))
     note("fit memory", 0.0)
-    fitted = partial(memory_constrained, graph, objective, limit, measure, exchanged, first=result)
+    rules = search.rules_of(objective) if isinstance(search, Exact) else None
+    fitted = partial(memory_constrained, graph, objective, limit, measure, exchanged, first=result, rules=rules)
     if isinstance(search, Portfolio):
         with suppress(CannotFitError):
             return fitted(effort=FEW, seconds=search.seconds)
@@ -114,7 +115,7 @@ def widest_overlap(plan: Plan) -> Overlap:
     for window in WINDOWS:
         program = overlapped(plan.program, window)
         notes = notes_of(program, plan.machine, plan.scratch)
-        if all(memory_use(program, device, notes.threads, notes).peak <= plan.memory for device in worst_first):
+        if all(use.peak <= plan.memory for use in memory_uses(program, worst_first, notes.threads, notes)):
             return window
     return WINDOWS[-1]
 

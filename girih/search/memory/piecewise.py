@@ -13,6 +13,7 @@ from pathlib import Path
 from girih.layout.budget import Budget
 from girih.plans.cutting import Cutting
 from girih.plans.plan import Observe, Plan, PlanError
+from girih.search.judge import Best, Judge
 from girih.search.memory.holding import held
 from girih.search.memory.orders.order import StepOrder
 from girih.search.memory.step_seconds import simulated_seconds
@@ -40,8 +41,8 @@ def cheaper_in_pieces(
     assert plan.memory is not None
     if plan.choice.schedule != "graph" or whole.predicted.unlimited is None or plan.lowered.orders:
         return whole
-    best, seconds = whole, simulated_seconds(whole, store)
-    work = Budget(SECONDS)
+    best = Best(Judge(plan, store), whole, simulated_seconds(whole, store))
+    chosen, work = whole, Budget(SECONDS)
     bounds = [whole.predicted.memory_bound]
     cutting: Cutting | None = None
 
@@ -51,7 +52,7 @@ def cheaper_in_pieces(
             raise _OutOfTimeError
 
     for number, share in enumerate(SHARES):
-        if seconds <= WORTH * whole.predicted.unlimited or work.late:
+        if best.seconds <= WORTH * whole.predicted.unlimited or work.late:
             break
         note("hold in pieces", number / len(SHARES))
         cutting = cutting or Cutting.of(plan, spend)
@@ -59,15 +60,16 @@ def cheaper_in_pieces(
             cut = cutting.within(int(plan.memory * share))
         except _OutOfTimeError:
             break
-        if not cut.choice.pieces or cut.choice.pieces == best.choice.pieces:
+        if not cut.choice.pieces or cut.choice.pieces == chosen.choice.pieces:
             continue
         try:
             other = held(cut, hold, order=order, store=store, note=note, seconds=SECONDS / 2)
         except PlanError:
             break
         bounds.append(other.predicted.memory_bound)
-        if (own := simulated_seconds(other, store)) >= seconds:
+        best.offer(other, simulated_seconds(other, store))
+        if best.plan is not other:
             break
-        best, seconds = other.but(unlimited=whole.predicted.unlimited), own
+        chosen = other.but(unlimited=whole.predicted.unlimited)
     known = [bound for bound in bounds if bound is not None]
-    return best.but(memory_bound=min(known)) if len(known) == len(bounds) else best
+    return chosen.but(memory_bound=min(known)) if len(known) == len(bounds) else chosen

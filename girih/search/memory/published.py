@@ -11,10 +11,9 @@ from pathlib import Path
 
 from girih.machine.units import format_bytes
 from girih.plans.plan import Observe, Plan, PlanError
-from girih.plans.predict import predict
-from girih.program.life.accounts import host_bytes
 from girih.program.life.lifetimes import Lifetimes
 from girih.program.moves.residency import TooSmallError
+from girih.search.judge import Best, Judge
 from girih.search.memory.bound import memory_bound
 from girih.search.memory.holds import Baseline, Setting
 from girih.search.memory.orders.locality import updates_early
@@ -45,8 +44,8 @@ def held_as_published(
     assert limit is not None
     if host is None and baseline.moves:
         raise PlanError(f"{plan.machine.name} has no large memory to move tensors to: give its file a `host`")
-    best: tuple[float, Plan, Steps, StepSeconds] | None = None
-    smallest: tuple[float, str] = (float("inf"), "")
+    best = Best(Judge(plan, store))
+    order_of_best: tuple[Steps, StepSeconds] | None = None
     for number, window in enumerate(windows):
         note(f"hold {baseline.name}", number / len(windows))
         seconds = step_seconds(window, store)
@@ -54,24 +53,20 @@ def held_as_published(
             try:
                 other = _held(window, baseline, sequence, seconds)
             except TooSmallError as error:
-                smallest = min(smallest, (error.needed, "a device"))
+                best.judge.refuse(error.needed)
                 continue
-            if other.peak > limit:
-                smallest = min(smallest, (other.peak, "a device"))
-            elif host is not None and (needed := host_bytes(other.program)) > host.memory_bytes:
-                smallest = min(smallest, (needed, host.name))
-            else:
-                simulated = predict(other, store=store, memory=False).seconds
-                if best is None or simulated < best[0]:
-                    best = simulated, other, sequence, seconds
-    if best is None:
-        bytes_needed, where = smallest
+            best.offer(other)
+            if best.plan is other:
+                order_of_best = sequence, seconds
+    chosen = best.plan
+    if chosen is None or order_of_best is None:
+        where, bytes_needed = best.judge.smallest
         raise PlanError(
             f"{format_bytes(limit)} for each device cannot be met by hold {baseline.name}, which needs "
             f"{format_bytes(bytes_needed)} ({int(bytes_needed)} bytes) of {where}. Raise the limit, use more devices, "
             "make the batch smaller, or allow whatever is fastest (hold auto)"
         )
-    _, chosen, sequence, seconds = best
+    sequence, seconds = order_of_best
     computing = seconds_of(ticks(seconds.of(sequence, computing=True)))  # by the simulator's clock
     large = host if baseline.moves else None
     lives = chosen.but(sequence=sequence, residency=()).lifetimes

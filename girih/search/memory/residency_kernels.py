@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from girih.layout.compiled import compiled, inside
-from girih.program.life.touches import Integers, Touches
+from girih.program.life.touches import Touches
+from girih.program.table import Integers
 
 
 @inside()

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
+import numpy as np
+
 from girih.program.life.lifetimes import Lifetimes
 from girih.program.moves.residency import Residency, TooSmallError, floor, in_visits
 
@@ -283,10 +285,14 @@ def _problem(lives: Lifetimes, home: list[tuple[int, int]], named: bool = False)
     new = {pair[1] for pair in home if pair[0] != pair[1]}
     reads: list[set[str]] = [set() for _ in range(end + 1)]
     writes: list[set[str]] = [set() for _ in range(end + 1)]
+    extra = np.asarray(lives.extra, np.int64).copy()
     for number, item in enumerate(lives.storages):
         stays = named and item.born == -1 and item.lasts and number not in old | new
         leaves = item.movable and not stays
         touched = item.touched if leaves else range(item.born, (end if item.lasts else item.last) + 1)
+        if not leaves:  # it takes of the room, and is no choice
+            extra[list(touched)[1:] if item.born < 0 else list(touched)] += item.bytes
+            continue
         for step in touched:
             if step >= 0:
                 (writes if step == item.born else reads)[step].add(str(number))
@@ -295,8 +301,8 @@ def _problem(lives: Lifetimes, home: list[tuple[int, int]], named: bool = False)
     given = {str(number) for number, item in enumerate(lives.storages) if item.born == -1} - set(map(str, old))
     return Problem(
         tuple(
-            Operation(frozenset(read), frozenset(made), (int(extra),))
-            for read, made, extra in zip(reads, writes, lives.extra, strict=True)
+            Operation(frozenset(read), frozenset(made), (int(own),))
+            for read, made, own in zip(reads, writes, extra, strict=True)
         ),
         {str(number): item.bytes for number, item in enumerate(lives.storages)},
         given=frozenset(given),

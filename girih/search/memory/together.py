@@ -18,6 +18,7 @@ from girih.machine import Machine
 from girih.partition import SearchResult, Strategy
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
+from girih.search.judge import Best, Judge
 from girih.search.memory.holding import SECONDS, TooLittleError, held
 from girih.search.memory.holds import Baseline
 from girih.search.memory.limit import WINDOWS
@@ -72,21 +73,20 @@ def together(
             tried.append((simulated_seconds(own, store), plan))
         except PlanError as error:
             refusals.append(error)
-    best: tuple[float, Plan] | None = None
+    best = Best(Judge(plans[0], store))
     first = [plan for _, plan in sorted(tried, key=lambda one: one[0])] or list(plans)
     for plan in first[:FULLY] if tried else first:
-        if best is not None and _bound(plan, store) >= best[0]:
+        if best.plan is not None and _bound(plan, store) >= best.seconds:
             continue
         try:
             own = _best(plan, hold, order=order, store=store, note=note)
         except PlanError as error:
             refusals.append(error)
             continue
-        if best is None or simulated_seconds(own, store) < best[0]:
-            best = simulated_seconds(own, store), own
-    if best is None:
+        best.offer(own, simulated_seconds(own, store))
+    if best.plan is None:
         raise min(refusals, key=lambda error: error.smallest if isinstance(error, TooLittleError) else float("inf"))
-    return _told(best[1], plans)
+    return _told(best.plan, plans)
 
 
 def _kept(

@@ -6,9 +6,9 @@ import numpy as np
 
 from girih.layout.compiled import compiled
 from girih.program.life.sequences import Sequenced
-from girih.program.life.touches import Integers
 from girih.program.moves.residency import COPIED, LAST, LASTS, STORAGE, Residency
 from girih.program.moves.script_kernels import END_IN, OUT, STEP, Script
+from girih.program.table import Integers
 
 
 def looked_again(item: Sequenced, held: Residency, script: Script, costs: Integers) -> Integers:
@@ -22,36 +22,37 @@ def looked_again(item: Sequenced, held: Residency, script: Script, costs: Intege
     starts = np.searchsorted(item.lies_in[by_storage], np.arange(len(item.main) + 1))
     results = item.results[~held.at_home(len(item.main))[item.lies_in[item.results]]]
     again: Integers = _again(
-        script.events, stays, ends, plain, starts, by_storage, item.read_starts, item.reads, item.write_starts,
-        item.writes, item.looks_at, item.looked, item.main, results, costs,
+        script.events, stays, ends, plain, starts, by_storage, item.table, item.looks_at, item.table.maker, item.main,
+        results, costs,
     )  # fmt: skip
     return again
 
 
 @compiled(lambda events, *_: 5.0 * len(events))
 def _again(  # type: ignore[no-untyped-def]
-    events, stays, ends, ending, starts, inside, read_starts, reads, write_starts, writes, looks_at, looked, main,
-    results, costs,
+    events, stays, ends, ending, starts, inside, table, looks_at, maker, main, results, costs
 ):  # fmt: skip
     """ends, ending: the stays that end with each step without a copy; starts, inside: the buffers of each storage."""
-    count = len(read_starts) - 1
+    count = len(table.kind)
     total = np.zeros(count + 1, np.int64)
     known = np.zeros(len(looks_at), np.bool_)  # can it be read?
     known[main[main >= 0]] = True  # of inputs; others are written before they are read
     for at in range(len(events)):
         what, number = events[at, 0], events[at, 1]
         if what == STEP:
-            begin, end = (read_starts[number], read_starts[number + 1]) if number < count else (0, len(results))
+            begin, end = (
+                (table.read_starts[number], table.read_starts[number + 1]) if number < count else (0, len(results))
+            )
             for place in range(begin, end):
-                buffer = reads[place] if number < count else results[place]
+                buffer = table.reads[place] if number < count else results[place]
                 while not known[buffer]:
                     known[buffer] = True
-                    total[number] += costs[looked[buffer]]
+                    total[number] += costs[maker[buffer]]
                     buffer = looks_at[buffer]
             if number == count:
                 continue
-            for place in range(write_starts[number], write_starts[number + 1]):
-                known[writes[place]] = True
+            for place in range(table.write_starts[number], table.write_starts[number + 1]):
+                known[table.writes[place]] = True
             for place in range(ends[number], ends[number + 1]):
                 storage = stays[ending[place], STORAGE]
                 for entry in range(starts[storage], starts[storage + 1]):

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout.compiled import compiled
-from girih.program.window_kernels import COMPUTE, START, Outline, ordered, windows
+from girih.program.table import COMPUTE, FETCH, STORE, Table
+from girih.program.window_kernels import ordered, windows
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.uint8]
@@ -52,87 +53,74 @@ class Variants(NamedTuple):
     hop_from: Ints
 
 
-@compiled(lambda nodes, table, variants: 10.0 * (len(variants) + len(nodes.reads)), nogil=True)
-def outlined(nodes, table, variants):  # type: ignore[no-untyped-def]
-    """The outline of the program of these variants, one for each node; of each transfer its exchange, and the rows of
-    own work. Buffers: values; then outputs before they are stored; then what lies between hops."""
-    count, reads, moves, hops = len(variants), 0, 0, 0
-    for variant in variants:
-        reads += table.read_from[variant + 1] - table.read_from[variant]
-        first, last = table.move_from[variant], table.move_from[variant + 1]
-        moves += last - first
-        hops += table.hop_from[last] - table.hop_from[first]
+@compiled(lambda nodes, variants, chosen: 10.0 * (len(chosen) + len(nodes.reads)), nogil=True)
+def written(nodes, variants, chosen):  # type: ignore[no-untyped-def]
+    """(the columns of the program of these variants, one chosen for each node; of each step, is there work to do or
+    anything to exchange, the number of its exchange, the rows of own work before and after its messages). Buffers:
+    values; then outputs before they are stored; then what lies between hops."""
+    count, reads = len(chosen), 0
+    for variant in chosen:
+        reads += variants.read_from[variant + 1] - variants.read_from[variant]
+        hops = variants.hop_from[variants.move_from[variant + 1]] - variants.hop_from[variants.move_from[variant]]
+        count, reads = count + hops, reads + hops
+    makes = count - len(chosen) + len(nodes.writes)
     between = nodes.values + len(nodes.writes)
-    works = np.empty(count, np.uint8)
-    reads_from, read = np.zeros(count + 1, np.int64), np.empty(reads, np.int64)
-    write = nodes.writes.copy()
-    slot, store, first_hop = np.empty(moves, np.int64), np.empty(moves, np.uint8), np.zeros(moves + 1, np.int64)
-    remote, source, target = np.empty(hops, np.uint8), np.empty(hops, np.int64), np.empty(hops, np.int64)
-    pattern, before, after = np.empty(hops, np.int64), np.empty(hops, np.int64), np.empty(hops, np.int64)
-    reads, moves, hops = 0, 0, 0
-    for node in range(count):
-        variant = variants[node]
-        works[node] = table.works[variant]
-        for place in range(table.read_from[variant], table.read_from[variant + 1]):
-            read[reads] = nodes.reads[nodes.read_from[node] + table.read[place]]
-            reads += 1
-        reads_from[node + 1] = reads
-        for place in range(table.stored_from[variant], table.stored_from[variant + 1]):
-            if table.stored[place]:
-                output = nodes.write_from[node] + place - table.stored_from[variant]
-                write[output] = nodes.values + output
-        for move in range(table.move_from[variant], table.move_from[variant + 1]):
-            port = table.port[move]
-            store[moves] = port < 0
-            slot[moves] = node + (port < 0)
-            if port < 0:
-                output = nodes.write_from[node] + ~port
-                begin, goal = nodes.values + output, nodes.writes[output]
-            else:
-                begin, goal = (
-                    nodes.reads[nodes.read_from[node] + port],
-                    between + hops,
-                )  # what is fetched, none else has
-            last = table.hop_from[move + 1] - 1
-            for hop in range(table.hop_from[move], last + 1):
-                remote[hops], pattern[hops] = table.remote[hop], table.pattern[hop]
-                before[hops], after[hops] = table.before[hop], table.after[hop]
-                source[hops] = begin
-                begin = goal if hop == last and port < 0 else between + hops
-                target[hops] = begin
-                hops += 1
-            moves += 1
-            first_hop[moves] = hops
-    outline = Outline(
-        works,
-        reads_from,
-        read,
-        nodes.write_from,
-        write,
-        slot,
-        store,
-        first_hop,
-        remote,
-        source,
-        target,
-        nodes.entering,
-        between + hops,
-    )
-    return outline, pattern, before, after
+    kind, node_of = np.empty(count, np.uint8), np.empty(count, np.int64)
+    read_starts, read = np.zeros(count + 1, np.int64), np.empty(reads, np.int64)
+    write_starts, write = np.zeros(count + 1, np.int64), np.empty(makes, np.int64)
+    works, pattern = np.empty(count, np.uint8), np.full(count, NOTHING, np.int64)
+    before, after = np.empty(count, np.int64), np.zeros(count, np.int64)
+    row, reads, makes, fresh = 0, 0, 0, between
+    for node in range(len(chosen)):
+        variant = chosen[node]
+        move = variants.move_from[variant]
+        for turn in range(3):  # fetches, the node itself, stores
+            if turn == 1:
+                kind[row], node_of[row] = COMPUTE, node
+                works[row], before[row] = variants.works[variant], variants.compute[variant]
+                for place in range(variants.read_from[variant], variants.read_from[variant + 1]):
+                    read[reads] = nodes.reads[nodes.read_from[node] + variants.read[place]]
+                    reads += 1
+                for place in range(nodes.write_from[node], nodes.write_from[node + 1]):
+                    stored = variants.stored[variants.stored_from[variant] + place - nodes.write_from[node]]
+                    write[makes] = nodes.values + place if stored else nodes.writes[place]
+                    makes += 1
+                row += 1
+                read_starts[row], write_starts[row] = reads, makes
+                continue
+            while move < variants.move_from[variant + 1] and (variants.port[move] < 0) == (turn == 2):
+                port = variants.port[move]
+                if port < 0:
+                    begin = nodes.values + nodes.write_from[node] + ~port
+                else:
+                    begin = nodes.reads[nodes.read_from[node] + port]
+                last = variants.hop_from[move + 1] - 1
+                for hop in range(variants.hop_from[move], last + 1):
+                    kind[row], node_of[row] = FETCH if port >= 0 else STORE, node
+                    works[row], pattern[row] = variants.remote[hop], variants.pattern[hop]
+                    before[row], after[row] = variants.before[hop], variants.after[hop]
+                    read[reads] = begin
+                    begin, fresh = fresh, fresh + 1  # what is fetched, none else has
+                    if hop == last and port < 0:
+                        begin = nodes.writes[nodes.write_from[node] + ~port]
+                    write[makes] = begin
+                    row, reads, makes = row + 1, reads + 1, makes + 1
+                    read_starts[row], write_starts[row] = reads, makes
+                move += 1
+    table = Table(kind, node_of, read_starts, read, write_starts, write, fresh)
+    return table, works, pattern, before, after
 
 
-@compiled(
-    lambda outline, fetch, store, task_at, exchange, compute, *_: 20.0 * (len(compute) + len(exchange)), nogil=True
-)
-def rows(outline, fetch, store, task_at, exchange, compute, before, after, works):  # type: ignore[no-untyped-def]
+@compiled(lambda table, *_: 40.0 * len(table.kind), nogil=True)
+def rows(table, does, entering, fetch, store, task_at, exchange, before, after, works):  # type: ignore[no-untyped-def]
     """(kind, pattern, partner, rows of the work before and after messages) of each row of the task graph.
 
-    fetch, store: the windows of overlap. task_at: where each exchange's tasks begin. exchange, before, after: of each
-    transfer; compute: of each node; works: of each row of work, is it any?
+    does, exchange, before, after: of each step, as `written` has them. fetch, store: the windows of overlap. task_at:
+    where each exchange's tasks begin. works: of each row of work, is it any?
     """
-    begin, end = windows(outline, fetch, store)
-    kinds, numbers = ordered(outline, begin, end)
-    count = len(kinds)
+    begin, end = windows(table, does, fetch, store)
+    starts, order = ordered(table, does, entering, begin, end)
+    count = len(order)
     kind, pattern, partner = (
         np.zeros(count, np.int8),
         np.full(count, NOTHING, np.int32),
@@ -142,29 +130,29 @@ def rows(outline, fetch, store, task_at, exchange, compute, before, after, works
     posted = np.full(len(exchange), NOTHING, np.int64)
     filled = 0
     for place in range(count):
-        number = numbers[place]
-        if kinds[place] == COMPUTE:
-            if works[compute[number]]:
-                first[filled] = compute[number]
+        step = order[place]
+        if table.kind[step] == COMPUTE:
+            if works[before[step]]:
+                first[filled] = before[step]
                 filled += 1
             continue
-        messages = task_at[exchange[number] + 1] > task_at[exchange[number]]
-        if kinds[place] == START:
-            if not messages and not works[before[number]]:
+        messages = task_at[exchange[step] + 1] > task_at[exchange[step]]
+        if starts[place]:
+            if not messages and not works[before[step]]:
                 continue
-            first[filled] = before[number]
+            first[filled] = before[step]
             if messages:
-                kind[filled], pattern[filled] = POSTS, exchange[number]
-                posted[number] = filled
+                kind[filled], pattern[filled] = POSTS, exchange[step]
+                posted[step] = filled
         else:
-            whole = begin[number] == end[number]
-            if not messages and not works[after[number]] and not (whole and works[before[number]]):
+            whole = begin[step] == end[step]
+            if not messages and not works[after[step]] and not (whole and works[before[step]]):
                 continue
-            first[filled], last[filled] = before[number] if whole else 0, after[number]
+            first[filled], last[filled] = before[step] if whole else 0, after[step]
             if messages and whole:
-                kind[filled], pattern[filled], partner[filled] = POSTS | WAITS, exchange[number], filled
+                kind[filled], pattern[filled], partner[filled] = POSTS | WAITS, exchange[step], filled
             elif messages:
                 kind[filled] = WAITS
-                partner[filled], partner[posted[number]] = posted[number], filled
+                partner[filled], partner[posted[step]] = posted[step], filled
         filled += 1
     return kind[:filled], pattern[:filled], partner[:filled], first[:filled], last[:filled]

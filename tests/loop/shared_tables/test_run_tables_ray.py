@@ -22,18 +22,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Any]:
+def nodes(ray_nodes: Any) -> Iterator[Any]:
     """Two nodes with a processor each, to which this process is connected."""
-    from ray.cluster_utils import Cluster
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)  # workers import this file
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-        made.add_node(num_cpus=1)
-        connection = connect(made.address)
-        yield made
-        connection.close()
-        made.shutdown()
+    made = ray_nodes()
+    connection = connect(made.address)
+    yield made
+    connection.close()
 
 
 def fractions(t: Any, rank: int, ends: int = -1, once: str = "") -> tuple[int, int]:

@@ -13,7 +13,7 @@ from counts import random_cases
 from graphs import Maker, machine_of, perceptron, random_graph
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from lowered_programs import alone
+from lowered_programs import THOROUGH, alone, lowered, strategies
 from pieces import run_piece
 
 from girih.graph import Graph, Output, Ref, parse_graph
@@ -24,7 +24,7 @@ from girih.partition.space.problem import Objective
 from girih.partition.strategy import Strategy
 from girih.program import ComputeStep, FreeStep, Program, lower
 from girih.program.life import accounts as memory
-from girih.program.life.accounts import memory_use, taken_over
+from girih.program.life.accounts import memory_use, memory_uses, taken_over
 from girih.program.life.strides import contiguous_strides, is_contiguous, view_strides
 from girih.run.worker.worker import settle
 
@@ -256,6 +256,32 @@ def test_the_peak_is_that_of_storages_alive(seed: int, nodes: int) -> None:
         memory.Tracker, "temporaries", lambda *_: 0
     ):  # tests/run/worker/test_run_memory.py measures those
         assert memory_use(program).peak == measured_peak(program)
+
+
+@given(strategies())
+@THOROUGH
+def test_devices_that_share_a_walk_need_what_a_walk_of_their_own_says(case: tuple) -> None:
+    program = lowered(case)
+    devices = range(program.mesh.devices)
+    together: set[str] = set()
+    apart: set[str] = set()
+    shared = memory_uses(program, devices, 1, lambda call: together.add(call.key) or call.bound)
+    each = [memory_use(program, device, 1, lambda call: apart.add(call.key) or call.bound) for device in devices]
+    assert shared == tuple(each)
+    assert together == apart  # what a plan's file says of kernels
+
+
+def test_devices_with_equal_parts_but_other_messages_have_walks_of_their_own() -> None:
+    """Rows of a part that stay at home are not packed, and those that lie apart in the part are."""
+    text = """graph
+  input %x: float32[6, 4, 4]  parameter  "0"
+  %y: float32[6, 4, 4] = aten.mul.Tensor(self=%x, other=%x)  # forward
+  return %y update replaces %x"""
+    program = divided(parse_graph(text), (2, 2), ((1, 1),), {"x": (2, 1), "y": (2, 1)})
+    assert len({program.part_shape("x", program.places["x"], device) for device in range(4)}) == 1
+    uses = memory_uses(program, range(4))
+    assert uses == tuple(memory_use(program, device) for device in range(4))
+    assert [use.peak for use in uses] == [384, 480, 480, 384]
 
 
 VIEWS = [

@@ -23,8 +23,8 @@ from girih.program import Program
 from girih.program.life.lifetimes import lifetimes
 from girih.program.moves.moves import moved
 from girih.program.moves.residency import floor
-from girih.program.places.addresses import Addresses, addresses_of
-from girih.program.places.places import placed
+from girih.program.places.addresses import Addresses
+from girih.program.places.places import addresses_of, placed
 from girih.report.memory import memory_numbers
 from girih.run.arena import arena as module
 from girih.run.arena.arena import ArenaError

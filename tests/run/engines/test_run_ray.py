@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,16 +30,8 @@ POINTS = np.random.default_rng(0).normal(size=(600, 8))
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[object]:
-    """Two nodes with one processor each; workers are spread over them, and can import what tests hand them."""
-    from ray.cluster_utils import Cluster
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2] / "support"), prepend=os.pathsep)
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-        made.add_node(num_cpus=1)
-        yield made
-        made.shutdown()
+def nodes(ray_nodes) -> object:
+    return ray_nodes()
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +163,7 @@ def test_a_node_that_goes(cluster, nodes, undisturbed):
     places = dict(enumerate(place[:2] for place in run.crew.places))
     nodes.remove_node(other, allow_graceful=False)
     nodes.add_node(num_cpus=1)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while len(run.losses) == before and time.monotonic() < deadline:  # its worker ends soon after it
         np.testing.assert_array_equal(kmeans(), undisturbed)
     np.testing.assert_array_equal(x.compute(), POINTS + 1)
@@ -210,7 +201,7 @@ def test_an_address_that_does_not_answer(address, says, monkeypatch):
     began = time.monotonic()
     with pytest.raises(RayUnavailableError, match=says):
         gnp.cluster(address)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25  # Ray itself tries for half a minute
 
 
 def test_without_ray(monkeypatch):

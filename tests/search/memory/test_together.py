@@ -93,10 +93,11 @@ def test_a_division_that_moves_is_not_said_to_be_proved_under_a_cap_that_it_does
     """Of the front that a refusal gives, only the cheapest has no gap: the others exchange more than is needed."""
     graph = perceptron(6, 256, 1024)
     where = with_host(1e9)
-    free = plan_graph(graph, machine=where, objective="bytes")
+    search = Exact(5.0, space="apart")
+    free = plan_graph(graph, machine=where, objective="bytes", search=search)
     goal = Objective("bytes", where)
     with pytest.raises(NothingFitsError) as refused:
-        fit(graph, goal, searched(Exact(5.0), graph, goal), Exact(5.0), free.peak // 100, nobody)
+        fit(graph, goal, searched(search, graph, goal), search, free.peak // 100, nobody)
     first, *others = refused.value.divisions
     assert first.certificate.cost == free.certificate.cost
     for other in (first, *others):

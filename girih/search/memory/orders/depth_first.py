@@ -23,8 +23,8 @@ import numpy as np
 
 from girih.program.life.lifetimes import Lifetimes
 from girih.program.life.links import Links
-from girih.program.life.touches import Integers
 from girih.program.moves.residency import Residency, in_visits
+from girih.program.table import Integers
 
 VISITS = ("depth-first", "depth-guided", "depth-first-guided")
 AHEAD = 2

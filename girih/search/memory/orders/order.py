@@ -19,11 +19,11 @@ import numpy as np
 from girih.ops.scratch import ScratchSource, at_most
 from girih.program.life.lifetimes import Lifetimes, lifetimes
 from girih.program.life.links import Links, reversed_links
-from girih.program.life.touches import Integers
 from girih.program.liveness import lasting
 from girih.program.orders import arranged
 from girih.program.program import Program
 from girih.program.steps import FreeStep
+from girih.program.table import Integers
 from girih.rewrite.proposer import Proposer
 from girih.search.memory.orders.depth_first import executed, partitions
 from girih.search.memory.orders.order_kernels import descended, hoisted

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from girih.program.life.links import Links
-from girih.program.life.touches import Integers
+from girih.program.table import Integers
 
 
 def optimal(links: Links, most_sets: int) -> Integers | None:

@@ -16,10 +16,10 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.genetic.evaluate import SwapProblem, seconds_of_step
+from benchmarks.genetic.orders import crossed_orders, mutated_order
+from benchmarks.genetic.pool import Pool, crossed, least_counts, mended_counts, mutated, object_bytes, random_pool
 from girih.layout.budget import Budget
-from girih.published.genetic.evaluate import SwapProblem, seconds_of_step
-from girih.published.genetic.orders import crossed_orders, mutated_order
-from girih.published.genetic.pool import Pool, crossed, least_counts, mended_counts, mutated, object_bytes, random_pool
 
 Integers = NDArray[np.int64]
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from girih.published.genetic.pool import (
+from benchmarks.genetic.pool import (
     Pool,
     crossed,
     least_counts,

@@ -20,10 +20,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.genetic.pool import Pool
 from girih.layout.compiled import compiled, inside
 from girih.program.life.lifetimes import Lifetimes
 from girih.program.life.links import Links
-from girih.published.genetic.pool import Pool
 
 Integers = NDArray[np.int64]
 
