@@ -260,10 +260,10 @@ def fit(
     which; your loss must not mind. machine: by default this host's processor, `local:1`, or with device="cuda" its
     GPU, `cuda:1`. memory: the limit for each device. backend, device: see `Plan.start`; by default `threads` for one
     device, else `processes`. options: of `girih.plan`, `progress=` among them: with True, steps are told, too. The
-    learning rates are the optimizer's as they are when the step is called, so that a scheduler works as it does. Workers
-    start at the first call, with the model's weights and the optimizer's state of then, and keep them to themselves:
-    `train.module` is the model with its weights of now, and `close`, or the end of a `with` block, gives everything back.
-    What is changed between two steps is taken up, or refused (docs/memory.md has a table).
+    learning rates are the optimizer's as they are when the step is called, so that a scheduler works as it does.
+    Workers start at the first call, with the model's weights and the optimizer's state of then, and keep them to
+    themselves: `train.module` is the model with its weights of now, and `close`, or the end of a `with` block, gives
+    everything back. What is changed between two steps is taken up, or refused (docs/memory.md has a table).
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
