@@ -99,6 +99,12 @@ class Benchmark:
             print(verdict, flush=True)
         return 1 if misses and options.check else 0
 
+    def defaults(self, quick: bool) -> argparse.Namespace:
+        """The options of a run that another benchmark makes of this one."""
+        options = self._parser().parse_args(["--quick"] if quick else [])
+        options.floor = self.quick_floor if quick and self.quick_floor is not None else self.floor
+        return options
+
     def _parser(self) -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser(
             prog=f"python -m benchmarks.{self.name}",

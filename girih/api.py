@@ -107,6 +107,7 @@ class Plan(noun.Plan):
         timeout: float = 120.0,
         measure: bool = False,
         arena: str = "auto",
+        device: str | None = None,
     ) -> TrainingRun:
         """Start the workers; a context manager with `step`, `state_dict`, `save`.
 
@@ -124,6 +125,8 @@ class Plan(noun.Plan):
         or the plan is refused; `strict`, always, and what a kernel asks for beside what was planned is refused (else it
         comes from elsewhere, and is counted); `off`, never.
         measure: note when each instruction of a step begins and ends, for `timeline()` of the run.
+        device: `cpu`, `cuda` (a GPU for each worker, with NCCL between them), or one GPU, as `cuda:1`; by default
+        `cuda` for a plan of `cuda:N`, else `cpu`.
 
         Raises:
             PlanError: before anything starts, if the plan cannot run here.
@@ -133,7 +136,7 @@ class Plan(noun.Plan):
         check_seconds("timeout", timeout)
         return start_training(
             self, backend=backend, model=model, data=data, resume=resume, seed=seed, timeout=timeout, measure=measure,
-            arena=arena,
+            arena=arena, device=device,
         )  # fmt: skip
 
 
@@ -181,7 +184,24 @@ def plan(
     # What is wrong is told before anything is captured.
     check_choices(machine, memory, search, objective, compare, hold, order, store)
     options = {"search": search, "objective": objective, "compare": compare, "store": store, "hold": hold}
-    return _planned(step, batch, machine, memory, rewrite, progress, observe=observe, order=order, **options)[0]
+    batch, where, options = _prepared(step, batch, machine, options)
+    made, _ = _planned(step, batch, where, memory, rewrite, progress, observe=observe, order=order, **options)
+    if not hasattr(batch, "planned"):
+        return made
+    again = {"memory": memory, "rewrite": rewrite, "progress": progress, "order": order, **options, "search": search}
+    return batch.planned(made, step, where, again)  # type: ignore[no-any-return]
+
+
+def _prepared(step: Any, batch: Any, machine: Any, options: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    """The batch, the machine and options of `plan_graph`: where no search is asked for, data that is a part of the
+    program (`girih.gnn.Data`) says how it is divided."""
+    if not hasattr(batch, "prepared"):
+        return batch, machine, options
+    before = options.get("search")
+    batch, machine, search = batch.prepared(step, machine, before)
+    if search is before:
+        return batch, machine, options
+    return batch, machine, {**options, "search": search, "compare": options.get("compare") or ()}
 
 
 def _planned(
@@ -227,7 +247,7 @@ def fit(
     batch: Any = None,
     *,
     step: Any = None,
-    machine: str | Machine = "local:1",
+    machine: str | Machine | None = None,
     memory: int | str | None = None,
     backend: str | Engine | None = None,
     clip_grad_norm: float | None = None,
@@ -237,6 +257,7 @@ def fit(
     sizes: int = 8,
     pad: Mapping[str, float] | None = None,
     buckets: Sequence[int] = (),
+    device: str | None = None,
     **options: Any,
 ) -> Fit:
     """A training step to call, for those who write their own loop: `train(x, y)` is the loss, as a float.
@@ -253,12 +274,13 @@ def fit(
     batch: what a step takes, for its shapes, in any nesting; a batch of another size, such as the last one of a loader,
     is planned when it comes, under the same limit, for up to so many `sizes`. pad, buckets: where sequences have many
     lengths, what each tensor is filled up with behind its dimension 1, by its path in the batch, and the lengths to
-    which; your loss must not mind. memory: the limit for each device. backend: see `Plan.start`; by default `threads`
-    for one device, else `processes`. options: of `girih.plan`, `progress=` among them. The learning rates are the
-    optimizer's as they are when the step is called, so that a scheduler works as it does. Workers start at the first
-    call, with the model's weights and the optimizer's state of then, and keep them to themselves: `train.module` is the
-    model with its weights of now, and `close`, or the end of a `with` block, gives everything back. What is changed
-    between two steps is taken up, or refused (docs/memory.md has a table).
+    which; your loss must not mind. machine: by default this host's processor, `local:1`, or with device="cuda" its
+    GPU, `cuda:1`. memory: the limit for each device. backend, device: see `Plan.start`; by default `threads` for one
+    device, else `processes`. options: of `girih.plan`, `progress=` among them: with True, steps are told, too. The
+    learning rates are the optimizer's as they are when the step is called, so that a scheduler works as it does.
+    Workers start at the first call, with the model's weights and the optimizer's state of then, and keep them to
+    themselves: `train.module` is the model with its weights of now, and `close`, or the end of a `with` block, gives
+    everything back. What is changed between two steps is taken up, or refused (docs/memory.md has a table).
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -282,8 +304,10 @@ def fit(
         autocast=autocast,
         micro_batches=micro_batches,
     )
+    batch, machine, options = _prepared(own, batch, machine, options)
     own, batch = with_data(own, batch)
     padding = Padding(pad or {}, buckets) if pad or buckets else None
+    machine = machine or ("cuda:1" if (device or "").startswith("cuda") else "local:1")
     try:  # whether it can train here is told before anything is captured
         devices = machine_by_name(machine).devices
         where = backend or ("threads" if devices == 1 and launched_rank() is None else "processes")
@@ -291,6 +315,11 @@ def fit(
     except ValueError as error:
         raise PlanError(str(error)) from error
     check_choices(machine, memory, **{name: options[name] for name in CHOICES if name in options})
+    view = None
+    if options.get("progress"):
+        from girih.report.progress import TrainingView
+
+        view = TrainingView()
     return Fit(
         lambda step, batch: _planned(step, batch, machine, memory, **options),
         own,
@@ -298,6 +327,8 @@ def fit(
         where,
         sizes=sizes,
         padding=padding,
+        view=view,
+        device=device,
     )
 
 
@@ -338,7 +369,7 @@ def infer(
         raise PlanError(f"no way {otherwise!r} to answer other batches: there are {', '.join(ways)}")
     check_choices(machine, memory, **{name: options[name] for name in CHOICES if name in options})
     step = Inference(model, call, autocast)
-
+    batch, machine, options = _prepared(step, batch, machine, options)
     return Infer(step, lambda batch: _planned(step, batch, machine, memory, **options), batch, backend, otherwise)
 
 

@@ -70,7 +70,7 @@ def machines(options: argparse.Namespace) -> int:
     print_rows(rows)
     if options.name:
         print(f"mesh {listed[0].mesh}; {listed[0].source}")
-    print("forms: local:N (processes of this host), HOSTSxDEVICES such as 2x4, or a name")
+    print("forms: local:N (processes of this host), cuda:N (its GPUs), HOSTSxDEVICES such as 2x4, or a name")
     if not options.name:
         print("`girih machines NAME` shows one with its mesh and the source of its numbers")
     return 0

@@ -105,8 +105,8 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="fp32", help="of computing, with "
                       "parameters and optimizer state in float32: bf16 and fp16 run the forward pass under "
                       "torch.autocast (default fp32)")  # fmt: skip
-    plan.add_argument("--machine", "-m", type=name, default="local:2", help="local:N, HOSTSxDEVICES or a preset "
-                      "(default local:2)")  # fmt: skip
+    plan.add_argument("--machine", "-m", type=name, default="local:2", help="local:N, cuda:N (GPUs of this "
+                      "host), HOSTSxDEVICES or a preset (default local:2)")  # fmt: skip
     plan.add_argument(
         "--memory",
         type=memory,
@@ -165,6 +165,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--steps", type=count, default=3, help="how many steps (default 3)")
     run.add_argument("--backend", choices=TRAINING, default="processes", help="where the workers live (default "
                      "processes; the ranks, under torchrun)")  # fmt: skip
+    run.add_argument("--device", metavar="cpu|cuda", type=name, help="where the workers compute: cpu, cuda (a GPU for "
+                     "each), or one GPU, as cuda:1 (default: cuda for a plan of cuda:N, else cpu)")  # fmt: skip
     run.add_argument("--verify", action="store_true", help="run the undivided program beside it and compare everything")
     run.add_argument("--lr", type=rate, help="learning rate (default: the planned optimizer's)")
     run.add_argument("--seed", type=seed, default=0, help="of weights, data and random operators (default 0)")
@@ -201,7 +203,8 @@ def parser() -> argparse.ArgumentParser:
         "girih calibrate --machine local:4 plan.json",
     )  # fmt: skip
     calibrate.add_argument("plans", metavar="PLAN", nargs="*", type=name, help="plans whose operators are measured too")
-    calibrate.add_argument("--machine", "-m", type=name, help="local:N (default: the plans' machine, or local:2)")
+    calibrate.add_argument("--machine", "-m", type=name, help="local:N or cuda:N (default: the plans' "
+                           "machine, or local:2)")  # fmt: skip
     calibrate.add_argument("--backend", choices=CALIBRATED, default="processes", help="whose workers are measured "
                            "(default processes)")  # fmt: skip
     calibrate.add_argument("--seconds", type=seconds, default=60.0, help="how long to measure, about (default 60)")

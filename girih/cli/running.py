@@ -49,6 +49,7 @@ def run_plan(plan: Plan, options: argparse.Namespace, progress: Callable[[str, f
         timeout=options.timeout,
         measure=options.measure,
         arena=options.arena,
+        device=options.device,
         **given,
     ) as running:
         for number in range(options.steps):

@@ -6,6 +6,9 @@ reports to that thread's profiler what its allocator gives and takes back, scrat
 highest sum of that, less the result, is the scratch: exact, in the bytes that were asked for. It takes about a
 millisecond besides the call itself.
 
+On a GPU a call is made twice, and the second one counts, by the statistics of PyTorch's allocator there: in the first,
+libraries take memory that they keep. All of it is measured, however large.
+
 Of a call with more than `MOST_OPERATIONS`, or whose tensors and bound are more than `MOST_BYTES`, fewer images are
 measured, and the bytes are taken to grow with the images: an estimate, and never more than the bound from shapes. Where
 one image is too much, there is only the bound.
@@ -18,7 +21,7 @@ import platform
 import re
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import accumulate
 from math import ceil
@@ -48,8 +51,11 @@ _one_at_a_time = threading.Lock()
 class HostScratch:
     """The scratch of calls on this host: known, in the store, or measured when it is asked for."""
 
-    def __init__(self, setting: ScratchSetting, store: ScratchStore) -> None:
+    def __init__(
+        self, setting: ScratchSetting, store: ScratchStore, measure: Callable[[ScratchCall], Told] | None = None
+    ) -> None:
         self.setting = setting
+        self._measure = measured if measure is None else measure
         self._store = store
         self._known: dict[str, Told] | None = None
         self._lock = threading.Lock()
@@ -61,7 +67,7 @@ class HostScratch:
                 self._known = self._store.every(self.setting)
             told = self._known.get(call.key)
             if told is None:
-                told = self._known[call.key] = measured(call)
+                told = self._known[call.key] = self._measure(call)
                 self._store.put(self.setting, call.key, told)
             warn, self._warned = bool(self._store.trouble) and not self._warned, bool(self._store.trouble)
         if warn:
@@ -69,14 +75,33 @@ class HostScratch:
         return told
 
 
+def _store() -> ScratchStore:
+    folder = usable_cache()
+    return ScratchStore(None if folder is None else folder / "scratch.sqlite")
+
+
+@cache
+def card_scratch() -> HostScratch:
+    """The scratch of kernels on this host's GPU, as this process measures it."""
+    setting = card_setting()
+    assert setting is not None
+    return HostScratch(setting, _store(), measured_on_card)
+
+
+@cache
+def card_setting() -> ScratchSetting | None:
+    """The GPU of this host and the libraries that compute on it; None where PyTorch sees none."""
+    if not torch.cuda.is_available():
+        return None
+    library = f"torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
+    return ScratchSetting(torch.cuda.get_device_name(), library)
+
+
 @cache
 def host_scratch(path: Path | None = None) -> HostScratch:
     """The scratch of kernels as this process measures it. path: of the store; None: in the user's cache, beside the
     costs of `girih calibrate`."""
-    if path is None:
-        folder = usable_cache()
-        path = None if folder is None else folder / "scratch.sqlite"
-    return HostScratch(setting_here(), ScratchStore(path))
+    return HostScratch(setting_here(), _store() if path is None else ScratchStore(path))
 
 
 @cache
@@ -135,6 +160,24 @@ def measured(call: ScratchCall) -> Told:
     return Told(min(call.bound, ceil(size * whole / count)), ESTIMATE)
 
 
+def measured_on_card(call: ScratchCall) -> Told:
+    """Bytes of a call's scratch on this GPU, or the bound where PyTorch refuses the call."""
+    try:
+        operands = {name: _zeros(operand, "cuda") for name, operand in call.work.inputs.items()}
+        for _ in range(2):
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_stats()["requested_bytes.all.current"]
+            with torch.no_grad():
+                result = apply(call.operator, {**call.work.attributes, **operands})
+            torch.cuda.synchronize()
+            most = torch.cuda.memory_stats()["requested_bytes.all.peak"]
+            del result
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        return Told(call.bound, BOUND)
+    return Told(max(0, most - before - call.kept), MEASURED)
+
+
 def _affordable(call: ScratchCall) -> int:
     """How many images can be measured; all where that is not said by less."""
     work, known = call.work, call.known
@@ -180,9 +223,9 @@ def _scratch(call: ScratchCall) -> int:
     return max(0, max(accumulate(changes, initial=0)) - call.work.output.bytes)
 
 
-def _zeros(operand: Operand) -> Any:
+def _zeros(operand: Operand, device: str = "cpu") -> Any:
     strides = operand.strides or contiguous_strides(operand.shape)
-    return torch.empty_strided(operand.shape, strides, dtype=getattr(torch, operand.dtype)).zero_()
+    return torch.empty_strided(operand.shape, strides, dtype=getattr(torch, operand.dtype), device=device).zero_()
 
 
 def _changes(work: Any) -> list[int]:

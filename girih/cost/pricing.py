@@ -126,12 +126,13 @@ def price(
 
 
 def _setting_here(store: Store | None, machine: Machine, threads: int) -> Setting | None:
-    """What was measured on this host counts for its processes, without a profile too."""
-    if store is None or not machine.here:
+    """What was measured on this host counts for its processes and its GPUs, without a profile too."""
+    if store is None or not (machine.here or machine.on_gpus):
         return None
     from girih.cost.setting import setting_of, threads_of
 
-    return setting_of(threads or threads_of(machine.devices), machine.devices)
+    device = "cuda" if machine.on_gpus else "cpu"
+    return setting_of(threads or threads_of(machine.devices), machine.devices, device)
 
 
 # ------------------------------------------------------------------------------------------- transfers

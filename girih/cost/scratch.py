@@ -45,6 +45,11 @@ class ScratchSetting:
     library: str
 
     @property
+    def on_card(self) -> bool:
+        """Was it measured on a GPU?"""
+        return "CUDA" in self.library
+
+    @property
     def processor(self) -> str:
         """Without instruction sets and caches."""
         return self.device.partition("; ")[0]
@@ -74,7 +79,9 @@ class Scratch:
         """In one short phrase, what peaks are."""
         if not self.calls:
             return "exact"
-        where = "" if self.setting is None else f" on {self.setting.processor}, {_threads(self.threads)}"
+        where = "" if self.setting is None else f" on {self.setting.processor}"
+        if self.setting is not None and not self.setting.on_card:
+            where += f", {_threads(self.threads)}"
         if self.exact:
             return f"exact: scratch of kernels measured{where}"
         counts = {how: sum(told.how == how for told in self.calls.values()) for how in HOW}

@@ -24,7 +24,8 @@ def setting_of(threads: int, together: int, device: str = "cpu", one_process: bo
     """What measurements made here and now belong to. one_process: of workers that are threads of this process."""
     import torch
 
-    name = torch.cuda.get_device_name() if device.startswith("cuda") else _processor()
+    on_card = device.startswith("cuda")
+    name = (torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU") if on_card else _processor()
     if one_process:
         name += ", one process"
     return Setting(name, f"torch {torch.__version__}", threads, together)

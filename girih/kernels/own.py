@@ -27,7 +27,15 @@ from girih.kernels.scripted import SCRIPTED_KERNELS
 from girih.kernels.tiles import TILE_KERNELS
 from girih.kernels.windows import convolution_input_gradient, convolution_weight_gradient, max_pool, max_pool_gradient
 from girih.layout.compiled import compiled
-from girih.ops.derive.temporaries import NEIGHBOURS, STRETCH, by_channel, kept_and_reduced, slices, summed_item_bytes
+from girih.ops.derive.temporaries import (
+    NEIGHBOURS,
+    STRETCH,
+    by_channel,
+    kept_and_reduced,
+    slice_size,
+    slices,
+    summed_item_bytes,
+)
 
 Tensor = Any  # torch is untyped for the type checker
 
@@ -146,6 +154,9 @@ def _affine(x: Tensor, mean: Tensor, factor: Tensor, term: Tensor | None, out: T
 def _dot_by_channel(grad: Tensor, x: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
     """Σ grad · (x - mean) · scale over all but channels, dimensions kept."""
     moments = mean.reshape(-1), scale.reshape(-1)
+    if grad.is_cuda:  # where the kernel below makes all of its results or none
+        reduce_ = torch.ops.aten.batch_norm_backward_reduce.default
+        return reduce_(grad, x, *moments, None, True, False, False)[1].reshape(mean.shape).mul_(scale)
     backward = torch.ops.aten.native_batch_norm_backward.default
     sums = backward(grad, x, None, None, None, *moments, True, 0.0, [False, True, False])[1]
     return sums.reshape(mean.shape)
@@ -168,7 +179,8 @@ def _summed(element: Callable[..., Tensor], dims: Sizes, *tensors: Tensor) -> Te
     shape = torch.broadcast_shapes(*(item.shape for item in tensors))
     rank, dtype = len(shape), reduce(torch.promote_types, (item.dtype for item in tensors))
     kept, reduced = kept_and_reduced(rank, dims)
-    cut, extent = slices(shape, summed_item_bytes(dtype.itemsize), kept, reduced)
+    size = slice_size(tensors[0].is_cuda)
+    cut, extent = slices(shape, summed_item_bytes(dtype.itemsize), kept, reduced, size)
     if not shape or extent >= shape[cut] or not dtype.is_floating_point:
         return element(*tensors).sum(tuple(dims), keepdim=True)
 
@@ -427,9 +439,10 @@ def embedding_gradient(
     if padding >= 0:
         inside &= index != padding
     out = grad.new_zeros(rows, grad.shape[-1])
-    if bool(inside.all()):
+    whole = first == 0 and rows == of and padding < 0
+    if (whole and not grad.is_cpu) or bool(inside.all()):  # whoever asks a GPU waits until it has done all
         return out.index_add_(0, spot, flat)
-    extent = slices(flat.shape, flat.element_size(), (0,))[1]
+    extent = slices(flat.shape, flat.element_size(), (0,), size=slice_size(flat.is_cuda))[1]
     for part in zip(spot.split(extent), inside.split(extent), flat.split(extent), strict=True):
         chosen = part[1]
         out.index_add_(0, part[0][chosen], part[2][chosen])

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from girih.ops.derive.temporaries import is_channels_last, pooled_slices
+from girih.ops.derive.temporaries import is_channels_last, pooled_slices, slice_size
 
 Tensor = Any  # torch is untyped for the type checker
 Sizes = Sequence[int]
@@ -86,7 +86,7 @@ def max_pool(
     """The greatest value of each window; over as many trailing dimensions as `kernel_size` has."""
     window = (tuple(kernel_size), tuple(stride), tuple(padding), tuple(dilation), ceil_mode)
     pool = _POOLS[len(kernel_size)]
-    cut, extent = pooled_slices(input.shape, len(kernel_size))
+    cut, extent = pooled_slices(input.shape, len(kernel_size), slice_size(input.is_cuda))
     if extent >= input.shape[cut]:
         return pool(input, *window)
     out = None
@@ -123,7 +123,7 @@ def max_pool_gradient(
     forward = getattr(aten, f"max_pool{rank}d_with_indices").default
     backward = getattr(aten, f"max_pool{rank}d_with_indices_backward").default
     window = (list(kernel_size), list(stride), list(padding), list(dilation), ceil_mode)
-    cut, extent = pooled_slices(input.shape, rank)
+    cut, extent = pooled_slices(input.shape, rank, slice_size(input.is_cuda))
     if extent >= input.shape[cut]:
         return backward(grad, input, *window, forward(input, *window)[1])
     out = _in_order_of(input, input.shape)

@@ -171,6 +171,11 @@ class Machine:
         return self.name.startswith("local:")
 
     @property
+    def on_gpus(self) -> bool:
+        """Are its devices GPUs of this host (`cuda:N`), so that its plans are run there where nobody says otherwise?"""
+        return self.name.startswith("cuda:")
+
+    @property
     def kinds(self) -> tuple[Device, ...]:
         """The different devices; one where all are alike."""
         return tuple(dict.fromkeys(device for device, _ in self.groups)) or (self.device,)

@@ -13,13 +13,15 @@ from typing import Protocol
 
 from girih.machine.file import read_machine
 from girih.machine.machine import Device, Level, Machine, Tier, factors, two_axes
-from girih.machine.presets import A100, GBIT, Preset, all_presets
+from girih.machine.presets import A100, DEVICES, GB, GBIT, Preset, all_presets
 from girih.machine.units import MachineError
 
 _SIZES = re.compile(r"\d{1,9}(x\d{1,9})*")
 MOST_DEVICES = 4096  # as `benchmarks/many_devices.py` plans for
 MOST_PROCESSES = 1024  # of one host
 CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+CONTEXT_BYTES = 1 << 30
+"""Of a GPU, that CUDA and its libraries take beside all tensors."""
 MOST_AXES = 12  # a size of 2 each, and MOST_DEVICES
 
 
@@ -34,9 +36,10 @@ class Measurements(Protocol):
 def machine(name: str | Machine, profile: Measurements | None = None) -> Machine:
     """A machine by name.
 
-    `local:4`: processes of this host. `2x4`: hosts × GPUs with slower links between hosts (`2x4x8` for more levels;
-    each number is one mesh axis). A file ending in .yaml or .yml. A preset; after a colon other sizes of its levels,
-    from the outermost, separated by slashes, each of one mesh axis or several: `summit:16` has 16 nodes,
+    `local:4`: processes of this host, in a mesh of two axes or, as `local:4:4`, of those behind the colon. `cuda:2`:
+    GPUs of this host, by the data sheet of the card. `2x4`: hosts × GPUs with slower links between hosts (`2x4x8` for
+    more levels; each number is one mesh axis). A file ending in .yaml or .yml. A preset; after a colon other sizes of
+    its levels, from the outermost, separated by slashes, each of one mesh axis or several: `summit:16` has 16 nodes,
     `k80-cluster:4/2/1` four nodes with a GPU at each of two switches, `p2.8xlarge:2x2x2` its 8 GPUs as three axes
     (finer: tensors can be cut along three dimensions; slower to search), `p2.8xlarge:4` four of them. Levels that are
     not named stay; only networks grow.
@@ -59,13 +62,16 @@ def _named(name: str) -> Machine:
     base, colon, sizes = name.partition(":")
     if base in known:
         return _bounded(_with_sizes(known[base], name, sizes)) if colon else known[base].machine
-    if match := re.fullmatch(r"local:0*(\d+)", name):
-        return _local(name, int(match[1]) if len(match[1]) < 10 else MOST_PROCESSES + 1)
+    if match := re.fullmatch(r"local:0*(\d+)(?::(\d{1,4}(?:x\d{1,4})*))?", name):
+        here = _local(name, int(match[1]) if len(match[1]) < 10 else MOST_PROCESSES + 1)
+        return here if match[2] is None else _on_axes(here, tuple(map(int, match[2].split("x"))))
+    if match := re.fullmatch(r"cuda:0*(\d{1,9})", name):
+        return _gpus(name, int(match[1]))
     if _SIZES.fullmatch(name):
         return _hosts(name, [int(size) for size in name.split("x")])
     raise MachineError(
-        f"no machine {name[:60]!r}: expected local:N (processes of this host), HOSTSxDEVICES such as 2x4, a .yaml "
-        f"file, or one of {', '.join(known)}"
+        f"no machine {name[:60]!r}: expected local:N (processes of this host), cuda:N (its GPUs), HOSTSxDEVICES such "
+        f"as 2x4, a .yaml file, or one of {', '.join(known)}"
     )
 
 
@@ -102,6 +108,40 @@ def _local(name: str, count: int) -> Machine:
         (Level("loopback", two_axes(count), 1.5e9, 300e-6),),
         "processes of this host; defaults, not calibrated",
         host=Tier("files", memory, 3e9, 3e9, computing_share=1 / max(1, (os.cpu_count() or 1) // count)),
+    )
+
+
+def _on_axes(here: Machine, sizes: tuple[int, ...]) -> Machine:
+    if prod(sizes) != here.devices or (min(sizes) < 2 and len(sizes) > 1):
+        raise MachineError(f"{here.name!r}: axes of {' × '.join(map(str, sizes))} are not {here.devices} processes")
+    level = replace(here.levels[0], axes=tuple(size for size in sizes if size > 1))
+    return replace(here, levels=(level,))
+
+
+def _gpus(name: str, count: int) -> Machine:
+    """GPUs of this host. What no data sheet says, and every figure of a card that is not known, is an assumption until
+    it is calibrated."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise MachineError(
+            f"{name!r}: PyTorch sees no GPU here: plan for processors of this host, as local:1, or by the data sheet "
+            "of a machine elsewhere, as dgx-h100 (girih machines)"
+        )
+    there = torch.cuda.device_count()
+    if not 1 <= count <= there:
+        raise MachineError(f"{name!r}: this host has {there} GPU{'s' * (there > 1)}: name cuda:1 to cuda:{there}")
+    card = torch.cuda.get_device_properties(0)
+    known = [item for key, item in DEVICES.items() if re.search(rf"\b{key}\b", card.name)]
+    figures = known[0] if known else A100
+    source = f"NVIDIA's data sheet of the {figures.name}" + ("" if known else f", as that of {card.name} is not known")
+    device = replace(figures, name=card.name, memory_bytes=card.total_memory - CONTEXT_BYTES)
+    return Machine(
+        name,
+        device,
+        (Level("NVLink", two_axes(count), 300e9, 10e-6),),
+        f"GPUs of this host: {source}; links and copies to the host's memory are assumptions, not calibrated",
+        host=Tier("pinned host memory", memory_here() * 8 // 10 // count, 25 * GB, 25 * GB),
     )
 
 

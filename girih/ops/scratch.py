@@ -4,6 +4,9 @@ How much it is depends on the processor's instruction sets, the library's versio
 operator with such a kernel says in its description that its scratch is `Measured`, with what is known of it from shapes
 alone: a bound. A walk through a program's memory asks a `ScratchSource` for the bytes of each such call: what was
 measured on the host that the program runs on, or `at_most`, the bound.
+
+The rules of our own and of PyTorch's kernels are those of processors. A source that knows a GPU says that it wants to
+be asked for `every` call, and measures it there.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ from girih.ops.derive.temporaries import KernelCall, Measured, Operand, Temporar
 
 @dataclass(frozen=True, eq=False)
 class ScratchCall:
-    """A call whose scratch is asked for: an operator, its work on one device, and what is known beforehand."""
+    """A call whose scratch is asked for: an operator, its work on one device, and what is known beforehand. kept: bytes
+    of all its results."""
 
     operator: str
     work: KernelCall
     known: Measured
+    kept: int = 0
 
     @cached_property
     def key(self) -> str:
@@ -40,6 +45,18 @@ class ScratchCall:
 
 ScratchSource = Callable[[ScratchCall], int]
 """Bytes of a call's scratch."""
+
+
+def known_by(temporary: Temporary | None) -> Measured:
+    """What is known of the scratch of a call beforehand, for a source that is asked for every call."""
+    if isinstance(temporary, Measured):
+        return temporary
+    return Measured((lambda work: 0) if temporary is None else temporary, lambda work: 0)
+
+
+def asks_for_every(scratch: ScratchSource) -> bool:
+    """Does the source know kernels of which the rules do not hold, and wants to be asked for each call?"""
+    return bool(getattr(scratch, "every", False))
 
 
 def at_most(call: ScratchCall) -> int:

@@ -18,10 +18,18 @@ same wherever it is made."""
 
 
 class Notes:
-    """A source of scratch that notes what it told. setting: where it was measured, once something was."""
+    """A source of scratch that notes what it told. setting: where it was measured, once something was. every: of a
+    GPU, where each call is measured."""
 
-    def __init__(self, threads: int, ask: Callable[[ScratchCall], Told], setting: Callable[[], ScratchSetting | None]):
+    def __init__(
+        self,
+        threads: int,
+        ask: Callable[[ScratchCall], Told],
+        setting: Callable[[], ScratchSetting | None],
+        every: bool = False,
+    ):
         self.threads = threads
+        self.every = every
         self.calls: dict[str, Told] = {}
         self._ask = ask
         self._setting = setting
@@ -39,9 +47,14 @@ class Notes:
 def notes_of(program: Program, machine: Machine, known: Scratch | None) -> Notes:
     """The source for a program on a machine: what is known of it, what this host measures, or, elsewhere, the bound."""
     if known is not None:
-        return Notes(known.threads, lambda call: known.calls.get(call.key, _bound(call)), lambda: known.setting)
+        on_card = known.setting is not None and known.setting.on_card
+        return Notes(
+            known.threads, lambda call: known.calls.get(call.key, _bound(call)), lambda: known.setting, on_card
+        )
     if machine.here:
         return host_notes(threads_here(program))
+    if machine.on_gpus:
+        return card_notes()
     return Notes(ELSEWHERE_THREADS, _bound, lambda: None)
 
 
@@ -63,6 +76,15 @@ def host_notes(threads: int) -> Notes:
         return setting_here()
 
     return Notes(threads, ask, setting)
+
+
+def card_notes() -> Notes:
+    """What is measured on this host's GPU; where there is none, as for a plan from another host, the bounds."""
+    from girih.cost.measure_scratch import card_scratch, card_setting
+
+    if card_setting() is None:
+        return Notes(ELSEWHERE_THREADS, _bound, lambda: None)
+    return Notes(ELSEWHERE_THREADS, card_scratch(), card_setting, every=True)
 
 
 def followed(machine: Machine) -> Sequence[int]:

@@ -22,9 +22,9 @@ from girih.plans.plan import Plan, PlanError
 MOST_WORKERS = 256
 
 
-def try_plan(plan: Plan, workers: int) -> None:
+def try_plan(plan: Plan, workers: int, device: str = "cpu") -> None:
     """Raises PlanError, naming the node or the memory, where starting could only fail later or worse. workers: of the
-    plan's, how many this process starts on this host."""
+    plan's, how many this process starts on this host, and on which device each computes."""
     if workers > MOST_WORKERS:
         raise PlanError(
             f"{plan.file}: the plan is for {plan.machine.devices} devices, and one host starts at most {MOST_WORKERS} "
@@ -37,12 +37,13 @@ def try_plan(plan: Plan, workers: int) -> None:
             known.add(key)
             if why := refused_call(plan.graph, node):
                 raise PlanError(f"{plan.file}: node {node.name!r}, {node.operator}, {why}")
-    _check_memory(plan, workers)
+    _check_memory(plan, workers, device)
 
 
-def _check_memory(plan: Plan, workers: int) -> None:
-    """Do the plan's devices of this host fit into it?"""
-    here = memory_here()
+def _check_memory(plan: Plan, workers: int, device: str) -> None:
+    """Do the plan's devices of this host fit into it, or each into its GPU?"""
+    on_card = device != "cpu"
+    here = torch.cuda.get_device_properties(0).total_memory if on_card else memory_here()
     try:
         uses = plan.memory_by_device
     except (ValueError, TypeError, LookupError, ArithmeticError) as error:
@@ -50,11 +51,12 @@ def _check_memory(plan: Plan, workers: int) -> None:
             f"{plan.file}: what its operators need cannot be told, so that some of their arguments are wrong "
             f"({type(error).__name__}: {one_line(error)})"
         ) from error
-    needed = plan.peak if workers == 1 else sum(use.peak for use in uses) * workers // len(uses)
+    needed = plan.peak if workers == 1 or on_card else sum(use.peak for use in uses) * workers // len(uses)
     if needed > here:
         raise PlanError(
             f"{plan.file}: the plan needs {format_bytes(needed)} of memory ({format_bytes(plan.peak)} on a device), "
-            f"and this host has {format_bytes(here)}: start it on a larger one, or plan for more hosts"
+            f"and this {'GPU' if on_card else 'host'} has {format_bytes(here)}: start it on a larger one, or plan for "
+            f"more {'GPUs' if on_card else 'hosts'}"
         )
 
 

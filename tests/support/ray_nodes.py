@@ -15,23 +15,25 @@ IMPORTED = (TESTS / "support", TESTS / "loop" / "shared_tables")  # what tests h
 
 
 class RayNodes:
-    """Two nodes of this host with one processor each; workers are spread over them."""
+    """Two nodes of this host with one processor each; workers are spread over them. As long as they are there, a node
+    that a test adds has what the others have."""
 
     def __init__(self) -> None:
         self.cluster: Any = None
+        self.patch = pytest.MonkeyPatch()
 
     def __call__(self) -> Any:
         """The cluster, started if it is not there."""
         if self.cluster is None:
             from ray.cluster_utils import Cluster
 
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("PYTHONPATH", os.pathsep.join(map(str, IMPORTED)), prepend=os.pathsep)
-                self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-                self.cluster.add_node(num_cpus=1)
+            self.patch.setenv("PYTHONPATH", os.pathsep.join(map(str, IMPORTED)), prepend=os.pathsep)
+            self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+            self.cluster.add_node(num_cpus=1)
         return self.cluster
 
     def end(self) -> None:
         if self.cluster is not None:
             self.cluster.shutdown()
             self.cluster = None
+            self.patch.undo()

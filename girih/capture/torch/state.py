@@ -112,7 +112,12 @@ def give_state(
             own = step.optimizer.state[parameters[name]]
             for theirs, tensor in given.items():
                 held = own.get(theirs)
-                own[theirs] = held.copy_(tensor) if isinstance(held, torch.Tensor) else copied(tensor)
+                if isinstance(held, torch.Tensor):
+                    held.copy_(tensor)
+                elif tensor.dim() and not parameters[name].is_cpu:
+                    own[theirs] = tensor.to(parameters[name].device)
+                else:  # a count of steps is a number of the host, wherever the parameter lies
+                    own[theirs] = copied(tensor)
             if not isinstance(step.optimizer, torch.optim.SGD):  # SGD does not count
                 count = state.get(shared_path("step", number, len(groups)))
                 own["step"] = torch.tensor(float(own.get("step", 0)) + steps) if count is None else count.clone()

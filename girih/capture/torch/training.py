@@ -174,8 +174,9 @@ def parameter_names(model: Any) -> dict[int, str]:
 
 
 def ambient_autocast() -> Any:
-    """The type of the autocast in which the caller stands, or None."""
-    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+    """The type of the autocast in which the caller stands, of processors or of GPUs, or None."""
+    kinds = (kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind))
+    return next((torch.get_autocast_dtype(kind) for kind in kinds), None)
 
 
 def check_step(step: Any) -> None:

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from girih.layout.jit import numba
+from girih.layout.compiled import compiled
 from girih.loop.capture.values import Scalar, Vector
 from girih.loop.schedules.blocks import balanced
 from girih.loop.schedules.schedule import Schedule
@@ -195,7 +195,7 @@ def _taken(column: Column, order: np.ndarray) -> Column:
     return Ragged(_gathered(column.data, column.offsets, order, offsets), offsets)
 
 
-@numba.njit(nogil=True)
+@compiled(lambda keys, size, order: 2.0 * len(order) + size, nogil=True)
 def sorted_by(keys: Any, size: int, order: Any) -> Any:
     """The order, stably sorted by the keys (0 ≤ key < size) of its entries: a counting sort."""
     starts = np.zeros(size + 1, np.int64)
@@ -211,7 +211,7 @@ def sorted_by(keys: Any, size: int, order: Any) -> Any:
     return sorted_order
 
 
-@numba.njit(nogil=True)
+@compiled(lambda data, offsets, order, target: float(target[-1] + len(order)), nogil=True)
 def _gathered(data, offsets, order, target):  # type: ignore[no-untyped-def]
     """Rows of different lengths in another order. offsets, target: where each begins in the data, and in the result."""
     made = np.empty(target[len(target) - 1], data.dtype)
@@ -222,7 +222,7 @@ def _gathered(data, offsets, order, target):  # type: ignore[no-untyped-def]
     return made
 
 
-@numba.njit(nogil=True)
+@compiled(lambda order, *_: 4.0 * len(order), nogil=True)
 def by_turns(order: Any, rows: Any, group: Any, together: int) -> Any:
     """Entries sorted by group and row, with `together` rows of a group by turns: one entry of each, then the next.
 

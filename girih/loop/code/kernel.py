@@ -74,6 +74,8 @@ COMPARISONS: dict[type, str] = {
 }  # fmt: skip
 STREAM = ("generator", "counter", "state")
 """The arguments that a NumPy Generator becomes: a stream (`girih.loop.run.streams`)."""
+WITHIN = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+"""Of functions that compiled code alone calls: the ways in from Python and C take as long to compile as they do."""
 WEAK_OPERATIONS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 
 
@@ -868,7 +870,7 @@ def compiled_function(function: FunctionType, known: Hashable, fast: bool) -> An
         if isinstance(other, FunctionType) and other is not function:
             space[name] = compiled_function(other, identity(other), fast)
     copy = FunctionType(function.__code__, space, function.__name__, function.__defaults__, function.__closure__)
-    return numba.njit(copy, boundscheck=True, pipeline_class=Checked, **_options(fast))
+    return numba.njit(copy, boundscheck=True, pipeline_class=Checked, **_options(fast), **WITHIN)
 
 
 def _options(fast: bool) -> dict[str, Any]:
@@ -934,10 +936,10 @@ def _check(low: int, high: int, words: str) -> Any:
             raise IndexError(words)
         return x
 
-    return numba.njit(check, nogil=True)
+    return numba.njit(check, nogil=True, **WITHIN)
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, **WITHIN)
 def inside(at, size):  # type: ignore[no-untyped-def]
     """A row of a buffer, from its end if it is below 0."""
     if at < -size or at >= size:
@@ -945,7 +947,7 @@ def inside(at, size):  # type: ignore[no-untyped-def]
     return at + size if at < 0 else at
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, **WITHIN)
 def perhaps(at, size):  # type: ignore[no-untyped-def]
     """The same of a read that may not come about, whose subscript may be any; -1: there is no such row."""
     if at < -size or at >= size:

@@ -52,7 +52,7 @@ def stream_of(key: np.ndarray) -> Stream:
     return Stream(np.random.Generator(bits), counter, state)
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 def begin_stream(counter, state, number):  # type: ignore[no-untyped-def]
     """What the iteration of this number draws comes next."""
     counter[0] = 0
@@ -67,7 +67,7 @@ STRIDE = np.uint64(0x9E3779B97F4A7C15)
 FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
-@numba.njit(nogil=True, inline="always")
+@numba.njit(nogil=True, cache=True, inline="always")
 def mixed(state):  # type: ignore[no-untyped-def]
     """64 random bits of a state: SplitMix64's finaliser."""
     z = (state ^ (state >> np.uint64(30))) * FIRST
@@ -75,13 +75,13 @@ def mixed(state):  # type: ignore[no-untyped-def]
     return z ^ (z >> np.uint64(31))
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 def begin_random(state, number):  # type: ignore[no-untyped-def]
     """state: [seed, where the stream is]. The stream of an iteration depends on the seed and its number alone."""
     state[1] = mixed(state[0] + np.uint64(number) * STRIDE)
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 def next_random(state):  # type: ignore[no-untyped-def]
     """Uniform in [0, 1), in steps of 2⁻²⁴: finer ones would be rounded up to 1 in float32."""
     state[1] += STRIDE

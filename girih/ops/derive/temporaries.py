@@ -19,6 +19,8 @@ Shape = tuple[int, ...]
 
 SLICE_BYTES = 1 << 20
 """What girih's kernels hold of an intermediate tensor at a time: it stays in a core's cache."""
+CARD_SLICE_BYTES = 1 << 26
+"""On a GPU, where each slice takes launches, and the whole chip is to have work."""
 NEIGHBOURS = 16
 """Elements of a channel side by side from which PyTorch's gradient of a batch norm is fast."""
 SHARES = 1024
@@ -217,20 +219,26 @@ def by_channel(shape: Sequence[int], *numbers: Sequence[int]) -> bool:
     return len(shape) >= 3 and 0 not in shape and all(tuple(each) == channels for each in numbers)
 
 
-def slices(shape: Sequence[int], item_bytes: int, preferred: Iterable[int], others: Iterable[int] = ()) -> Shape:
-    """(dimension, extent): how to cut a tensor into slices of about `SLICE_BYTES`; the whole first one if it is small.
+def slices(
+    shape: Sequence[int],
+    item_bytes: int,
+    preferred: Iterable[int],
+    others: Iterable[int] = (),
+    size: int = SLICE_BYTES,
+) -> Shape:
+    """(dimension, extent): how to cut a tensor into slices of about `size` bytes; the whole first one if it is small.
 
     The outermost of the preferred dimensions is cut whose smallest slices are small enough, else of the others, else
     the longest of all of them.
     """
     whole = prod(shape) * item_bytes
     choices = [*preferred, *others]
-    if whole <= SLICE_BYTES or not choices:
+    if whole <= size or not choices:
         return 0, shape[0] if shape else 1
     for dimension in choices:
         smallest = whole // shape[dimension]
-        if smallest <= SLICE_BYTES:
-            return dimension, SLICE_BYTES // smallest
+        if smallest <= size:
+            return dimension, size // smallest
     return max(choices, key=lambda dimension: shape[dimension]), 1
 
 
@@ -262,6 +270,11 @@ def summed(work: KernelCall) -> int:
     return slice_bytes(shape, item, cut) + again
 
 
-def pooled_slices(shape: Sequence[int], spatial: int) -> Shape:
+def slice_size(on_card: bool) -> int:
+    """Bytes of an intermediate tensor that girih's kernels hold at a time."""
+    return CARD_SLICE_BYTES if on_card else SLICE_BYTES
+
+
+def pooled_slices(shape: Sequence[int], spatial: int, size: int = SLICE_BYTES) -> Shape:
     """How girih's max pooling is cut: by batch or channel, for the int64 positions of the greatest elements."""
-    return slices(shape, 8, range(len(shape) - spatial))
+    return slices(shape, 8, range(len(shape) - spatial), size=size)

@@ -36,7 +36,7 @@ from girih.ops import Description
 from girih.ops.derive.pieces import PieceCall, make_piece
 from girih.ops.derive.temporaries import KernelCall, Operand, converted, is_channels_last
 from girih.ops.known import descriptions
-from girih.ops.scratch import ScratchSource, at_most, held, rule_for
+from girih.ops.scratch import ScratchCall, ScratchSource, asks_for_every, at_most, held, known_by, rule_for
 from girih.program.exchange import Message
 from girih.program.fusion.block_memory import LoopBytes, loop_bytes, stolen_bytes
 from girih.program.life.in_place import ending_with, operands_to_take
@@ -305,9 +305,10 @@ class Tracker:
         operator, values = description.operator, self.program.graph.values
         shape, result = self.shape_of(step.writes[0]), values[node.outputs[0]]
         temporary = rule_for(operator.temporary, result.item_bytes)
-        if operator.elementwise and temporary is None and operator.padding is None:
+        every = asks_for_every(self.scratch)
+        if operator.elementwise and temporary is None and operator.padding is None and not every:
             return _number_bytes(node, values[node.inputs[0]]) + self.converted(step, node) if node.inputs else 0
-        if (operator.padding is None and temporary is None) or 0 in shape:
+        if (operator.padding is None and temporary is None and not every) or 0 in shape or not node.inputs:
             return 0
         piece, cut = self.piece(step, node, description)
         total, inputs = 0, {}
@@ -319,10 +320,14 @@ class Tracker:
             total += prod(size) * value.item_bytes if padded else 0
             if name is not None:
                 inputs[name] = Operand(size, value.item_bytes, in_order, None if in_order else strides, value.dtype)
-        if temporary is None:
+        if temporary is None and not every:
             return total
         output = Operand(shape, result.item_bytes, dtype=result.dtype)
         work = KernelCall(piece.attributes, inputs, output, cut, self.threads)
+        if every:
+            kept = sum(prod(self.shape_of(name)) * self.item_bytes(name) for name in step.writes)
+            return total + self.scratch(ScratchCall(piece.operator, work, known_by(temporary), kept))
+        assert temporary is not None
         return total + held(temporary, piece.operator, work, self.scratch)
 
     def converted(self, step: ComputeStep, node: Node) -> int:

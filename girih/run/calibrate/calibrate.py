@@ -68,12 +68,11 @@ def calibrate(
     budget_seconds: float = 45.0,
     backend: str | Engine = "processes",
     threads: int = 0,
-    device: str = "cpu",
     largest_bytes: int = SIZES[-1],
     again: bool = False,
     observe: Observe | None = None,
 ) -> Profile:
-    """Measure `local:N` and keep the measurements and the profile.
+    """Measure `local:N`, or the GPUs `cuda:N`, and keep the measurements and the profile.
 
     programs: whose calls are measured beside the common ones; they must be for N devices. budget_seconds: about how
     long measuring takes, besides starting the workers; calls that are slow themselves take longer. threads: of each
@@ -81,14 +80,16 @@ def calibrate(
     write. again: measure what is known, too. observe: told what is being measured, and which share of all is done.
 
     Raises:
-        MachineError: another machine than local:N, a program for another number of devices, a store that is none.
+        MachineError: another machine than local:N and cuda:N, a program for another number of devices, a store that is
+            none.
         WorkerError: a worker failed or could not start.
     """
     where = machine(machine_name)
     if not 0 < budget_seconds < float("inf"):
         raise MachineError(f"budget_seconds must be a finite number of more than 0, got {budget_seconds!r}")
-    if not machine_name.startswith("local:"):
-        raise MachineError(f"{machine_name!r} is not here: only local:N can be calibrated")
+    if not (where.here or where.on_gpus):
+        raise MachineError(f"{machine_name!r} is not here: only local:N and cuda:N can be calibrated")
+    device = "cuda" if where.on_gpus else "cpu"
     try:
         engine = engine_of(backend, CALIBRATED)
     except ValueError as error:
@@ -107,13 +108,13 @@ def calibrate(
     with Store(store_path) as store:
         crew = engine.crew(idle_program(workers), options)
         try:
-            crowded = threads * workers > (os.cpu_count() or 1)
+            crowded = device == "cpu" and threads * workers > (os.cpu_count() or 1)
             _operators(crew, store, setting, _wanted(programs, largest_bytes), budget_seconds, crowded, again, note)
             between: Between = "one clock" if crew.carries and not crowded else "nothing"
             links = tuple(measured_links(crew, budget_seconds * LINK_SHARE, largest_bytes, note, between))
             copy, combine = _copies(crew, workers, budget_seconds * COPY_SHARE, largest_bytes, note)
             handing = measured_handing(crew, largest_bytes)
-            moving = measured_moving(crew, budget_seconds * MOVE_SHARE) if device == "cpu" else None
+            moving = measured_moving(crew, budget_seconds * MOVE_SHARE)
         finally:
             crew.close()
         roofline = fit(store.samples(setting), where.device)
@@ -262,8 +263,8 @@ def measured_handing(crew: Crew, largest: int = HANDED[-1]) -> SizeTable:
 
 
 def measured_moving(crew: Crew, budget_seconds: float) -> Moving:
-    """What copies to files and back take beside computation, and how much slower that is meanwhile; of all workers the
-    mean."""
+    """What copies to files, or from a GPU to the host's memory, and back take beside computation, and how much slower
+    that is meanwhile; of all workers the mean."""
     replies: list[Moved] = _ask(crew, MoveTask(budget_seconds))
     figures = (np.mean([getattr(reply, name) for reply in replies]) for name in ("out", "back", "latency", "share"))
     out, back, latency, share = map(float, figures)

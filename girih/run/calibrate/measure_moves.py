@@ -8,6 +8,9 @@ networks have both, and copies take bandwidth from the second besides. One size 
 takes at least. The copier always has several more to do, and small ones run beside products alone: the loop looks after
 it only between two calls, and what it waited for that would seem to be the copies' own. Copies in have a place in
 memory already, as in a run's arena: new memory for each would take longer to clear than to fill.
+
+A GPU has engines of its own for copies to the host's pinned memory, and computes as fast meanwhile: there copies are
+queued alone, and events say what they take.
 """
 
 from __future__ import annotations
@@ -49,6 +52,9 @@ class MoveTask:
     seconds: float
 
     def __call__(self, transport: Transport, rank: int, device: Any) -> Moved:
+        device = torch.device(device)
+        if device.type == "cuda":
+            return _on_streams(device)
         copiers = Copiers(HostMemory(device), device)
         try:
             large, small = torch.ones(LARGE // 4, device=device), torch.ones(SMALL // 4, device=device)
@@ -78,6 +84,27 @@ class MoveTask:
         slower = [1 - median(rate_of for rate_of, _ in found) / rate for found in beside[:2]]
         per_out, per_in = (max(seconds - latency, seconds / 2) / LARGE for seconds in (out, back))
         return Moved(per_out, per_in, latency, min(1.0, max(0.0, sum(slower) / 2)))
+
+
+def _on_streams(device: Any) -> Moved:
+    took = {}
+    for size in (SMALL, LARGE):
+        near = torch.ones(size, dtype=torch.uint8, device=device)
+        far = torch.ones(size, dtype=torch.uint8, pin_memory=True)
+        for way, source, target in ((0, near, far), (1, far, near)):
+            seconds = []
+            for _ in range(ROUNDS + 1):
+                began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                began.record(torch.cuda.current_stream(device))
+                for _ in range(AHEAD[size]):
+                    target.copy_(source, non_blocking=True)
+                ended.record(torch.cuda.current_stream(device))
+                ended.synchronize()
+                seconds.append(began.elapsed_time(ended) / 1e3 / AHEAD[size])
+            took[size, way] = median(seconds[1:])
+    latency = min(took[SMALL, 0], took[SMALL, 1])
+    out, back = (max(took[LARGE, way] - latency, took[LARGE, way] / 2) / LARGE for way in (0, 1))
+    return Moved(out, back, latency, 0.0)
 
 
 Turn = Callable[[], Iterator[None]]

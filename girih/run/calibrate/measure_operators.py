@@ -12,8 +12,10 @@ The median of a call does not see that, a round does: it is about as long as a s
 how much longer rounds took than their calls' medians: the median round, or where processes share cores, and wait for
 turns that are longer than a round, all rounds together.
 
-On CUDA, calls are queued as in a run and timed by events between them: a call takes what its kernels or what starting
-them takes, whichever is longer. Written for CUDA, tested on the CPU.
+On CUDA, calls are queued as in a run: a call takes what its kernels or what starting them takes, whichever is longer.
+The first is timed by events between calls, in a round that is queued while the GPU sleeps, the second by the clock. As
+kernels are started while others run, a round takes less than the sum of both: a third time, a round without events and
+sleep, says how much all of its calls take together.
 """
 
 from __future__ import annotations
@@ -35,6 +37,10 @@ from girih.run.worker.compute import Compute, Hole, Slots, bind, over_operand
 from girih.run.worker.parts import Cuts, Tensor
 
 LEAST_ROUNDS = 3
+SLEEP_CYCLES = 3e9
+"""That a GPU sleeps for each second of a round: about twice as long, so that the next is queued meanwhile."""
+TURNS = 4
+"""Rounds that a GPU does without a break, as it does the calls of a step, of which a round may have only one."""
 RANDOM = 1 << 20
 """So many values are random; longer tensors repeat them, because drawing is slow."""
 
@@ -134,13 +140,31 @@ def _executed(able: Sequence[Prepared]) -> list[float]:
 
 def _queued(able: Sequence[Prepared]) -> list[float]:
     """Seconds of each on the current CUDA stream, all queued at once."""
+    work = [0.0, 0.0]
+    torch.cuda.synchronize()
+    began = perf_counter()
+    for instruction, slots, _ in [*able] * TURNS:
+        instruction.run(slots, work)
+    torch.cuda.synchronize()
+    together = (perf_counter() - began) / TURNS
     events = [torch.cuda.Event(enable_timing=True) for _ in range(len(able) + 1)]
+    torch.cuda._sleep(int(SLEEP_CYCLES * together))
+    starting = []
     events[0].record()
     for (instruction, slots, _), event in zip(able, events[1:], strict=True):
-        instruction.run(slots, [0.0, 0.0])
+        began = perf_counter()
+        instruction.run(slots, work)
+        starting.append(perf_counter() - began)
         event.record()
     events[-1].synchronize()
-    return [first.elapsed_time(second) / 1e3 for first, second in pairwise(events)]
+    kernels = [first.elapsed_time(second) / 1e3 for first, second in pairwise(events)]
+    return shared_out(together, starting, kernels)
+
+
+def shared_out(together: float, starting: Sequence[float], kernels: Sequence[float]) -> list[float]:
+    """What each call takes of the seconds that all take together, by what starting it and its kernels take alone."""
+    longer = [max(own, other) for own, other in zip(starting, kernels, strict=True)]
+    return [together * own / sum(longer) for own in longer]
 
 
 def _samples(took: np.ndarray, crowded: bool) -> list[Sample]:

@@ -37,6 +37,13 @@ def launched_rank() -> Rank | None:
         raise ValueError(f"RANK and WORLD_SIZE in the environment must be whole numbers: {error}") from None
 
 
+def local_rank(rank: Rank) -> Rank:
+    """The rank among those of this host, by LOCAL_RANK and LOCAL_WORLD_SIZE; among all, where the launcher, which may
+    be another than torchrun, does not set both."""
+    own, size = os.environ.get("LOCAL_RANK", ""), os.environ.get("LOCAL_WORLD_SIZE", "")
+    return Rank(int(own), int(size)) if own.isdigit() and size.isdigit() else rank
+
+
 def fits(rank: Rank, devices: int) -> Rank:
     """The rank, if a program for so many devices is for all ranks.
 

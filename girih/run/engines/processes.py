@@ -37,7 +37,9 @@ from girih.run.engines.loop_blocks import LoopBlocks
 from girih.run.engines.stopping import held_back
 from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
 from girih.run.transport import gloo, shared, wire
-from girih.run.transport.transport import GroupTransport, NoTransport, Transport
+from girih.run.transport.group import form, transport_on
+from girih.run.transport.transport import NoTransport, Transport
+from girih.run.worker.devices import check_device, device_of
 from girih.run.worker.service import Options, Service
 
 CELLS = len(NOT_BEGUN)  # of progress, for each worker
@@ -59,9 +61,10 @@ class ProcessCrew:
         self.program: Program | LoopBlocks = program
         self.timeout = options.timeout
         self.size = program.mesh.devices
+        check_device(options.device, self.size)
         options = replace(options, threads=options.threads or threads_here(self.size))
         shares = options.device == "cpu" and self.size > 1 and shared.available()
-        if options.device == "cpu" and self.size > 1 and not shares:
+        if self.size > 1 and not shares:
             gloo.check_interface(LOOPBACK)
         self.broken: WorkerError | ClosedError | None = None
         self._turn = threading.Lock()
@@ -264,10 +267,7 @@ def _service(program: Program, rank: int, options: Options, directory: Path, fil
     options.settle_pages()
     workers = program.mesh.devices
     torch.set_num_threads(options.threads)
-    device = torch.device(options.device)
-    if device.type == "cuda":
-        device = torch.device("cuda", rank % torch.cuda.device_count())
-        torch.cuda.set_device(device)
+    device = device_of(options.device, rank, workers)
     # The driver's deadline comes first, so that it can name the worker that the others wait for.
     limit = options.timeout * 1.5 + 1.0
     transport: Transport = NoTransport()
@@ -277,9 +277,8 @@ def _service(program: Program, rank: int, options: Options, directory: Path, fil
         import torch.distributed as dist
 
         store = dist.FileStore(str(directory / "store"), workers)
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=workers, timeout=timedelta(seconds=limit))
-        transport = GroupTransport()
+        form(device, store=store, rank=rank, world_size=workers, timeout=timedelta(seconds=limit))
+        transport = transport_on(device)
     progress = _progress_file(directory, workers)[CELLS * rank : CELLS * rank + CELLS]
     own = replace(options, device=str(device))
     return Service(program, rank, transport, own, progress)

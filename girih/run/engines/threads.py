@@ -22,6 +22,7 @@ from girih.run.engines.loop_blocks import LoopBlocks
 from girih.run.engines.stopping import WorkerThread, held_back, stop
 from girih.run.errors import IDLE, NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
 from girih.run.transport.transport import NoTransport, ThreadHub, ThreadTransport, Transport
+from girih.run.worker.devices import device_of
 from girih.run.worker.service import Options, Service
 
 _Command = tuple[str, dict[str, Any]] | None
@@ -133,6 +134,7 @@ class ThreadCrew:
     def _serve(self, program: Program, rank: int, options: Options) -> None:
         try:
             torch.set_num_threads(options.threads)
+            options = replace(options, device=str(device_of(options.device, rank, self.size, shares=True)))
             transport: Transport = NoTransport() if self.size == 1 else ThreadTransport(self.hub, rank)
             service = Service(program, rank, transport, options, self.progress[rank])
             self.services[rank] = service

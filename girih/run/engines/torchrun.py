@@ -1,7 +1,11 @@
 """Workers that torchrun (or any other launcher of torch.distributed) has started: every rank runs the same script.
 
 On each rank the same `Run` is driven by the same calls; a command is done by the rank's own worker, and the replies
-are gathered on all ranks. A rank that fails raises, its process ends, and the launcher ends the others.
+are gathered on all ranks: what is said as objects, large tensors one after another, each from the rank that has it. A
+rank that fails raises, its process ends, and the launcher ends the others.
+
+On GPUs (LOCAL_RANK says which is whose) steps exchange by NCCL, and replies go through the host's memory by gloo; a
+group that the user has formed may know NCCL alone, and replies then pass through the GPU, one tensor at a time.
 
 The steps of plans exchange tensors by torch.distributed. Parallel loops have a crew of their own
 (`girih.loop.run.crew`).
@@ -16,12 +20,14 @@ from typing import Any
 
 from girih.program import Program
 from girih.run.engines.crew import Status
-from girih.run.engines.launcher import fits, launched_rank
+from girih.run.engines.launcher import fits, launched_rank, local_rank
 from girih.run.engines.loop_blocks import LoopBlocks
 from girih.run.errors import NOT_BEGUN, ClosedError, TransportError, failure_of
 from girih.run.transport import gloo
+from girih.run.transport.group import form, gathered, transport_on
 from girih.run.transport.meeting import launched
-from girih.run.transport.transport import GroupTransport, NoTransport, Transport
+from girih.run.transport.transport import NoTransport, Transport
+from girih.run.worker.devices import device_of
 from girih.run.worker.service import Options, Service
 
 
@@ -33,7 +39,6 @@ class RankCrew:
     def __init__(self, program: Program, options: Options) -> None:
         """Raises ValueError: there are more or fewer ranks than devices, or nobody has launched this process; no group
         is formed then. WorkerError: the others have not come."""
-        import torch
         import torch.distributed as dist
 
         rank = launched_rank()
@@ -41,19 +46,17 @@ class RankCrew:
             raise ValueError("no launcher has started this process: torchrun --nproc-per-node 4 program.py")
         fits(rank, program.mesh.devices)
         options.settle_pages()
-        device = torch.device(options.device)
+        here = local_rank(rank)
+        device = device_of(options.device, here.rank, here.size)
         self.size, self.rank = rank.size, rank.rank
         self.program: Program | LoopBlocks = program
         self._closed = False
         self._progress = list(NOT_BEGUN)
         self._started = not dist.is_initialized()
         if self._started:
-            _join(self.rank, "nccl" if device.type == "cuda" else "gloo", options.timeout)
+            _join(self.rank, device, options.timeout)
         try:
-            if device.type == "cuda":
-                device = torch.device("cuda", self.rank % torch.cuda.device_count())
-                torch.cuda.set_device(device)
-            transport: Transport = GroupTransport() if self.size > 1 else NoTransport()
+            transport: Transport = transport_on(device) if self.size > 1 else NoTransport()
             own = replace(options, device=str(device))
             self._service = Service(program, self.rank, transport, own, self._progress)
         except BaseException:
@@ -67,8 +70,6 @@ class RankCrew:
             WorkerError: this rank failed.
             ClosedError: the crew was closed.
         """
-        import torch.distributed as dist
-
         if self._closed:
             raise ClosedError
 
@@ -76,9 +77,7 @@ class RankCrew:
             reply = self._service.handle(name, fields[self.rank])
         except Exception as error:
             raise failure_of(self.rank, error).error() from error
-        replies: list[Any] = [None] * self.size
-        dist.all_gather_object(replies, reply)
-        return replies
+        return gathered(reply, self.rank, self.size)
 
     def agree(self, word: str) -> list[str]:
         """What each rank's driver says."""
@@ -103,23 +102,18 @@ class RankCrew:
             dist.destroy_process_group()
 
 
-def _join(rank: int, backend: str, seconds: float) -> None:
+def _join(rank: int, device: Any, seconds: float) -> None:
     """Form the group of all ranks; for a process, this may be the second.
 
     Raises:
         MachineError: gloo has no interface to send over. WorkerError: the others have not come.
     """
-    import torch.distributed as dist
-
     try:
         # The launcher's store still has the addresses of groups that were left: each group has a part of its own.
         meeting = launched("plans", "", seconds)
         with gloo.reached_at(meeting.address):
-            if backend == "gloo":
-                gloo.check_interface()
+            gloo.check_interface()
             limit = timedelta(seconds=seconds)
-            dist.init_process_group(
-                backend, timeout=limit, store=meeting.store, rank=meeting.rank, world_size=meeting.size
-            )
+            form(device, timeout=limit, store=meeting.store, rank=meeting.rank, world_size=meeting.size)
     except RuntimeError as error:
         raise failure_of(rank, TransportError(f"the ranks have not met: {error}")).error() from error

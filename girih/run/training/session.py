@@ -421,7 +421,8 @@ def start(
         whole on every rank, and `observe` is called on rank 0. Where a launcher has set ranks, `processes` means
         `torchrun`.
     seed: of recipes and of random operators; a resumed run keeps the checkpoint's. timeout: seconds that one step may
-        take. device: `cpu` or `cuda` (NCCL, one GPU for each worker). timeline: measure every instruction.
+        take. device: `cpu`, `cuda` (a GPU for each worker), or one GPU (`girih.run.worker.devices`). timeline: measure
+        every instruction.
     addresses: by rank, where everything of a worker lies in its arena, one region of memory that it allocates at the
         start (`girih.run.arena`); on a processor alone. strict: what a kernel asks for and has no place there is
         refused; else it lies outside and is counted (`Statistics.arena`). without: why there are no addresses, where

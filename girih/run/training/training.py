@@ -14,13 +14,15 @@ from girih.capture.torch.own_update import NUMBERS
 from girih.capture.torch.training import ambient_autocast
 from girih.cost.setting import threads_of
 from girih.graph import of_batch
+from girih.machine import MachineError
 from girih.plans.check import check
 from girih.plans.host import on_this_host
 from girih.plans.indices import check_numbers, look_ups
 from girih.plans.inputs import constants_of, flatten_batch, rates_of
 from girih.plans.plan import Plan, PlanError
 from girih.run.engines.engine import TRAINING, Engine, engine_here, engine_of
-from girih.run.engines.launcher import launched_rank
+from girih.run.engines.launcher import launched_rank, local_rank
+from girih.run.worker.devices import check_device
 
 if TYPE_CHECKING:
     from girih.simulate.timeline import Timeline
@@ -158,7 +160,7 @@ def _with_data(plan: Plan, model: Any, data: Any) -> tuple[Plan, Any]:
         raise PlanError("data= is for plans whose program has data as a part of it: this one takes batches")
     if model is None:
         raise PlanError("data= needs model=, the network that reads it, also where a checkpoint has the weights")
-    whole = data.with_model(model, bool(plan.graph.updates))
+    whole = data.with_model(model, bool(plan.graph.updates), plan.graph)
     return plan.but(data=whole), whole
 
 
@@ -185,12 +187,14 @@ def start_training(
     data: Any = None,
     measure: bool = False,
     arena: str = "auto",
+    device: str | None = None,
 ) -> TrainingRun:
     """Check everything, then start the workers; see `Plan.start`."""
     from girih.run.training.checkpoint import CheckpointError
     from girih.run.training.session import start
     from girih.run.worker.moves import refusal
 
+    device = device or ("cuda" if plan.machine.on_gpus else "cpu")
     if arena not in ARENAS:
         raise PlanError(f"no arena {arena!r}: expected one of {', '.join(ARENAS)}")
     check(plan)
@@ -203,12 +207,17 @@ def start_training(
         raise
     except ValueError as error:
         raise PlanError(str(error)) from error
+    rank = launched_rank() if engine.launched else None
+    try:
+        here = plan.machine.devices if rank is None else local_rank(rank).size
+        check_device(device, here, shares=engine.one_process)
+    except MachineError as error:
+        raise PlanError(str(error)) from error
     if plan.file:
         from girih.plans.trial import try_plan
 
-        try_plan(plan, 1 if engine.launched else plan.machine.devices)
-    rank = launched_rank() if engine.launched else None
-    if wrong := refusal(plan.program, range(plan.machine.devices) if rank is None else (rank.rank,)):
+        try_plan(plan, 1 if engine.launched else plan.machine.devices, device)
+    if wrong := refusal(plan.program, range(plan.machine.devices) if rank is None else (rank.rank,), device):
         raise PlanError(wrong)
     if model is not None and not hasattr(model, "named_parameters"):
         raise PlanError(f"model= takes a torch.nn.Module, got {type(model).__name__}")
@@ -230,8 +239,10 @@ def start_training(
             of_optimizer = _paths(plan, ("state",))
             state = {path: item for path, item in state.items() if path in of_optimizer} | _weights(plan, model) | held
         tensors = check_state(plan, state) if state else {}
-    plan = on_this_host(plan, threads_of(plan.machine.devices, engine.one_process or engine.launched))
-    wanted = arena in ("on", "strict") or (arena == "auto" and plan.memory is not None)
+    plan = on_this_host(plan, threads_of(plan.machine.devices, engine.one_process or engine.launched), device)
+    if device != "cpu" and arena in ("on", "strict"):
+        raise PlanError(f"arena={arena!r}: a GPU's memory is its allocator's, which keeps no arena; leave arena= out")
+    wanted = device == "cpu" and (arena in ("on", "strict") or (arena == "auto" and plan.memory is not None))
     without = plan.no_arena if wanted else ""
     if without and arena != "auto":
         raise PlanError(f"there can be no arena: {without}; start with arena='off', or 'auto', which goes without")
@@ -244,6 +255,7 @@ def start_training(
             resume=None if resume is None else str(resume),
             seed=seed,
             timeout=timeout,
+            device=device,
             timeline=measure,
             addresses=plan.arenas if wanted and not without else None,
             strict=arena == "strict",

@@ -125,7 +125,8 @@ class Verifier:
             )
         graph, run = self.graph, self.run
         state = {item.name: self.state[key_of(item)] for item in graph.state_inputs}
-        inputs = {**state, **run.whole_inputs(batch, scalars or {}, step=run.steps - 1)}
+        given = run.whole_inputs(batch, scalars or {}, step=run.steps - 1)
+        inputs = {**state, **{name: tensor.cpu() for name, tensor in given.items()}}
         expected = interpret(graph, inputs)
         after = run.state()
         pairs = []

@@ -20,6 +20,11 @@ INTERFACE = "GLOO_SOCKET_IFNAME"
 TRANSPORT = "GIRIH_TRANSPORT"
 
 
+def through_host() -> bool:
+    """Does the user want messages to be sent by gloo, those between GPUs through the host's memory?"""
+    return os.environ.get(TRANSPORT) == "gloo"
+
+
 def interface_of(address: str) -> str:
     """The network interface with an IPv4 address, or "" where that cannot be seen."""
     if sys.platform != "linux":
@@ -70,7 +75,7 @@ def check_interface(default: str = "") -> None:
         if INTERFACE in os.environ:
             found = f"{INTERFACE}={named} names none that is up"
         there = ", ".join(name for _, name in socket.if_nameindex())
-        chosen = os.environ.get(TRANSPORT) == "gloo"
+        chosen = through_host()
         without = f", or leave out {TRANSPORT}=gloo: processes of one host then share memory" if chosen else ""
         raise MachineError(
             f"gloo finds no network interface to send over: {found}. Set {INTERFACE} to one that is up and has an "

@@ -7,7 +7,7 @@ done between the two, and other exchanges begun and waited for, in any order.
 - `ThreadTransport`: between threads of one process. A message is a reference: buffers are never written once made,
   so that nothing is copied before the receiver copies into its own. The sender waits for that, as it would with gloo:
   otherwise a receiver that lags would keep alive what its sender's account of memory holds for freed.
-- `GroupTransport`: a torch.distributed process group. gloo for the CPU, NCCL for CUDA.
+- `GroupTransport`: a torch.distributed process group, gloo's or NCCL's (`girih.run.transport.group`).
 """
 
 from __future__ import annotations
@@ -177,11 +177,12 @@ class GroupTransport:
     packs = True
     board: Board | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, batched: bool = False) -> None:
+        """batched: the messages of an exchange begin together, as NCCL wants them."""
         import torch.distributed as dist
 
         self.dist = dist
-        self.batched = dist.get_backend() == "nccl"
+        self.batched = batched
         self.sent = [0] * dist.get_world_size()
         self.received = [0] * dist.get_world_size()
 

@@ -23,7 +23,7 @@ from girih.run.tiles.spill import in_memory, mapped
 from girih.run.transport.stealing import Board, Offer
 from girih.run.transport.transport import Transport
 from girih.run.worker.compute import KERNELS, Compute, Nothing, Slots, compile_compute
-from girih.run.worker.moves import Copiers, FinishMove, Move, StartMove
+from girih.run.worker.moves import AnyCopiers, FinishMove, Move, StartMove
 from girih.run.worker.parts import Tensor, narrow
 from girih.run.worker.transfers import Finish, Start, Transfer
 
@@ -138,7 +138,7 @@ def compile_instructions(
     transport: Transport,
     device: Any,
     progress: MutableSequence[int],
-    copiers: Copiers | None = None,
+    copiers: AnyCopiers | None = None,
 ) -> list[Instruction]:
     """The instructions of one device, one for each step of its order. copiers: where the program moves anything."""
     result: list[Instruction] = []

@@ -3,8 +3,10 @@
 PyTorch's profiler reports every allocation and release of its CPU allocator, with sizes. Every tensor of the step
 (state and inputs) is made anew after profiling has begun, so that the sum of all events is the memory in use: exact for
 all that PyTorch allocates, its kernels' temporaries included, also those that it hands to oneDNN, in the bytes that
-were asked for. Not seen: what libraries (MKL's buffers, gloo) allocate by themselves. On CUDA the caching allocator's
-own peak is read. A worker that has an arena asks that, which counts the same bytes for this worker alone.
+were asked for. Not seen: what libraries (MKL's buffers, gloo) allocate by themselves. On CUDA the statistics of the
+caching allocator are read, in the bytes that were asked for too; what libraries keep there for themselves, as cuBLAS
+its workspaces, is there before, made by a first product. A worker that has an arena asks that, which counts the same
+bytes for this worker alone.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ def peak_bytes(worker: Worker, inputs: dict[str, Tensor]) -> int:
     The step really runs (exchanges too, so all workers must be asked); the state is as before afterwards. The whole
     process is measured: let nothing else run in it.
     """
+    worker.settle()
     saved = {name: _Outside.of(tensor) for name, tensor in worker.state.items()}
     batch = {name: _Outside.of(inputs.pop(name)) for name in list(inputs)}
     worker.state.clear()
@@ -94,12 +97,28 @@ def highest(changes: Iterable[int]) -> int:
 
 
 def _cuda(worker: Worker, state: dict[str, _Outside], inputs: dict[str, _Outside]) -> int:
-    torch.cuda.synchronize(worker.device)
-    before = torch.cuda.memory_allocated(worker.device)
+    take_workspaces(worker.device)
+    before = requested(worker.device)
     torch.cuda.reset_peak_memory_stats(worker.device)
     _run(worker, state, inputs)
     torch.cuda.synchronize(worker.device)
-    return int(torch.cuda.max_memory_allocated(worker.device) - before)
+    return requested(worker.device, "peak") - before
+
+
+def requested(device: Any, when: str = "current") -> int:
+    """Bytes that were asked of the caching allocator of a GPU and not given back: now, or at the `peak`. They are not
+    rounded to its blocks, and are not what it holds of the GPU."""
+    return int(torch.cuda.memory_stats(device).get(f"requested_bytes.all.{when}", 0))
+
+
+def take_workspaces(device: Any) -> None:
+    """Have the libraries take the memory of a GPU that they keep: this thread's workspaces of cuBLAS and cuBLASLt."""
+    with torch.no_grad():
+        for dtype in (torch.float32, torch.float64, torch.bfloat16):
+            ones = torch.ones(64, 64, dtype=dtype, device=device)
+            torch.addmm(ones[0], ones, ones)
+            torch.mm(ones, ones)
+    torch.cuda.synchronize(device)
 
 
 @contextmanager

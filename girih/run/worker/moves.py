@@ -4,6 +4,10 @@ Two copiers, one for each direction, do what they are given in order: threads wh
 where it is a GPU (SwapAdvisor §4.3.1 has three streams: computing, out, in). A copy in makes its target only when the
 copies out that it waits for have let go of theirs, so that the memory that they leave is really free.
 
+On a GPU nothing waits on the host: events order the three streams. All tensors come from the memory of the computing
+stream, which the allocator hands out again as soon as nobody holds it; so whoever lets go of what a copy reads or
+writes has the computing stream wait for the copy first. What is allocated at each step is then what the program says.
+
 The large memory is the host's, pinned, for a GPU; for a processor it is files without names, in the folder for
 temporary files, or in the one that the environment names (`GIRIH_SPILL`). A buffer has one place there, which every
 application of the program uses again.
@@ -25,6 +29,7 @@ from typing import Any, Protocol
 
 import torch
 
+from girih.machine.names import memory_here
 from girih.machine.units import format_bytes
 from girih.program import MoveStep, Program
 from girih.program.liveness import overwritten
@@ -142,9 +147,80 @@ class Copiers:
         later.result()
         return later
 
+    def settle(self) -> None:
+        """Return when what was copied out can be read here."""
+
     def close(self) -> None:
         for pool in self.threads.values():
             pool.shutdown(cancel_futures=True)
+
+
+@dataclass(slots=True)
+class StreamCopy:
+    """A copy on a stream of its own. held: the tensor of the device that it reads, until the computing stream waits."""
+
+    target: Tensor
+    held: Tensor | None
+    computing: Any
+    event: Any
+
+    def result(self) -> Tensor:
+        self.computing.wait_event(self.event)
+        self.held = None
+        return self.target
+
+
+class StreamCopiers:
+    """The two copiers of a worker on a GPU; see `Copiers`. What is copied out lies in pinned memory of the host."""
+
+    def __init__(self, host: HostMemory, device: Any) -> None:
+        self.host = host
+        self.device = device
+        self.copied = [0, 0]
+        self.beside = True  # copies hold what they hold by the order of the program, whenever they run
+        self.region: Region | None = None
+        self._computing = torch.cuda.current_stream(device)
+        self._streams = {out: torch.cuda.Stream(device) for out in (True, False)}
+
+    def _copied(self, out: bool, target: Tensor, source: Tensor, before: StreamCopy | None = None) -> StreamCopy:
+        """The copy, behind what is computed so far, and behind another one."""
+        stream = self._streams[out]
+        stream.wait_event(self._computing.record_event())
+        if before is not None:
+            stream.wait_event(before.event)
+        torch.cuda.set_stream(stream)
+        try:
+            target.copy_(source, non_blocking=True)
+        finally:
+            torch.cuda.set_stream(self._computing)
+        self.copied[not out] += source.nbytes
+        return StreamCopy(target, source if out else None, self._computing, stream.record_event())
+
+    def out(self, source: Tensor, buffer: str) -> StreamCopy:
+        return self._copied(True, self.host.place(buffer, source), source)
+
+    def into(self, source: BegunCopy | Tensor, buffer: str, after: list[BegunCopy]) -> StreamCopy:
+        for other in after:
+            other.result()  # its memory may be the target's
+        before = source if isinstance(source, StreamCopy) else None
+        tensor: Tensor = source if before is None else before.target
+        target = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
+        return self._copied(False, target, tensor, before)
+
+    def settle(self) -> None:
+        torch.cuda.synchronize(self.device)
+
+    def close(self) -> None:
+        self.settle()
+
+
+AnyCopiers = Copiers | StreamCopiers
+
+
+def copiers_of(device: Any, region: Region | None = None) -> AnyCopiers:
+    """Copiers between a device and the large memory behind it."""
+    host = HostMemory(device)
+    return StreamCopiers(host, device) if device.type == "cuda" else Copiers(host, device, region=region)
 
 
 def spilled_bytes(program: Program, device: int) -> int:
@@ -158,13 +234,21 @@ def spilled_bytes(program: Program, device: int) -> int:
     return sum(size(buffer) for buffer in program.host.difference(shared))
 
 
-def refusal(program: Program, devices: Iterable[int]) -> str:
-    """Why these devices, processors of this host, cannot move their tensors to files; "" where they can."""
+def refusal(program: Program, workers: Iterable[int], device: str = "cpu") -> str:
+    """Why these workers of this host cannot move their tensors to files, or, where they compute on GPUs, to its memory;
+    "" where they can."""
     if not program.host:
         return ""
     named = os.environ.get(SPILL)
     where = Path(named or tempfile.gettempdir())
-    needed = sum(spilled_bytes(program, device) for device in devices)
+    needed = sum(spilled_bytes(program, worker) for worker in workers)
+    if device != "cpu":
+        if needed <= (here := memory_here()):
+            return ""
+        return (
+            f"{format_bytes(needed)} of tensors are to be moved to this host's memory, and it has "
+            f"{format_bytes(here)}: plan with a higher limit"
+        )
     if not where.is_dir():
         wrong = "there is no such directory" if not where.exists() else "it is no directory"
     elif not os.access(where, os.W_OK | os.X_OK):
@@ -183,7 +267,7 @@ class StartMove:
 
     __slots__ = ("after", "buffer", "copiers", "out", "source", "target")
 
-    def __init__(self, step: MoveStep, after: tuple[str, ...], slots: Mapping[str, int], copiers: Copiers) -> None:
+    def __init__(self, step: MoveStep, after: tuple[str, ...], slots: Mapping[str, int], copiers: AnyCopiers) -> None:
         self.source, self.target = slots[step.source], slots[step.target]
         self.after = [slots[name] for name in after]
         self.out = step.out
@@ -221,7 +305,7 @@ class Move:
 
     __slots__ = ("finish", "start")
 
-    def __init__(self, step: MoveStep, slots: Mapping[str, int], copiers: Copiers) -> None:
+    def __init__(self, step: MoveStep, slots: Mapping[str, int], copiers: AnyCopiers) -> None:
         self.start = StartMove(step, (), slots, copiers)
         self.finish = FinishMove(step, slots)
 

@@ -193,13 +193,15 @@ class Service:
         return {name: tensor.cpu() for name, tensor in outputs.items() if name in self._reports}
 
     def get_state(self, names: Sequence[str]) -> dict[str, Tensor]:
-        """The parts of these that this worker reports, by name."""
+        """The parts of these that this worker reports, by name, in the host's memory."""
+        self.worker.settle()
         held = self.worker.state
-        return {name: held[name] for name in names if name in held and self.rank in reporters(self.program, name)}
+        return {name: held[name].cpu() for name in names if name in held and self.rank in reporters(self.program, name)}
 
     def save(self, folder: str) -> checkpoint.Answer:
         """Begin to write this worker's parts into the folder; or, with "", go on for about a second."""
         if folder:
+            self.worker.settle()
             strides = saving.write(folder, self.program, self.rank, self.worker.state)
             self._writing = saving.Writing(strides, self.rank, folder)
         assert self._writing is not None

@@ -21,7 +21,7 @@ from girih.run.errors import IDLE, NOT_BEGUN, MemberError, StepError, where
 from girih.run.tiles.spill import mapped
 from girih.run.transport.transport import NoTransport, Transport
 from girih.run.worker.instructions import compile_instructions
-from girih.run.worker.moves import Copiers, HostMemory
+from girih.run.worker.moves import copiers_of
 from girih.run.worker.parts import Tensor, box_of, held_box, shape_of
 
 COMPUTING = (ComputeStep, BlockStep)
@@ -114,7 +114,7 @@ class Worker:
             self.without = without
         if strict and self.region is None:
             raise ArenaError(self.without)
-        self.copiers = Copiers(HostMemory(self.device), self.device, region=self.region) if program.host else None
+        self.copiers = copiers_of(self.device, self.region) if program.host else None
         self._overwritten = overwritten(program.graph, program.steps_of(rank), program.host)
         self._instructions = compile_instructions(
             program, rank, self._slot, self.transport, self.device, self.progress, self.copiers
@@ -240,12 +240,33 @@ class Worker:
         return outputs
 
     def _run_timed(self, slots: list[Any], seconds: list[float]) -> None:
+        if self.device.type == "cuda":
+            self._run_by_events(slots, seconds)
+            return
         self.intervals = []
         for position, instruction in zip(self._positions, self._instructions, strict=True):
             self.progress[1] = position
             start = perf_counter()
             instruction.run(slots, seconds)
             self.intervals.append(MeasuredInterval(position, start, perf_counter()))
+
+    def _run_by_events(self, slots: list[Any], seconds: list[float]) -> None:
+        """An instruction of a GPU is queued here and done there: it takes what lies between two events."""
+        stream = torch.cuda.current_stream(self.device)
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(len(self._instructions) + 1)]
+        torch.cuda.synchronize(self.device)
+        began = perf_counter()
+        events[0].record(stream)
+        for position, instruction, event in zip(self._positions, self._instructions, events[1:], strict=True):
+            self.progress[1] = position
+            instruction.run(slots, seconds)
+            event.record(stream)
+        torch.cuda.synchronize(self.device)
+        at = [began + events[0].elapsed_time(event) / 1e3 for event in events]
+        self.intervals = [
+            MeasuredInterval(position, start, stop)
+            for position, start, stop in zip(self._positions, at[:-1], at[1:], strict=True)
+        ]
 
     def _fill(self, inputs: dict[str, Tensor]) -> list[Any]:
         slots: list[Any] = [None] * len(self._slot)
@@ -295,6 +316,11 @@ class Worker:
                 slots[self._slot[new]] = None
         return outputs
 
+    def settle(self) -> None:
+        """Return when the state can be read, what lies in the large memory too."""
+        if self.copiers is not None:
+            self.copiers.settle()
+
     def take_state(self, state: Mapping[str, Tensor]) -> None:
         """Set this device's parts of parameters, buffers and optimizer state, by name; they are copied."""
         with self._serving():
@@ -309,6 +335,7 @@ class Worker:
                 )
             if name in self.program.host:
                 assert self.copiers is not None
+                self.copiers.settle()
                 self.state[name] = self.copiers.host.keep(name, tensor)
             elif self.region is None:
                 self.state[name] = tensor.to(self.device, copy=True, memory_format=torch.contiguous_format)
@@ -342,6 +369,7 @@ class Worker:
         assert self.copiers is not None
         host = self.copiers.host
         if not tensor.is_contiguous():
+            self.copiers.settle()
             return self.state[old].copy_(tensor)
         if old not in self._overwritten:
             host.places[new] = self.state[old]

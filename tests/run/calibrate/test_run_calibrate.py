@@ -127,7 +127,7 @@ def test_one_device_and_threads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [
-        ("dgx-h100", {}, "only local:N can be calibrated"),
+        ("dgx-h100", {}, "only local:N and cuda:N can be calibrated"),
         ("local:2", {"backend": "ray"}, "no backend 'ray': expected an Engine, or one of processes, threads"),
         ("local:zwei", {}, "no machine 'local:zwei'"),
     ],

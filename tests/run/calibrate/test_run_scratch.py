@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from counts import LONG
 
 import girih
 from girih.api import Plan, load, plan_graph
@@ -59,9 +60,10 @@ def lenet() -> Plan:
 def test_what_is_told_is_what_is_held_with_other_instruction_sets() -> None:
     """Libraries read the variable as they are loaded: a process of its own does some of the memory's tests. `make
     test-avx2` does all of them for another one."""
+    networks = "lenet or alexnet" if LONG else "lenet"
     chosen = (
         "test_convolutions_hold_what_is_measured and not float64 or "
-        "test_convolutional_networks and (lenet or alexnet) and 2 or "
+        f"test_convolutional_networks and ({networks}) and 2 or "
         "test_any_division_needs_no_more and 2"
     )
     arguments = [str(WORKER_TESTS / "test_run_memory.py"), "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]

@@ -178,9 +178,10 @@ class Waits:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
-def test_a_stopped_worker_is_told_from_one_that_waits_at_the_same_instruction(example):
-    with start(program_of(example.graph, Mesh((2,)), 0), state=example.state, timeout=2.0) as run:
+def test_a_stopped_worker_is_told_from_one_that_waits_at_the_same_instruction(example, monkeypatch):
+    with start(program_of(example.graph, Mesh((2,)), 0), state=example.state) as run:
         stop(run.crew.pids[1])
+        monkeypatch.setattr(run.crew, "timeout", 2.0)  # workers may take their time to begin
         with pytest.raises(WorkerError, match=r"worker 1 did not finish 'measure' .*its process is stopped") as got:
             run.crew.command("measure", [{"task": Waits()}] * 2)
         assert got.value.rank == 1

@@ -88,7 +88,7 @@ def test_exit_codes_come_back() -> None:
     crew = ProcessCrew(idle_program(2), Options())
     processes = crew.processes
     os.kill(processes[0].pid, signal.SIGTERM)
-    assert processes[0].wait(10.0) == -signal.SIGTERM
+    assert processes[0].wait(60.0) == -signal.SIGTERM
     processes[0].kill()  # nobody is there any more
     crew.close()
     assert processes[1].wait() == 0

@@ -37,7 +37,7 @@ def nodes(ray_nodes) -> object:
 @pytest.fixture(scope="module")
 def cluster(nodes, tmp_path_factory) -> Iterator[gnp.Cluster]:
     place = tmp_path_factory.mktemp("checkpoints")
-    with gnp.cluster(nodes.address, timeout=60.0, checkpoint=place, every=0.05) as made:
+    with gnp.cluster(nodes.address, timeout=60.0, checkpoint=place, every=0.05, small=0) as made:
         assert made.workers == 2
         yield made
 
@@ -54,7 +54,7 @@ def kmeans(groups: int = 5, iterations: int = 6) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def undisturbed() -> np.ndarray:
-    with gnp.cluster(workers=2, backend="threads", timeout=60.0):
+    with gnp.cluster(workers=2, backend="threads", timeout=60.0, small=0):
         return kmeans()
 
 
@@ -108,7 +108,7 @@ def test_a_slow_actor_changes_no_bits(cluster):
             y = y * factor + 0.5
         return gnp.concatenate([y.max(1), (y * y).sum(0)]).compute()
 
-    with gnp.cluster(workers=2, backend="threads", timeout=60.0):
+    with gnp.cluster(workers=2, backend="threads", timeout=60.0, small=0):
         alone = program()
     cluster.run.crew.command("measure", [{"task": Slow(0.2)}] * 2)
     np.testing.assert_array_equal(program(), alone)
@@ -163,7 +163,7 @@ def test_a_node_that_goes(cluster, nodes, undisturbed):
     places = dict(enumerate(place[:2] for place in run.crew.places))
     nodes.remove_node(other, allow_graceful=False)
     nodes.add_node(num_cpus=1)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while len(run.losses) == before and time.monotonic() < deadline:  # its worker ends soon after it
         np.testing.assert_array_equal(kmeans(), undisturbed)
     np.testing.assert_array_equal(x.compute(), POINTS + 1)
@@ -201,7 +201,7 @@ def test_an_address_that_does_not_answer(address, says, monkeypatch):
     began = time.monotonic()
     with pytest.raises(RayUnavailableError, match=says):
         gnp.cluster(address)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25  # Ray itself tries for half a minute
 
 
 def test_without_ray(monkeypatch):

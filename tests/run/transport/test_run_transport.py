@@ -64,7 +64,7 @@ def test_aborting_wakes_everyone():
     began = time.monotonic()
     with pytest.raises(TransportError, match="the run was stopped while waiting for worker 1"):
         exchange(ThreadTransport(hub, 0), [], [(1, torch.empty(1))])
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30  # the deadline is 60 s
 
 
 def test_one_device_has_no_messages():
