@@ -33,7 +33,7 @@ from girih.rewrite.rules.further import arrays
 
 SMALL = 1 << 13
 """Up to so many elements an array may be held in copies, and a node computed by everybody."""
-RULES = Rules(partial=True, small=SMALL)
+RULES = Rules(small=SMALL)
 
 
 LOOK = 1.1

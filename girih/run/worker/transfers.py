@@ -128,7 +128,8 @@ class Transfer:
             part = in_memory(narrow(source, cuts))
             if packs and not part.is_contiguous():
                 if cuts not in packed:
-                    packed[cuts] = part.contiguous()
+                    packed[cuts] = torch.empty(part.shape, dtype=part.dtype, device=part.device)
+                    _copy(packed[cuts], part)
                 part = packed[cuts]
             sends.append((peer, part))
         arriving: list[Tensor | None] = []
@@ -145,7 +146,7 @@ class Transfer:
         if combine is None:
             for cuts, _, own in self.placed:
                 if own is not None:
-                    narrow(target, cuts).copy_(in_memory(narrow(source, own)))
+                    _copy(narrow(target, cuts), in_memory(narrow(source, own)))
         underway.wait()
         arriving = iter(underway.arriving)
         for cuts, first, own in self.placed:
@@ -156,7 +157,7 @@ class Transfer:
             if part is None:  # it is there already
                 continue
             if first or combine is None:
-                narrow(target, cuts).copy_(part)
+                _copy(narrow(target, cuts), part)
             else:
                 combine(narrow(target, cuts), part)
         slots[self.target] = target
@@ -191,6 +192,14 @@ class Finish:
         began = perf_counter()
         self.transfer.finish(slots, slots[self.transfer.target])
         seconds[TRANSFERS] += perf_counter() - began
+
+
+def _copy(target: Tensor, part: Tensor) -> None:
+    """Copies a part. A matrix that lies transposed is copied as its transpose: PyTorch would take a buffer of its own
+    for blocks of it, which no account of memory knows."""
+    if part.dim() == 2 and part.stride(0) == 1 and target.is_contiguous():
+        target, part = target.t(), part.t()
+    target.copy_(part)
 
 
 def _term(message: Message) -> int:

@@ -52,7 +52,9 @@ def captured(name: str, batch: int | None) -> tuple[Plan, int]:
 def planned(name: str, batch: int | None, workers: int) -> tuple[Plan, dict[str, torch.Tensor]]:
     plan, size = captured(name, batch)
     if workers > 1:
-        more = plan_graph(plan.graph, machine=f"local:{workers}", search="exact:seconds=2", objective="bytes")
+        more = plan_graph(
+            plan.graph, machine=f"local:{workers}", search="exact:seconds=2,space=tofu", objective="bytes"
+        )
         plan = more.but(origin=plan.origin)
     return plan, flatten_batch(random_batch(name, size))
 
