@@ -58,6 +58,8 @@ NAMES = (
     "tiling_random",
     "tiling_als",
     "arrays_numpy",
+    "arrays_overhead",
+    "arrays_scripts",
     "arrays_dask",
     "arrays_bytes",
     "arrays_memory",

@@ -184,7 +184,24 @@ def plan(
     # What is wrong is told before anything is captured.
     check_choices(machine, memory, search, objective, compare, hold, order, store)
     options = {"search": search, "objective": objective, "compare": compare, "store": store, "hold": hold}
-    return _planned(step, batch, machine, memory, rewrite, progress, observe=observe, order=order, **options)[0]
+    batch, where, options = _prepared(step, batch, machine, options)
+    made, _ = _planned(step, batch, where, memory, rewrite, progress, observe=observe, order=order, **options)
+    if not hasattr(batch, "planned"):
+        return made
+    again = {"memory": memory, "rewrite": rewrite, "progress": progress, "order": order, **options, "search": search}
+    return batch.planned(made, step, where, again)  # type: ignore[no-any-return]
+
+
+def _prepared(step: Any, batch: Any, machine: Any, options: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    """The batch, the machine and options of `plan_graph`: where no search is asked for, data that is a part of the
+    program (`girih.gnn.Data`) says how it is divided."""
+    if not hasattr(batch, "prepared"):
+        return batch, machine, options
+    before = options.get("search")
+    batch, machine, search = batch.prepared(step, machine, before)
+    if search is before:
+        return batch, machine, options
+    return batch, machine, {**options, "search": search, "compare": options.get("compare") or ()}
 
 
 def _planned(
@@ -259,11 +276,11 @@ def fit(
     lengths, what each tensor is filled up with behind its dimension 1, by its path in the batch, and the lengths to
     which; your loss must not mind. machine: by default this host's processor, `local:1`, or with device="cuda" its
     GPU, `cuda:1`. memory: the limit for each device. backend, device: see `Plan.start`; by default `threads` for one
-    device, else `processes`. options: of `girih.plan`, `progress=` among them. The learning rates are the
-    optimizer's as they are when the step is called, so that a scheduler works as it does. Workers start at the first
-    call, with the model's weights and the optimizer's state of then, and keep them to themselves: `train.module` is the
-    model with its weights of now, and `close`, or the end of a `with` block, gives everything back. What is changed
-    between two steps is taken up, or refused (docs/memory.md has a table).
+    device, else `processes`. options: of `girih.plan`, `progress=` among them: with True, steps are told, too. The
+    learning rates are the optimizer's as they are when the step is called, so that a scheduler works as it does.
+    Workers start at the first call, with the model's weights and the optimizer's state of then, and keep them to
+    themselves: `train.module` is the model with its weights of now, and `close`, or the end of a `with` block, gives
+    everything back. What is changed between two steps is taken up, or refused (docs/memory.md has a table).
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -287,6 +304,7 @@ def fit(
         autocast=autocast,
         micro_batches=micro_batches,
     )
+    batch, machine, options = _prepared(own, batch, machine, options)
     own, batch = with_data(own, batch)
     padding = Padding(pad or {}, buckets) if pad or buckets else None
     machine = machine or ("cuda:1" if (device or "").startswith("cuda") else "local:1")
@@ -297,6 +315,11 @@ def fit(
     except ValueError as error:
         raise PlanError(str(error)) from error
     check_choices(machine, memory, **{name: options[name] for name in CHOICES if name in options})
+    view = None
+    if options.get("progress"):
+        from girih.report.progress import TrainingView
+
+        view = TrainingView()
     return Fit(
         lambda step, batch: _planned(step, batch, machine, memory, **options),
         own,
@@ -304,6 +327,7 @@ def fit(
         where,
         sizes=sizes,
         padding=padding,
+        view=view,
         device=device,
     )
 
@@ -345,7 +369,7 @@ def infer(
         raise PlanError(f"no way {otherwise!r} to answer other batches: there are {', '.join(ways)}")
     check_choices(machine, memory, **{name: options[name] for name in CHOICES if name in options})
     step = Inference(model, call, autocast)
-
+    batch, machine, options = _prepared(step, batch, machine, options)
     return Infer(step, lambda batch: _planned(step, batch, machine, memory, **options), batch, backend, otherwise)
 
 

@@ -31,8 +31,8 @@ def benchmark(name: str) -> Benchmark:
 
 # Their floors are times, which decide no test: a loaded machine, or kernels compiled for the first time, would fail it.
 TIMED = {
-    "arrays_dask", "arrays_faults", "arrays_numpy", "arrays_straggler", "blocked_layouts", "first_use", "gnn_epoch",
-    "gnn_partition", "gnn_scaling",
+    "arrays_dask", "arrays_faults", "arrays_numpy", "arrays_overhead", "arrays_scripts", "arrays_straggler",
+    "blocked_layouts", "first_use", "gnn_epoch", "gnn_partition", "gnn_scaling",
     "loops_lda", "loops_prefetch", "many_devices", "partition_search", "planning_time", "predict_time",
     "rewrite_search", "rules", "simulate_speed", "slow_links", "small_optimum", "tables_bandwidth",
     "tables_throughput", "taso_table", "tiling_als", "tiling_random", "transports", "worker_overhead",
