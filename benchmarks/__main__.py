@@ -82,6 +82,7 @@ NAMES = (
     "gnn_large",
     "gnn_faults",
     "gnn_partition",
+    "gnn_scaling",
     "gnn_memory",
     "hf_models",
     "loop_habits",

@@ -184,7 +184,24 @@ def plan(
     # What is wrong is told before anything is captured.
     check_choices(machine, memory, search, objective, compare, hold, order, store)
     options = {"search": search, "objective": objective, "compare": compare, "store": store, "hold": hold}
-    return _planned(step, batch, machine, memory, rewrite, progress, observe=observe, order=order, **options)[0]
+    batch, where, options = _prepared(step, batch, machine, options)
+    made, _ = _planned(step, batch, where, memory, rewrite, progress, observe=observe, order=order, **options)
+    if not hasattr(batch, "planned"):
+        return made
+    again = {"memory": memory, "rewrite": rewrite, "progress": progress, "order": order, **options, "search": search}
+    return batch.planned(made, step, where, again)  # type: ignore[no-any-return]
+
+
+def _prepared(step: Any, batch: Any, machine: Any, options: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    """The batch, the machine and options of `plan_graph`: where no search is asked for, data that is a part of the
+    program (`girih.gnn.Data`) says how it is divided."""
+    if not hasattr(batch, "prepared"):
+        return batch, machine, options
+    before = options.get("search")
+    batch, machine, search = batch.prepared(step, machine, before)
+    if search is before:
+        return batch, machine, options
+    return batch, machine, {**options, "search": search, "compare": options.get("compare") or ()}
 
 
 def _planned(
@@ -287,6 +304,7 @@ def fit(
         autocast=autocast,
         micro_batches=micro_batches,
     )
+    batch, machine, options = _prepared(own, batch, machine, options)
     own, batch = with_data(own, batch)
     padding = Padding(pad or {}, buckets) if pad or buckets else None
     machine = machine or ("cuda:1" if (device or "").startswith("cuda") else "local:1")
@@ -345,7 +363,7 @@ def infer(
         raise PlanError(f"no way {otherwise!r} to answer other batches: there are {', '.join(ways)}")
     check_choices(machine, memory, **{name: options[name] for name in CHOICES if name in options})
     step = Inference(model, call, autocast)
-
+    batch, machine, options = _prepared(step, batch, machine, options)
     return Infer(step, lambda batch: _planned(step, batch, machine, memory, **options), batch, backend, otherwise)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +20,9 @@ class Adjacency:
 
     offsets: int64, one more than there are vertices that read. neighbours: of each edge, the vertex that is read, in
     range(sources), int32 where that is enough. sources: the number of vertices that can be read; it differs from
-    `vertices` in bipartite graphs alone. weights: a number for each edge, or None where all edges count as one.
+    `vertices` in bipartite graphs alone. weights: a number for each edge, or None where all edges count as one. cuts:
+    where vertices are cut into pieces, from 0 to their number, of which each worker computes one and gets no other rows
+    than its piece reads; (): they are not.
     Arrays may be mapped files; nothing writes to them.
     """
 
@@ -27,6 +30,7 @@ class Adjacency:
     neighbours: Indices
     sources: int
     weights: Weights | None = None
+    cuts: tuple[int, ...] = ()
 
     @property
     def vertices(self) -> int:
@@ -83,6 +87,13 @@ class Adjacency:
             )
         if self.weights is not None and self.weights.shape != (self.edges,):
             raise ValueError(f"expected a weight for each of {self.edges} edges, got {list(self.weights.shape)}")
+        if self.cuts:
+            ascending = all(start < stop for start, stop in pairwise(self.cuts))
+            if not ascending or (self.cuts[0], self.cuts[-1]) != (0, self.vertices) or self.sources != self.vertices:
+                raise ValueError(
+                    f"cuts {list(self.cuts[:9])} of {self.vertices} vertices that read {self.sources}: expected places "
+                    "that ascend from 0 to the number of vertices, at least one in each piece, and one kind of vertices"
+                )
 
     @cached_property
     def _transposition(self) -> tuple[Adjacency, NDArray[np.int64]]:
@@ -91,7 +102,7 @@ class Adjacency:
         np.cumsum(np.bincount(self.neighbours, minlength=self.sources), out=offsets[1:])
         readers = self.readers[order].astype(_index_type(self.vertices, self.sources), copy=False)
         weights = None if self.weights is None else self.weights[order]
-        return Adjacency(offsets, readers, self.vertices, weights), order
+        return Adjacency(offsets, readers, self.vertices, weights, self.cuts), order
 
     @property
     def transposed(self) -> Adjacency:
@@ -120,7 +131,7 @@ class Adjacency:
         weights = self.weights
         if weights is not None:
             weights = np.concatenate([weights, np.full(len(new), weight, weights.dtype)])
-        return Adjacency.of_edges(read, reading, self.vertices, weights=weights)
+        return replace(Adjacency.of_edges(read, reading, self.vertices, weights=weights), cuts=self.cuts)
 
     def normalised(self, how: Literal["sym", "rw"] = "sym") -> Adjacency:
         """The graph with weights divided by what its vertices weigh: "sym" by √(of the reader · of the one that is

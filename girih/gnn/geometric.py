@@ -99,6 +99,14 @@ def is_layer(module: torch.nn.Module) -> bool:
     return any(kind.__name__ == "MessagePassing" and kind.__module__.startswith("torch_geometric") for kind in kinds)
 
 
+def is_readable(module: torch.nn.Module) -> bool:
+    """Can such a layer be put on a graph?"""
+    try:
+        return bool(_reading(module))
+    except ValueError:
+        return False
+
+
 def _bound(function: Callable[..., Any], layer: Any, graph: GraphBuffers) -> Callable[..., Any]:
     return lambda *_, **given: function(layer, graph, **given)
 
@@ -119,7 +127,8 @@ def _prepared(graph: Adjacency, exact: Any, flow: str, loops: float | None, kind
         graph = replace(graph, weights=None)
     if loops is not None and graph.weights is None:
         apart = graph.neighbours != graph.readers
-        graph = Adjacency.of_edges(graph.neighbours[apart], graph.readers[apart], graph.vertices, graph.sources)
+        kept = Adjacency.of_edges(graph.neighbours[apart], graph.readers[apart], graph.vertices, graph.sources)
+        graph = replace(kept, cuts=graph.cuts)
     if loops is not None:
         graph = graph.with_self_loops(loops)
     if kind != "normalised":

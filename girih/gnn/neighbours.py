@@ -7,6 +7,9 @@ keeps beside the graph's.
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from itertools import pairwise, product
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -28,6 +31,10 @@ class GraphBuffers(torch.nn.Module):
     offsets, neighbours, weights: of the graph (weights None where all edges count as one). back_offsets,
     back_neighbours, back_weights: of its transpose. order: for each edge of the transpose its number in the graph, and
     edges: the numbers in order; these are what operators with a number for each edge need.
+
+    Where the graph has cuts there are pieces besides: pieces and back_pieces of the graph and its transpose, and for
+    operators with a number for each edge, edge_pieces, in which each vertex reads its edges, and order_pieces, in which
+    each vertex of the transpose does.
     """
 
     offsets: Tensor
@@ -38,6 +45,10 @@ class GraphBuffers(torch.nn.Module):
     back_weights: Tensor | None
     readers: Tensor | None
     order: Tensor | None
+    pieces: Pieces | None
+    back_pieces: Pieces | None
+    order_pieces: Pieces | None
+    edge_pieces: Pieces | None
 
     def __init__(self, graph: Adjacency, dtype: torch.dtype | None = None, of_edges: bool = False) -> None:
         """dtype: of the weights; None: as they are. of_edges: whether operators are used that have values for each edge
@@ -46,28 +57,190 @@ class GraphBuffers(torch.nn.Module):
         graph.check()
         back = graph.transposed
         same = graph.sources == graph.vertices and graph.weights is None and _equal(graph, back)
-        self.sources = graph.sources
+        self.sources, self.vertices, self.edges = graph.sources, graph.vertices, graph.edges
+        whole = not graph.cuts
         for name, array in (("offsets", graph.offsets), ("neighbours", graph.neighbours), ("weights", graph.weights)):
-            tensor = None if array is None else torch.from_numpy(np.require(array, requirements=["C", "W"]))
+            tensor = (
+                None if array is None or not whole else torch.from_numpy(np.require(array, requirements=["C", "W"]))
+            )
             self.register_buffer(name, _cast(tensor, dtype), persistent=False)
         for name, array in (("offsets", back.offsets), ("neighbours", back.neighbours), ("weights", back.weights)):
-            tensor = getattr(self, name) if same else None if array is None else torch.from_numpy(array)
-            self.register_buffer(f"back_{name}", _cast(tensor, dtype), persistent=False)
+            tensor = None if array is None or not whole else torch.from_numpy(array)
+            self.register_buffer(
+                f"back_{name}", getattr(self, name) if same else _cast(tensor, dtype), persistent=False
+            )
         small = graph.neighbours.dtype
-        numbers = torch.from_numpy(graph.transposed_edges.astype(small)) if of_edges else None
-        self.register_buffer("order", numbers, persistent=False)
-        self.register_buffer("readers", torch.from_numpy(graph.readers) if of_edges else None, persistent=False)
-
-    @property
-    def vertices(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
-    def edges(self) -> int:
-        return len(self.neighbours)
+        order, readers = graph.transposed_edges.astype(small) if of_edges else None, graph.readers if of_edges else None
+        for name, array in (("order", order), ("readers", readers)):
+            tensor = torch.from_numpy(array) if array is not None and whole else None
+            self.register_buffer(name, tensor, persistent=False)
+        self.pieces = self.back_pieces = self.order_pieces = self.edge_pieces = None
+        if whole:
+            return
+        self.pieces = Pieces(graph, dtype=dtype)
+        self.back_pieces = self.pieces if same else Pieces(back, dtype=dtype)
+        if order is not None:
+            numbers = np.arange(graph.edges, dtype=small)
+            self.edge_pieces = Pieces(replace(graph, neighbours=numbers, weights=None), self.pieces.edge_cuts)
+            self.order_pieces = Pieces(replace(back, neighbours=order, weights=None), self.pieces.edge_cuts)
 
     def extra_repr(self) -> str:
-        return f"{self.vertices} vertices, {self.edges} edges"
+        cut = "" if self.pieces is None else f", in {self.pieces.count} pieces"
+        return f"{self.vertices} vertices, {self.edges} edges{cut}"
+
+
+class Pieces(torch.nn.Module):
+    """A graph in pieces of consecutive vertices, of which each reads the rows that it needs, and each row once.
+
+    A piece's neighbours are renumbered: first come the rows of its own range, then, piece by piece and in ascending
+    order, those that it reads of others. Which these are is found once, here; it holds for all layers and epochs. In a
+    plan a worker computes a piece, so that just these rows are sent (`girih.gnn.partitioner.search.Vertices`).
+
+    Buffers: offsets_q, neighbours_q and, where edges have some, weights_q of each piece q; degrees, of all vertices;
+    readers_q, the vertex of piece q that reads each of its edges, where it is edges that are read; rows_p_q, the rows
+    that piece q reads of piece p, as numbers within p; there is none where it reads none.
+    """
+
+    def __init__(self, graph: Adjacency, source_cuts: tuple[int, ...] = (), dtype: torch.dtype | None = None) -> None:
+        """source_cuts: which rows belong to which piece, where what is read are edges and not vertices."""
+        super().__init__()
+        self.cuts, self.source_cuts = graph.cuts, source_cuts or graph.cuts
+        self.count = len(self.cuts) - 1
+        self.edge_cuts = tuple(graph.offsets[list(self.cuts)].tolist())
+        self._keep("degrees", graph.degrees)
+        places = np.empty(self.source_cuts[-1], graph.neighbours.dtype)
+        for piece, (first, last) in enumerate(pairwise(self.edge_cuts)):
+            start, stop = self.source_cuts[piece : piece + 2]
+            near = graph.neighbours[first:last]
+            others = np.zeros(len(places), bool)
+            others[near] = True
+            others[start:stop] = False
+            read = np.flatnonzero(others)
+            places[start:stop] = np.arange(stop - start)
+            places[read] = np.arange(stop - start, stop - start + len(read))
+            offsets = graph.offsets[self.cuts[piece] : self.cuts[piece + 1] + 1] - first
+            self._keep(f"offsets_{piece}", offsets)
+            self._keep(f"neighbours_{piece}", places[near])
+            weights = None if graph.weights is None else torch.from_numpy(graph.weights[first:last])
+            self.register_buffer(f"weights_{piece}", _cast(weights, dtype), persistent=False)
+            if source_cuts:
+                self._keep(
+                    f"readers_{piece}", np.repeat(np.arange(len(offsets) - 1, dtype=near.dtype), np.diff(offsets))
+                )
+            bounds = np.searchsorted(read, self.source_cuts)
+            for other, (begin, end) in enumerate(pairwise(bounds)):
+                if end > begin:
+                    self._keep(f"rows_{other}_{piece}", read[begin:end] - self.source_cuts[other])
+
+    def _keep(self, name: str, array: np.ndarray) -> None:
+        self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(array)), persistent=False)
+
+    def own(self, x: Tensor) -> list[Tensor]:
+        """The rows of each piece's vertices, of x [vertices, ...]."""
+        return _ranges(x, self.cuts)
+
+    def rows(self, x: Tensor) -> list[Tensor]:
+        """The rows of x that each piece reads, its own first."""
+        own = _ranges(x, self.source_cuts)
+        parts = [[own[piece]] for piece in range(self.count)]
+        for piece, other in product(range(self.count), repeat=2):
+            rows = getattr(self, f"rows_{other}_{piece}", None)
+            if rows is not None:
+                parts[piece].append(own[other].index_select(0, rows))
+        return [some[0] if len(some) == 1 else operators.rows_here(some, piece) for piece, some in enumerate(parts)]
+
+    def values(self, x: Tensor) -> list[Tensor]:
+        """For each piece the row of x that each of its edges reads."""
+        return [rows.index_select(0, getattr(self, f"neighbours_{q}")) for q, rows in enumerate(self.rows(x))]
+
+    def shares(self, scores: Tensor) -> list[Tensor]:
+        """For each piece, whose vertices read their edges, the softmax of each vertex's scores [edges, heads]."""
+        parts = []
+        for q, own in enumerate(self.rows(scores)):
+            near, readers = self._near(q), getattr(self, f"readers_{q}")
+            none = own.new_zeros((self.cuts[q + 1] - self.cuts[q], own.shape[1]))
+            total = operators.attention_logsumexp(own, none, *near, None, 1.0)
+            parts.append((own - total.to(own.dtype).index_select(0, readers)).exp())
+        return parts
+
+    def share_gradients(self, parts: Tensor, shares: Tensor) -> list[Tensor]:
+        """Its gradient, of each piece; parts: what comes back for the shares, times these."""
+        results = []
+        for q, (own, mine) in enumerate(zip(self.rows(parts), self.rows(shares), strict=True)):
+            sums = operators.neighbour_sum(own, *self._near(q), None, False)
+            results.append(own - mine * sums.index_select(0, getattr(self, f"readers_{q}")))
+        return results
+
+    def _near(self, piece: int) -> tuple[Tensor, Tensor]:
+        return getattr(self, f"offsets_{piece}"), getattr(self, f"neighbours_{piece}")
+
+    def read(self, x: Tensor) -> list[Tensor]:
+        """For each piece the row of x [vertices, ...] of the vertex that reads, for each of its edges."""
+        readers = [getattr(self, f"readers_{q}") for q in range(self.count)]
+        return [rows.index_select(0, mine) for rows, mine in zip(self.own(x), readers, strict=True)]
+
+
+def _ranges(x: Tensor, cuts: tuple[int, ...]) -> list[Tensor]:
+    return [x[start:stop] for start, stop in pairwise(cuts)]
+
+
+Rows = Any  # a tensor, or where a graph is in pieces what each piece has of it, as a list
+
+
+def _read(x: Tensor, pieces: Pieces | None) -> Rows:
+    """The rows that neighbours are looked up in."""
+    return x if pieces is None else pieces.rows(x)
+
+
+def _read_all(tensors: tuple[Tensor, ...], pieces: Pieces | None) -> list[Rows]:
+    """The same of several tensors, whose rows go together in one message where they are of one type."""
+    if pieces is None or len({item.dtype for item in tensors}) > 1:
+        return [_read(item, pieces) for item in tensors]
+    shapes = [item.shape[1:] for item in tensors]
+    widths = [math.prod(shape) for shape in shapes]
+    together = pieces.rows(torch.cat([item.reshape(len(item), -1) for item in tensors], 1))
+    split = [rows.split(widths, 1) for rows in together]
+    return [[part[n].reshape(len(part[n]), *shape) for part in split] for n, shape in enumerate(shapes)]
+
+
+def _own(x: Tensor, pieces: Pieces | None) -> Rows:
+    """The rows of the vertices that read."""
+    return x if pieces is None else pieces.own(x)
+
+
+def _of_each_edge(values: Tensor | None, graph: GraphBuffers, back: bool = False) -> Rows:
+    """A number for each edge, or several, in the order of the graph's edges, or, back, of the transposed graph's."""
+    if values is None:
+        return None
+    if graph.pieces is None:
+        return values.index_select(0, _of_edges(graph.order)) if back else values
+    return _of_edges(graph.order_pieces).values(values) if back else _ranges(values, graph.pieces.edge_cuts)
+
+
+def _weights_of(graph: GraphBuffers, x: Tensor, back: bool = False) -> Rows:
+    """The graph's own weights, or None."""
+    pieces = graph.back_pieces if back else graph.pieces
+    if pieces is None:
+        return _alike(graph.back_weights if back else graph.weights, x)
+    weights = [_alike(getattr(pieces, f"weights_{q}"), x) for q in range(pieces.count)]
+    return None if weights[0] is None else weights
+
+
+def _over(
+    graph: GraphBuffers, back: bool, operator: Any, rows: tuple[Rows, ...], edges: tuple[Rows, ...] = (), *options: Any
+) -> Tensor:
+    """An operator over the neighbours of the graph's vertices, or, back, of the transposed graph's: of all at once, or
+    piece by piece. rows, edges: what `_read`, `_own` and `_of_each_edge` give."""
+    pieces = graph.back_pieces if back else graph.pieces
+    if pieces is None:
+        near = (graph.back_offsets, graph.back_neighbours) if back else (graph.offsets, graph.neighbours)
+        return operator(*rows, *near, *edges, *options)
+    parts = []
+    for q in range(pieces.count):
+        near = getattr(pieces, f"offsets_{q}"), getattr(pieces, f"neighbours_{q}")
+        mine = [None if item is None else item[q] for item in edges]
+        parts.append(operator(*[item[q] for item in rows], *near, *mine, *options))
+    return operators.pieces_joined(parts)
 
 
 def _equal(first: Adjacency, second: Adjacency) -> bool:
@@ -105,7 +278,7 @@ def _checked(x: Tensor, graph: Adjacency | GraphBuffers, rank: int, name: str = 
     return buffers
 
 
-def _of_edges(tensor: Tensor | None) -> Tensor:
+def _of_edges(tensor: Any) -> Any:
     if tensor is None:
         raise ValueError(
             "values of edges need the edges' order: build the buffers as GraphBuffers(graph, of_edges=True)"
@@ -152,25 +325,38 @@ def aggregate(
 class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, graph: GraphBuffers, weights: Tensor | None, mean: bool) -> Tensor:
-        ctx.graph, ctx.mean, ctx.learned = graph, mean, weights is not None
+        ctx.graph, ctx.mean = graph, mean
+        rows = _read(x, graph.pieces)
+        ctx.rows = rows if weights is not None and weights.requires_grad and graph.pieces is not None else None
         ctx.save_for_backward(x if weights is not None and weights.requires_grad else None, weights)
-        own = graph.weights if weights is None else weights
-        return operators.neighbour_sum(x, graph.offsets, graph.neighbours, _alike(own, x), mean)  # type: ignore[no-any-return]
+        own = _weights_of(graph, x) if weights is None else _of_each_edge(_alike(weights, x), graph)
+        return _over(graph, False, operators.neighbour_sum, (rows,), (own,), mean)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         graph, (x, weights) = ctx.graph, ctx.saved_tensors
         if ctx.mean:
-            degrees = (graph.offsets[1:] - graph.offsets[:-1]).clamp(min=1)
+            degrees = _degrees(graph)
             grad = grad / degrees.to(grad.dtype).reshape(-1, *[1] * (grad.dim() - 1))
         of_x = of_weights = None
         if ctx.needs_input_grad[0]:
-            own = graph.back_weights if weights is None else weights.index_select(0, _of_edges(graph.order))
-            of_x = operators.neighbour_sum(grad, graph.back_offsets, graph.back_neighbours, _alike(own, grad), False)
+            own = (
+                _weights_of(graph, grad, True) if weights is None else _of_each_edge(_alike(weights, grad), graph, True)
+            )
+            of_x = _over(graph, True, operators.neighbour_sum, (_read(grad, graph.back_pieces),), (own,), False)
         if ctx.needs_input_grad[2]:
-            rows = graph.offsets, graph.neighbours
-            of_weights = operators.edge_products(grad, x, *rows, weights.dim() - 1).to(weights.dtype)
+            rows = x if ctx.rows is None else ctx.rows
+            both = _own(grad, graph.pieces), rows
+            products = _over(graph, False, operators.edge_products, both, (), weights.dim() - 1)
+            of_weights = products.to(weights.dtype)
         return of_x, None, of_weights, None
+
+
+def _degrees(graph: GraphBuffers) -> Tensor:
+    """How many neighbours each vertex has, at least 1."""
+    if graph.pieces is None:
+        return (graph.offsets[1:] - graph.offsets[:-1]).clamp(min=1)
+    return graph.pieces.degrees.clamp(min=1)
 
 
 def _alike(weights: Tensor | None, x: Tensor) -> Tensor | None:
@@ -183,17 +369,20 @@ class _Max(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, graph: GraphBuffers) -> Tensor:
         ctx.graph = graph
-        top = operators.neighbour_max(x, graph.offsets, graph.neighbours)
+        rows = _read(x, graph.pieces)
+        ctx.rows = None if graph.pieces is None else rows
+        top = _over(graph, False, operators.neighbour_max, (rows,))
         ctx.save_for_backward(x, top)
-        return top  # type: ignore[no-any-return]
+        return top
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         graph, (x, top) = ctx.graph, ctx.saved_tensors
-        ties = operators.neighbour_ties(x, top, graph.offsets, graph.neighbours)
-        share = grad / ties.clamp(min=1)
-        rows = graph.back_offsets, graph.back_neighbours
-        return operators.neighbour_max_gradient(share, top, x, *rows), None
+        rows = x if ctx.rows is None else ctx.rows
+        ties = _over(graph, False, operators.neighbour_ties, (rows, _own(top, graph.pieces)))
+        share, back = grad / ties.clamp(min=1), graph.back_pieces
+        rows = *_read_all((share, top), back), _own(x, back)
+        return _over(graph, True, operators.neighbour_max_gradient, rows), None
 
 
 def to_edges(x: Tensor, graph: Adjacency | GraphBuffers, end: Literal["source", "target"]) -> Tensor:
@@ -219,16 +408,25 @@ class _ToEdges(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, graph: GraphBuffers, of_source: bool) -> Tensor:
         ctx.graph, ctx.of_source = graph, of_source
-        return x.index_select(0, graph.neighbours if of_source else _of_edges(graph.readers))
+        if graph.pieces is None:
+            return x.index_select(0, graph.neighbours if of_source else _of_edges(graph.readers))
+        pieces = _of_edges(graph.edge_pieces)
+        return operators.pieces_joined(graph.pieces.values(x) if of_source else pieces.read(x))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         graph = ctx.graph
+        pieces = graph.order_pieces if ctx.of_source else graph.edge_pieces
+        if pieces is not None:
+            parts = []
+            for q, rows in enumerate(pieces.rows(grad)):
+                parts.append(operators.neighbour_sum(rows, *pieces._near(q), None, False))
+            return operators.pieces_joined(parts), None, None
         if ctx.of_source:
-            rows = graph.back_offsets, _of_edges(graph.order)
+            near = graph.back_offsets, _of_edges(graph.order)
         else:
-            rows = graph.offsets, torch.arange(len(grad), dtype=graph.neighbours.dtype)
-        return operators.neighbour_sum(grad, *rows, None, False), None, None
+            near = graph.offsets, torch.arange(len(grad), dtype=graph.neighbours.dtype)
+        return operators.neighbour_sum(grad, *near, None, False), None, None
 
 
 def attend(
@@ -276,11 +474,15 @@ class _Shares(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, graph: GraphBuffers) -> Tensor:
+        ctx.graph = graph
+        if graph.pieces is not None:
+            shares = operators.pieces_joined(_of_edges(graph.edge_pieces).shares(scores))
+            ctx.save_for_backward(shares)
+            return shares
         heads, readers = scores.shape[1], _of_edges(graph.readers)
         none = scores.new_zeros((graph.sources, heads)), scores.new_zeros((graph.vertices, heads))
         total = operators.attention_logsumexp(*none, graph.offsets, graph.neighbours, scores, 1.0)
         shares = (scores - total.to(scores.dtype).index_select(0, readers)).exp()
-        ctx.graph = graph
         ctx.save_for_backward(shares)
         return shares
 
@@ -288,6 +490,8 @@ class _Shares(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         graph, (shares,) = ctx.graph, ctx.saved_tensors
         parts = grad * shares
+        if graph.pieces is not None:
+            return operators.pieces_joined(_of_edges(graph.edge_pieces).share_gradients(parts, shares)), None
         numbers = torch.arange(len(parts), dtype=graph.neighbours.dtype)
         sums = operators.neighbour_sum(parts, graph.offsets, numbers, None, False)
         return parts - shares * sums.index_select(0, _of_edges(graph.readers)), None
@@ -298,28 +502,33 @@ class _Attend(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, graph: GraphBuffers, source: Tensor, target: Tensor, scores: Tensor | None, slope: float
     ) -> Tensor:
-        rows = graph.offsets, graph.neighbours
-        total = operators.attention_logsumexp(source, target, *rows, scores, slope)
-        out = operators.attention_sum(x, total, source, target, *rows, scores, slope)
+        pieces = graph.pieces
+        (own, near), far, edges = _read_all((x, source), pieces), _own(target, pieces), _of_each_edge(scores, graph)
+        total = _over(graph, False, operators.attention_logsumexp, (near, far), (edges,), slope)
+        rows = own, _own(total, pieces), near, far
+        out = _over(graph, False, operators.attention_sum, rows, (edges,), slope)
         ctx.graph, ctx.slope = graph, slope
+        ctx.rows = None if pieces is None else (own, near)
         ctx.save_for_backward(x, total, source, target, scores, out)
-        return out  # type: ignore[no-any-return]
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         graph, (x, total, source, target, scores, out) = ctx.graph, ctx.saved_tensors
         dot = (grad * out).sum(2)
         of_x = of_source = of_target = of_scores = None
-        same = grad, x, dot, total, source, target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            own = None if scores is None else scores.index_select(0, _of_edges(graph.order))
-            rows = graph.back_offsets, graph.back_neighbours
-            both = operators.attention_source_gradient(*same, *rows, own, ctx.slope)
+            back = graph.back_pieces
+            read = _read_all((grad, dot, total, target), back)
+            rows = read[0], _own(x, back), read[1], read[2], _own(source, back), read[3]
+            own = _of_each_edge(scores, graph, True)
+            both = _over(graph, True, operators.attention_source_gradient, rows, (own,), ctx.slope)
             of_x, of_source = both[..., :-1], both[..., -1]
+        near, pieces = (x, source) if ctx.rows is None else ctx.rows, graph.pieces
+        own = [_own(item, pieces) for item in (grad, dot, total, target)]
+        rows, edges = (own[0], near[0], own[1], own[2], near[1], own[3]), (_of_each_edge(scores, graph),)
         if ctx.needs_input_grad[3]:
-            rows = graph.offsets, graph.neighbours
-            of_target = operators.attention_target_gradient(*same, *rows, scores, ctx.slope)
+            of_target = _over(graph, False, operators.attention_target_gradient, rows, edges, ctx.slope)
         if ctx.needs_input_grad[4]:
-            rows = graph.offsets, graph.neighbours
-            of_scores = operators.attention_score_gradient(*same, *rows, scores, ctx.slope)
+            of_scores = _over(graph, False, operators.attention_score_gradient, rows, edges, ctx.slope)
         return of_x, None, of_source, of_target, of_scores, None

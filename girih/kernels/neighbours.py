@@ -152,6 +152,20 @@ def _dot(x, a, y, b, left, right):  # type: ignore[no-untyped-def]
     return total
 
 
+# ------------------------------------------------------------------------------------------- rows of other pieces
+
+
+def rows_here(parts: Sequence[Tensor], worker: int) -> Tensor:
+    """[rows of all parts, ...features]: the parts one behind the other. worker: which one's rows they are; a plan puts
+    the work there."""
+    return torch.cat(tuple(parts))
+
+
+def pieces_joined(parts: Sequence[Tensor]) -> Tensor:
+    """[rows of all parts, ...features]: what pieces made, one behind the other."""
+    return torch.cat(tuple(parts))
+
+
 # ------------------------------------------------------------------------------------------- sums
 
 
@@ -659,6 +673,10 @@ def _of_rows(x: Tensor, offsets: Tensor, *_: Any, **__: Any) -> Tensor:
     return x.new_empty((offsets.shape[0] - 1, *x.shape[1:]))
 
 
+def _of_all(parts: Sequence[Tensor], *_: Any, **__: Any) -> Tensor:
+    return parts[0].new_empty((sum(part.shape[0] for part in parts), *parts[0].shape[1:]))
+
+
 def _of_targets(x: Tensor, _logsumexp: Tensor, _source: Tensor, target: Tensor, *_: Any, **__: Any) -> Tensor:
     return x.new_empty((target.shape[0], *x.shape[1:]))
 
@@ -668,6 +686,8 @@ def _of_totals(source: Tensor, target: Tensor, *_: Any, **__: Any) -> Tensor:
 
 
 _OPERATORS: tuple[tuple[Callable[..., Tensor], str, Callable[..., Tensor]], ...] = (
+    (rows_here, "(Tensor[] parts, int worker) -> Tensor", _of_all),
+    (pieces_joined, "(Tensor[] parts) -> Tensor", _of_all),
     (neighbour_sum, f"(Tensor x, {_ROWS}, Tensor? weights=None, bool mean=False) -> Tensor", _of_rows),
     (edge_products, f"(Tensor a, Tensor b, {_ROWS}, int kept=0) -> Tensor",
      lambda a, b, offsets, neighbours, kept=0: a.new_empty((neighbours.shape[0], *a.shape[1 : kept + 1]))),

@@ -6,7 +6,7 @@ scored search finds becomes the plan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
@@ -116,10 +116,6 @@ class Judge:
     def planned(self, strategy: Strategy) -> Plan:
         return self.plan if strategy is self.plan.strategy else self.plan.but(strategy=strategy)
 
-    def takes(self, plan: Plan) -> float:
-        """Seconds of a plan's step, of its whole Program; of what does not keep a limit far more, by what it needs."""
-        return self.refused(plan) or predict(plan, store=self.store, memory=False).seconds
-
     def refused(self, plan: Plan) -> float:
         """What a plan counts for that needs more than a device may hold, or than the large memory behind it has; 0
         where it keeps both."""
@@ -153,17 +149,19 @@ class Best:
 
     judge: Judge
     plan: Plan | None = None
-    seconds: float = field(default=float("inf"))
+    seconds: float = float("inf")
 
     def offer(self, plan: Plan, seconds: float | None = None) -> float:
-        """What a plan takes (`Judge.takes`); it is the best if that is less than what all before it take, and it keeps
-        its limits. seconds: of its step, where they are known: whether it keeps its limits is asked if it would be the
-        best."""
+        """Seconds of a plan's step; what counts in their place where it does not keep its limits (`Judge.refused`). It
+        is the best if it keeps them and takes less than all before it. seconds: where they are known; whether it keeps
+        its limits is asked only if it would be the best."""
+        if seconds is not None and seconds >= self.seconds:
+            return seconds
+        if refused := self.judge.refused(plan):
+            return refused
         if seconds is None:
-            seconds = self.judge.takes(plan)
-        elif seconds < self.seconds:
-            seconds = self.judge.refused(plan) or seconds
-        if seconds < min(self.seconds, FAILED):
+            seconds = predict(plan, store=self.judge.store, memory=False).seconds
+        if seconds < self.seconds:
             self.plan, self.seconds = plan, seconds
         return seconds
 

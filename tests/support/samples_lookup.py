@@ -322,6 +322,15 @@ def ends(rng: Generator) -> tuple[int, int, Arguments]:
     return vertices, sources, graph_rows(rng, vertices, sources)
 
 
+def parts_of_rows(rng: Generator) -> Arguments:
+    size = shape(rng, 0, 2)
+    return {"parts": tuple(real(rng, (integer(rng, 1, 3), *size)) for _ in range(integer(rng, 1, 3)))}
+
+
+add("girih.pieces_joined", parts_of_rows)
+add("girih.rows_here", lambda rng: {**parts_of_rows(rng), "worker": integer(rng, 0, 2)})
+
+
 @sample("girih.neighbour_sum")
 def neighbour_sum(rng: Generator) -> Arguments:
     _, sources, rows = ends(rng)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -20,6 +21,10 @@ ROWS = 1 << 14
 """Rows of features that are looked at together."""
 UNLABELLED = -100
 """What a vertex outside of training has as its target: torch's losses ignore it."""
+
+
+PLANS = "girih.gnn.plans"
+"""What makes plans of data, by its name: it needs data itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,11 +116,20 @@ class Data:
 
         return with_data(step, self)
 
-    def with_model(self, model: Any, learns: bool) -> Any:
-        """The network together with this data, as it is in the program of a plan; learns: with the labels."""
+    def prepared(self, step: Any, machine: Any, search: Any) -> tuple[Data, Any, Any]:
+        """This data cut for a machine's devices, the machine, and the search of a plan; `girih.plan` asks."""
+        return import_module(PLANS).prepared(step, self, machine, search)  # type: ignore[no-any-return]
+
+    def planned(self, plan: Any, step: Any, machine: Any, options: Any) -> Any:
+        """The plan that was made of a step with this data, as one that learns; `girih.plan` asks."""
+        return import_module(PLANS).planned(plan, step, self, machine, options)
+
+    def with_model(self, model: Any, learns: bool, graph: Any) -> Any:
+        """The network together with this data, as it is in the program of a plan, whose graph of operators is given;
+        learns: with the labels."""
         from girih.gnn.data.resident import Resident
 
-        return Resident(model, self, learns)
+        return Resident(model, import_module(PLANS).cut_as(self, graph), learns)
 
     @property
     def arrays(self) -> dict[str, Array]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,8 +70,16 @@ class Partition:
         return np.arange(start, stop) if self.order is None else self.order[start:stop]
 
     def arranged(self, graph: AnyGraph) -> AnyGraph:
-        """The graph, or data on it, with vertices in this order: piece p is the range from cuts[p] to cuts[p + 1]."""
-        return graph if self.order is None else reordered(graph, self.order)
+        """The graph, or data on it, with vertices in this order: piece p is the range from cuts[p] to cuts[p + 1].
+
+        Where no piece is empty, and the graph is not bipartite, it has these cuts: a plan then has a worker for each.
+        """
+        arranged: Any = graph if self.order is None else reordered(graph, self.order)
+        own = arranged if isinstance(arranged, Adjacency) else arranged.graph
+        if min(self.vertices) < 1 or own.sources != own.vertices:
+            return arranged  # type: ignore[no-any-return]
+        cut = replace(own, cuts=self.cuts)
+        return cut if isinstance(arranged, Adjacency) else arranged.but(graph=cut, ordered_from=arranged.ordered_from)  # type: ignore[return-value]
 
     def __str__(self) -> str:
         unit = self.certificate.unit
@@ -182,3 +191,20 @@ def _cut(
         tuple(reads.tolist()),
         certificate,
     )
+
+
+def with_cuts(graph: Adjacency, cuts: Sequence[int], cost: CostModel, known: Features) -> Partition:
+    """Pieces with these cuts, in the graph's order, and what they take; known: the graph's features for this cost."""
+    costs = cost.seconds(known, cuts)
+    totals, running = costs.sum(axis=0), cost.running(known)
+    certificate = Certificate(
+        float(totals.max()),
+        min(lower_bound(running, len(cuts) - 1), float(totals.max())),
+        "seconds",
+        "the mean piece, or the largest vertex",
+        "cuts are given",
+        f"cuts of the order 'given' into {len(cuts) - 1} contiguous pieces",
+        {"mean": float(totals.mean())},
+    )
+    edges, reads = np.diff(graph.offsets[list(cuts)]).tolist(), rows_read(graph, cuts).tolist()
+    return Partition(tuple(cuts), None, "given", costs, totals, tuple(edges), tuple(reads), certificate)

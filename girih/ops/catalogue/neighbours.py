@@ -8,13 +8,14 @@ Each edge belongs to one vertex and reads one row, and is priced so. Features ma
 
 from __future__ import annotations
 
+from itertools import accumulate
 from math import inf
 
 from girih.ops.derive.temporaries import read_by_edges, read_with_shares
 from girih.ops.language import Concatenated, LogSumExp, Max, Select, Sum, equal, fn
 from girih.ops.operator import operator
 
-exp = fn("exp")
+exp, at_most = fn("exp"), fn("le")
 
 
 def graph_piece(attributes, piece):
@@ -26,6 +27,30 @@ def graph_piece(attributes, piece):
 def edge_of(offsets, neighbours, v, e, u, first=0, start=0):
     """Is e an edge by which v reads u?"""
     return (offsets[v] <= e + first) & (e + first < offsets[v + 1]) & equal(neighbours[e], u + start)
+
+
+@operator("girih.rows_here")
+def rows_here(parts, worker):
+    """A worker's own rows, and behind them the rows that it reads of others: what its piece of a graph reads."""
+    sizes = [part.shape[0] for part in parts]
+    return lambda i, *f: Concatenated(i, sizes, lambda part, j: parts[part][(j, *f)])
+
+
+@operator("girih.pieces_joined", piece=lambda attributes, _: attributes)
+def pieces_joined(parts):
+    """What the pieces of a graph made, one behind the other. It divides anywhere: whoever has all of a part reads none
+    of the others."""
+    bounds = tuple(accumulate(part.shape[0] for part in parts))
+
+    def from_part(number, i, f):
+        here = parts[number][(i - (bounds[number] - parts[number].shape[0]), *f)]
+        return (
+            here
+            if number + 1 == len(parts)
+            else Select(at_most(i, bounds[number] - 1), here, from_part(number + 1, i, f))
+        )
+
+    return lambda i, *f: from_part(0, i, f)
 
 
 # ------------------------------------------------------------------------------------------- sums and maxima

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from importlib.util import find_spec
@@ -30,10 +30,18 @@ OWN_SCRIPTS = (
 )  # fmt: skip
 
 
-def page(plan: Plan, timeline: Timeline, *, measured: Timeline | None = None, others: Sequence[Costs] = ()) -> str:
+def page(
+    plan: Plan,
+    timeline: Timeline,
+    *,
+    measured: Timeline | None = None,
+    others: Sequence[Costs] = (),
+    beside: Sequence[Mapping[str, Any]] = (),
+) -> str:
     """The HTML of a plan and its timeline; with the timeline of a run, both beside each other.
 
-    others: what else one could do, in seconds simulated as those of the timeline.
+    others: what else one could do, in seconds simulated as those of the timeline. beside: more tables of bars, each a
+    `title`, a `note` and `rows` of (name, amount, its text, whether it fits).
 
     Raises:
         MissingLibraryError: if bokeh is not installed.
@@ -47,7 +55,9 @@ def page(plan: Plan, timeline: Timeline, *, measured: Timeline | None = None, ot
             "style": _static("page.css"),
             "verdict": _verdict(sentences(plan, timeline, others)),
             "figures": "".join(map(_figure, figures(plan, timeline, measured))),
-            "comparisons": "".join(map(_comparison, comparisons(plan, timeline, others))) if others else "",
+            "comparisons": "".join(
+                map(_comparison, (*(comparisons(plan, timeline, others) if others else ()), *beside))
+            ),
             "data": to_script(page_data(plan, timeline, measured)),
             "library": "".join(f"<script>{_closed(text)}</script>\n" for text in library),
             "scripts": "".join(f"<script>\n{_static(name)}</script>\n" for name in OWN_SCRIPTS),
@@ -62,6 +72,7 @@ def write_page(
     *,
     measured: Timeline | None = None,
     others: Sequence[Costs] = (),
+    beside: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
     """Write the page to a file, which a browser opens without a server; see `page`.
 
@@ -71,7 +82,7 @@ def write_page(
     """
     where = Path(path)
     check_folder(where)
-    text = page(plan, timeline, measured=measured, others=others)
+    text = page(plan, timeline, measured=measured, others=others, beside=beside)
     where.write_text(text, encoding="utf-8")
     return where
 
@@ -108,7 +119,7 @@ def _figure(item: tuple[str, str, str]) -> str:
     return f"<div><dt>{name}</dt><dd><strong>{number}</strong><span>{note}</span></dd></div>"
 
 
-def _comparison(item: dict[str, Any]) -> str:
+def _comparison(item: Mapping[str, Any]) -> str:
     most = max((amount for _, amount, _, _ in item["rows"]), default=0) or 1
     rows = []
     for number, (name, amount, text, fits) in enumerate(item["rows"]):

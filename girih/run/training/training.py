@@ -160,7 +160,7 @@ def _with_data(plan: Plan, model: Any, data: Any) -> tuple[Plan, Any]:
         raise PlanError("data= is for plans whose program has data as a part of it: this one takes batches")
     if model is None:
         raise PlanError("data= needs model=, the network that reads it, also where a checkpoint has the weights")
-    whole = data.with_model(model, bool(plan.graph.updates))
+    whole = data.with_model(model, bool(plan.graph.updates), plan.graph)
     return plan.but(data=whole), whole
 
 
