@@ -276,11 +276,11 @@ def fit(
     lengths, what each tensor is filled up with behind its dimension 1, by its path in the batch, and the lengths to
     which; your loss must not mind. machine: by default this host's processor, `local:1`, or with device="cuda" its
     GPU, `cuda:1`. memory: the limit for each device. backend, device: see `Plan.start`; by default `threads` for one
-    device, else `processes`. options: of `girih.plan`, `progress=` among them. The learning rates are the
-    optimizer's as they are when the step is called, so that a scheduler works as it does. Workers start at the first
-    call, with the model's weights and the optimizer's state of then, and keep them to themselves: `train.module` is the
-    model with its weights of now, and `close`, or the end of a `with` block, gives everything back. What is changed
-    between two steps is taken up, or refused (docs/memory.md has a table).
+    device, else `processes`. options: of `girih.plan`, `progress=` among them: with True, steps are told, too. The
+    learning rates are the optimizer's as they are when the step is called, so that a scheduler works as it does.
+    Workers start at the first call, with the model's weights and the optimizer's state of then, and keep them to
+    themselves: `train.module` is the model with its weights of now, and `close`, or the end of a `with` block, gives
+    everything back. What is changed between two steps is taken up, or refused (docs/memory.md has a table).
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -315,6 +315,11 @@ def fit(
     except ValueError as error:
         raise PlanError(str(error)) from error
     check_choices(machine, memory, **{name: options[name] for name in CHOICES if name in options})
+    view = None
+    if options.get("progress"):
+        from girih.report.progress import TrainingView
+
+        view = TrainingView()
     return Fit(
         lambda step, batch: _planned(step, batch, machine, memory, **options),
         own,
@@ -322,6 +327,7 @@ def fit(
         where,
         sizes=sizes,
         padding=padding,
+        view=view,
         device=device,
     )
 

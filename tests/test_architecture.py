@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent / "girih"
 ORDER: tuple[frozenset[str], ...] = (
     frozenset({"__main__"}),
     frozenset({"cli"}),
-    frozenset({"array", "loop", "gnn", "inference", "workshop", "published"}),
+    frozenset({"array", "loop", "gnn", "inference", "workshop", "published", "integrations"}),
     frozenset({"api"}),
     frozenset({"report", "run", "search"}),
     frozenset({"plans"}),
@@ -37,7 +37,7 @@ ORDER: tuple[frozenset[str], ...] = (
     frozenset({"graph", "store"}),
 )
 FACES = frozenset({"cli", "array", "loop", "gnn", "inference", "__main__"})
-WINGS = FACES | {"workshop", "published", "models"}
+WINGS = FACES | {"workshop", "published", "models", "integrations"}
 # Within girih/array, from the bottom to the top; all else there lies above. `session` stands on `core` alone.
 ARRAY_ROOMS = ("core", "functions", "random", "linalg", "io")
 # What girih/array imports inside functions: what is optional, and what would make its own import slow.

@@ -36,12 +36,13 @@ class Measurements(Protocol):
 def machine(name: str | Machine, profile: Measurements | None = None) -> Machine:
     """A machine by name.
 
-    `local:4`: processes of this host. `cuda:2`: GPUs of this host, by the data sheet of the card. `2x4`: hosts × GPUs
-    with slower links between hosts (`2x4x8` for more levels; each number is one mesh axis). A file ending in .yaml or
-    .yml. A preset; after a colon other sizes of its levels, from the outermost, separated by slashes, each of one mesh
-    axis or several: `summit:16` has 16 nodes, `k80-cluster:4/2/1` four nodes with a GPU at each of two switches,
-    `p2.8xlarge:2x2x2` its 8 GPUs as three axes (finer: tensors can be cut along three dimensions; slower to search),
-    `p2.8xlarge:4` four of them. Levels that are not named stay; only networks grow.
+    `local:4`: processes of this host, in a mesh of two axes or, as `local:4:4`, of those behind the colon. `cuda:2`:
+    GPUs of this host, by the data sheet of the card. `2x4`: hosts × GPUs with slower links between hosts (`2x4x8` for
+    more levels; each number is one mesh axis). A file ending in .yaml or .yml. A preset; after a colon other sizes of
+    its levels, from the outermost, separated by slashes, each of one mesh axis or several: `summit:16` has 16 nodes,
+    `k80-cluster:4/2/1` four nodes with a GPU at each of two switches, `p2.8xlarge:2x2x2` its 8 GPUs as three axes
+    (finer: tensors can be cut along three dimensions; slower to search), `p2.8xlarge:4` four of them. Levels that are
+    not named stay; only networks grow.
 
     profile: measured numbers (`girih.run.calibrate.calibrate`) in place of the named ones.
 
@@ -61,8 +62,9 @@ def _named(name: str) -> Machine:
     base, colon, sizes = name.partition(":")
     if base in known:
         return _bounded(_with_sizes(known[base], name, sizes)) if colon else known[base].machine
-    if match := re.fullmatch(r"local:0*(\d+)", name):
-        return _local(name, int(match[1]) if len(match[1]) < 10 else MOST_PROCESSES + 1)
+    if match := re.fullmatch(r"local:0*(\d+)(?::(\d{1,4}(?:x\d{1,4})*))?", name):
+        here = _local(name, int(match[1]) if len(match[1]) < 10 else MOST_PROCESSES + 1)
+        return here if match[2] is None else _on_axes(here, tuple(map(int, match[2].split("x"))))
     if match := re.fullmatch(r"cuda:0*(\d{1,9})", name):
         return _gpus(name, int(match[1]))
     if _SIZES.fullmatch(name):
@@ -107,6 +109,13 @@ def _local(name: str, count: int) -> Machine:
         "processes of this host; defaults, not calibrated",
         host=Tier("files", memory, 3e9, 3e9, computing_share=1 / max(1, (os.cpu_count() or 1) // count)),
     )
+
+
+def _on_axes(here: Machine, sizes: tuple[int, ...]) -> Machine:
+    if prod(sizes) != here.devices or (min(sizes) < 2 and len(sizes) > 1):
+        raise MachineError(f"{here.name!r}: axes of {' × '.join(map(str, sizes))} are not {here.devices} processes")
+    level = replace(here.levels[0], axes=tuple(size for size in sizes if size > 1))
+    return replace(here, levels=(level,))
 
 
 def _gpus(name: str, count: int) -> Machine:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.errors import LiveError
+
+from girih.machine.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from girih.plans.plan import Plan
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -39,6 +44,33 @@ class Progress:
         elif not self.silent and time.monotonic() - self.said >= SECONDS_BETWEEN_LINES:
             self.console.print(f"girih: {text}", highlight=False, markup=False, soft_wrap=True)
             self.said = time.monotonic()
+
+
+class TrainingView:
+    """The steps of a run as they are done, for `girih.fit(progress=True)`: in place on a terminal, else a plain line
+    now and then."""
+
+    def __init__(self) -> None:
+        self.progress = Progress()
+        self.began = False
+
+    def __call__(self, plan: Plan, step: int, loss: float, seconds: float, resident: int) -> None:
+        """After a step. seconds: that it took. resident: bytes of this process in memory."""
+        if not self.began:
+            self.began = True
+            self.progress.__enter__()
+        predicted = "" if plan.costs.simulated is None else f" ({format_seconds(plan.costs.simulated)} predicted)"
+        limit = "" if plan.memory is None else f" of {format_bytes(plan.memory)}"
+        self.progress(
+            f"step {step}  loss {loss:.5g}  {format_seconds(seconds)} a step{predicted}  plan's peak "
+            f"{format_bytes(plan.peak)}{limit}, this process {format_bytes(resident)}",
+            0.0,
+        )
+
+    def close(self) -> None:
+        if self.began:
+            self.progress.__exit__()
+            self.began = False
 
 
 def shows(progress: bool | None) -> bool:

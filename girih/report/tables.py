@@ -165,7 +165,10 @@ def arena_words(plan: Plan) -> str:
     if plan.memory is None or not plan.machine.here:
         return ""
     if plan.arena is None or plan.no_arena:
-        return f"no arena: {plan.no_arena}"
+        return (
+            f"no arena: {plan.no_arena}; the account keeps the limit, and the process may take more, since the "
+            "C library keeps what is freed in between"
+        )
     return (
         f"everything of a step has its address in an arena of {format_bytes(plan.arena.bytes)}, "
         f"{plan.arena.bytes / max(plan.arena.bound, 1):.4f} × the most that is alive at one time"

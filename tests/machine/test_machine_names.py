@@ -43,6 +43,8 @@ def test_two_axes_are_the_nearest_factors(count: int) -> None:
         ("local:6", (2, 3)),
         ("local:8", (2, 4)),
         ("local:7", (7,)),
+        ("local:4:4", (4,)),
+        ("local:8:2x2x2", (2, 2, 2)),
         ("4", (2, 2)),
         ("2x4", (2, 4)),
         ("2x4x8", (2, 4, 8)),
@@ -148,7 +150,10 @@ def test_the_papers_machines_have_the_papers_sizes() -> None:
     assert pairs.links.seconds_per_byte[0] == pytest.approx(4 * 8 / 56e9)
 
 
-@pytest.mark.parametrize("name", ["local:0", "0x2", "2x0", "laptop", "local:", "local:-1", "2x", "x2", ""])
+@pytest.mark.parametrize(
+    "name",
+    ["local:0", "local:4:3", "local:4:1x4", "local:4:", "0x2", "2x0", "laptop", "local:", "local:-1", "2x", "x2", ""],
+)
 def test_other_names_are_refused_with_what_is_understood(name: str) -> None:
     with pytest.raises(MachineError) as caught:
         machine(name)

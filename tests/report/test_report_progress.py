@@ -20,6 +20,7 @@ def test_planning_tells_what_it_does_where_it_was_asked(
         assert train(x, x) > 0
     told = capsys.readouterr().err
     assert told.startswith("girih: capture\n") if asked else not told
+    assert ("girih: step 1  loss " in told and "of 2.00 KB, this process" in told) == bool(asked)
     lines: list[str] = []
     step = girih.TrainingStep(model, loss=torch.nn.functional.mse_loss, optimizer=optimizer)
     girih.plan(step, (x, x), compare=(), progress=asked, observe=lambda what, share: lines.append(what))

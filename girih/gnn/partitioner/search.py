@@ -37,9 +37,9 @@ ROWS, JOINED = "girih.rows_here", "girih.pieces_joined"
 class Vertices(Search):
     """Each device has a range of a graph's vertices, and all weights.
 
-    shares: how many vertices each device has, as `Partition.vertices` says, along the machine's one mesh axis; (): as
-    many as others, along all axes. The graph that is planned has to be in the partition's order
-    (`Partition.arranged`).
+    shares: how many vertices each device has, as `Partition.vertices` says, along the machine's one mesh axis, which
+    four processes have by the name `local:4:4`; (): as many as others, along all axes. The graph that is planned has to
+    be in the partition's order (`Partition.arranged`).
 
     Raises:
         SearchError: shares that are none.
@@ -69,7 +69,7 @@ class Vertices(Search):
         if self.shares and (mesh.sizes != (len(self.shares),) or sum(self.shares) != vertices):
             raise SearchError(
                 f"{len(self.shares)} shares of {sum(self.shares)} vertices, for {vertices} vertices on a mesh of "
-                f"{mesh}: expected a share of them for each device of one mesh axis"
+                f"{mesh}: expected a share of them for each device of one mesh axis, which local:N:N has"
             )
         ranged = [number for number in readers if number not in pieces.homes]
         ranged += [

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import Any
+from time import perf_counter
+from typing import Any, Protocol
 
 import torch
 from torch.nn.functional import pad as padded
@@ -22,6 +23,7 @@ from girih.capture.torch.state import give_state, state_of
 from girih.capture.torch.training import LOSS, TrainingStep, parameter_names
 from girih.plans.inputs import Program, flatten_batch, program_of
 from girih.plans.plan import Plan, PlanError
+from girih.run.engines.crew import resident_bytes
 from girih.run.engines.engine import Engine
 from girih.run.errors import WorkerError
 from girih.run.training.aside import Aside
@@ -35,6 +37,13 @@ Sizes = tuple[tuple[str, tuple[int, ...]], ...]
 
 Make = Callable[[TrainingStep, Any], tuple[Plan, Program]]
 """Plans a step for batches like one."""
+
+
+class View(Protocol):
+    """What is told of each step; see `girih.report.progress.TrainingView`."""
+
+    def __call__(self, plan: Plan, step: int, loss: float, seconds: float, resident: int) -> None: ...
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -102,6 +111,7 @@ class Fit:
         *,
         sizes: int = 8,
         padding: Padding | None = None,
+        view: View | None = None,
         device: str | None = None,
     ) -> None:
         self._make = make
@@ -110,6 +120,7 @@ class Fit:
         self.device = device
         self.run: TrainingRun | None = None
         self._padding = padding
+        self._view = view
         batch = batch if padding is None else padding(batch)
         self._bare = isinstance(batch, torch.Tensor)
         self._most = sizes
@@ -146,6 +157,7 @@ class Fit:
                 something was changed since the last step that the plan cannot take up. Nothing has happened then.
             WorkerError: a worker failed; the weights are those of the last `module` or `close`.
         """
+        began = perf_counter()
         if batch and named:
             raise PlanError("give all of a batch by position, train(x, y), or all by name, train(**batch)")
         nested = named or nested_batch(batch, self._bare)
@@ -168,6 +180,9 @@ class Fit:
             left_out = bool(outputs[last])
             self._left_out += left_out
             follow(scaler, left_out)
+        if self._view is not None:
+            loss = float(outputs["loss"])
+            self._view(self.plan, self.run.steps, loss, perf_counter() - began, resident_bytes())
         return self._results(outputs)
 
     def _numbers(self, own: OwnUpdate, batch: Any) -> dict[str, float]:
@@ -240,6 +255,8 @@ class Fit:
         Raises:
             PlanError: the model was written to while it had the weights of an earlier step: that is lost.
         """
+        if self._view is not None:
+            self._view.close()
         if self.run is None:
             return
         lost, given = [], self._given

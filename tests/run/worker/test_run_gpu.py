@@ -18,8 +18,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import girih
 from benchmarks.common import training_step
 from girih.api import PlanError
+from girih.cost import measure_scratch
+from girih.cost.scratch import BOUND, MEASURED, Told
 from girih.kernels import own as kernels
 from girih.machine import MachineError, machine
+from girih.ops.derive.temporaries import KernelCall, Operand
+from girih.ops.scratch import ScratchCall, known_by
 from girih.program.life.accounts import memory_use
 from girih.program.life.lifetimes import lifetimes
 from girih.program.moves.moves import moved
@@ -300,6 +304,28 @@ def test_on_a_gpu_the_scratch_of_every_call_is_asked_for() -> None:
     operators = {call.operator for call in source.asked}
     assert {"aten.mm", "aten.sum.dim_IntList"} & operators
     assert all(call.kept >= call.work.output.bytes for call in source.asked)
+
+
+@pytest.mark.parametrize(("fails", "expected"), [(False, Told(700, MEASURED)), (True, Told(5000, BOUND))])
+def test_the_scratch_of_a_call_is_what_it_asks_for_beside_its_results(
+    fails: bool, expected: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = Allocator(there=1000, step=700 + 48)
+
+    def called(operator: str, arguments: dict[str, Any]) -> Any:
+        if fails:
+            raise RuntimeError("no such kernel")
+        assert arguments == {"dim": (0,), "self": "zeros"}
+        card.run()
+
+    monkeypatch.setattr(torch.cuda, "memory_stats", card.stats)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", card.reset)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(measure_scratch, "_zeros", lambda operand, device: "zeros")
+    monkeypatch.setattr(measure_scratch, "apply", called)
+    work = KernelCall({"dim": (0,)}, {"self": Operand((4, 12), 4)}, Operand((12,), 4))
+    call = ScratchCall("aten.sum.dim_IntList", work, known_by(lambda work: 5000), kept=48)
+    assert measure_scratch.measured_on_card(call) == expected
 
 
 def test_a_round_of_calls_takes_what_it_took() -> None:
