@@ -55,7 +55,7 @@ def moved(application: Application, quick: bool, ray: bool) -> tuple[Row, list[s
     import girih.array
 
     arrays, run = application.arrays(quick), application.program()
-    with girih.cluster(2, ray=ray) as cluster:
+    with girih.cluster(2, ray=ray, small=0) as cluster:
         plans: list[Any] = []
         evaluate = cluster.run.evaluate
 

@@ -112,7 +112,7 @@ def measure(options: argparse.Namespace) -> Report:
     with (
         tempfile.TemporaryDirectory(prefix="girih-faults-") as place,
         girih.cluster(
-            2, backend="processes", ray=backend == "ray", timeout=120.0, checkpoint=place, every=options.every
+            2, backend="processes", ray=backend == "ray", timeout=120.0, checkpoint=place, every=options.every, small=0
         ) as cluster,
     ):
         run: Any = cluster.run

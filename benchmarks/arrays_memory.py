@@ -72,7 +72,7 @@ def cluster(options: argparse.Namespace, limit: int) -> Iterator[Any]:
     import girih
     import girih.array as np
 
-    with girih.cluster(workers=options.workers, memory=limit // options.workers) as made:
+    with girih.cluster(workers=options.workers, memory=limit // options.workers, small=0) as made:
         x = np.array(numpy.ones((200_000, 4)))
         (np.sqrt(x * 2).sum() + (x[x[:, 0] > 0]).mean(0)).compute()  # kernels are loaded, allocators have begun
         yield made

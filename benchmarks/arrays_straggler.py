@@ -92,7 +92,7 @@ def times(application: Application | Chain, quick: bool, repeats: int) -> tuple[
     from girih.run.transport.stealing import LEAST_LEFT
 
     run = application.program()
-    with girih.cluster(2, backend="threads") as cluster:
+    with girih.cluster(2, backend="threads", small=0) as cluster:
         crew = cluster.run.crew
         crew.command("measure", [{"task": one_thread}] * 2)
         crew.command("measure", [{"task": bound}] * 2)

@@ -29,7 +29,7 @@ def caught(body, *more):
 if __name__ == "__main__":
     numbers = np.zeros(4)
     here = caught(raises), caught(unknown, numbers)
-    with girih.cluster(2, backend="processes"):
+    with girih.cluster(2, backend="processes", small=0):
         there = caught(raises), caught(unknown, numbers)
     for one, other in zip(here, there):
         if type(one) is not type(other) or str(one) != str(other):

@@ -20,7 +20,7 @@ import girih.array as gnp
 import girih.loop as gl
 
 def arrays(engine):
-    girih.cluster(2, backend=engine)
+    girih.cluster(2, backend=engine, small=0)
     data = np.random.default_rng(0).standard_normal((400, 400))
     expected = float((data @ data.T).sum())
     def work():
@@ -52,7 +52,7 @@ def train(engine):
     return work, check
 
 def loops(engine):
-    girih.cluster(2, backend=engine)
+    girih.cluster(2, backend=engine, small=0)
     out = gl.array(np.zeros(200_000))
     @gl.parallel_for(gl.dense(np.ones(200_000)))
     def body(key, value):

@@ -16,7 +16,7 @@ if __name__ == "__main__":
     plan = girih.plan(step, batch, machine="local:1", memory=free.peak * 7 // 10, compare=())
     with plan.start(backend="processes") as run:
         print(float(run.step(*batch)))
-    with girih.cluster(workers=2, backend="threads"):
+    with girih.cluster(workers=2, backend="threads", small=0):
         import girih.array as gnp
         assert float((gnp.arange(10.0) * 2).sum()) == 90
     fast = girih.optimize(model.eval(), batch[0], seconds=4)

@@ -16,7 +16,7 @@ import girih
 import girih.array as gnp
 
 engine = sys.argv[1]
-girih.cluster(2, ray=True, timeout=60.0) if engine == "ray" else girih.cluster(2, backend=engine, timeout=60.0)
+girih.cluster(2, ray=True, timeout=60.0, small=0) if engine == "ray" else girih.cluster(2, backend=engine, timeout=60.0, small=0)
 data = np.arange(10000.0).reshape(100, 100)
 x = gnp.asarray(data)
 found, failed = {}, []

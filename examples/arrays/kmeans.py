@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> Any:
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args(argv)
     np = girih.array
-    with girih.cluster(workers=options.workers) as cluster:
+    with girih.cluster(workers=options.workers, small=0) as cluster:
         (x,) = map(np.array, data(options.count, groups=options.groups))
         centres = run(np, x, options.groups, options.iterations)  # nothing is computed yet
         print(np.explain(centres))

@@ -19,6 +19,7 @@ import importlib
 import sys
 from typing import Any
 
+import numpy
 from numpy import bool_ as bool
 from numpy import isdtype as isdtype
 from numpy import (
@@ -28,18 +29,16 @@ from numpy import (
     half, index_exp, inexact, inf, int16, int32, int64, int8, int_, intc, integer, intp, issubdtype, long, longlong,
     mintypecode, nan, ndindex, newaxis, number, pi, printoptions, promote_types, s_, set_printoptions, setbufsize,
     seterr, seterrcall, short, signedinteger, single, typename, ubyte, uint, uint16, uint32, uint64, uint8, uintc,
-    uintp, ulong, ulonglong, unsignedinteger, ushort,
+    uintp, ulong, ulonglong, unsignedinteger, ushort, bytes_, datetime64, str_, timedelta64, datetime_data,
 )
 
-from girih.array import fft, lib, linalg, methods, random
+from girih.array import at_once, fft, lib, linalg, methods, random, stride_tricks
 from girih.array.core import evaluation
 from girih.array.functions.shapes.arrangement import (
     append, block, copyto, delete, diagflat, dsplit, fill_diagonal, hsplit, may_share_memory, pad, resize,
     shares_memory, trim_zeros, vsplit,
 )
 from girih.array.core.array import Array
-from girih.array.session.clusters import Cluster, cluster
-from girih.array.session.materialised import EvaluationError
 from girih.array.functions.shapes.creation import (
     arange, array, asanyarray, asarray, ascontiguousarray, c_, empty, empty_like, eye, from_dlpack, from_numpy,
     fromfunction, full, full_like, identity, indices, linspace, logspace, meshgrid, mgrid, ogrid, ones, ones_like, r_,
@@ -55,7 +54,6 @@ from girih.array.functions.elementwise.ufuncs import (
     angle, bitwise_count, cbrt, copy, float_power, frexp, heaviside, iscomplex, isneginf, isposinf, isreal, ldexp,
     modf, real_if_close, spacing,
 )
-from girih.array.session.explain import Explanation, explain
 from girih.array.io.files import (
     from_function_of_index, from_hdf5, from_memmap, from_npy, from_npz, from_source, from_zarr, load, newarray,
     save, savez, savez_compressed, to_hdf5, to_npy, to_zarr,
@@ -66,7 +64,6 @@ from girih.array.functions.shapes.picking import (
 from girih.array.functions.elementwise.information import (
     __array_namespace_info__, can_cast, finfo, iinfo, min_scalar_type,
 )
-from girih.array.session.limits import MemoryLimitError
 from girih.array.functions.products import (
     dot, einsum, einsum_path, inner, kron, matmul, outer, tensordot, vdot, vecdot,
 )
@@ -107,17 +104,37 @@ from girih.array.functions.reductions.without_nan import (
     nanquantile, nanstd, nansum, nanvar,
 )
 from girih.array.functions.whole import FUNCTIONS as _WHOLE
+from girih.array.functions.whole import nditer
 from girih.array.core.unsupported import missing
 
 globals().update(_WHOLE)
 methods.attach(sys.modules[__name__])
-evaluation.set_default(Cluster)
+at_once.attach(
+    {sys.modules[__name__]: numpy, fft: numpy.fft, linalg: numpy.linalg, stride_tricks: numpy.lib.stride_tricks,
+     random: numpy},
+    methods.METHODS, methods.UFUNC_METHODS,
+)
+evaluation.set_default(lambda: __getattr__("Cluster")())
 ndarray = Array
 __array_api_version__ = "2024.12"
 
 
+_SESSION = {
+    "Cluster": "clusters", "cluster": "clusters", "EvaluationError": "materialised", "Explanation": "explain",
+    "MemoryLimitError": "limits", "explain": "explain",
+}
+"""What has to do with workers, and where: loaded with the first large work, as PyTorch is."""
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_SESSION]
+
+
 def __getattr__(name: str) -> Any:
-    if name in ("exceptions", "polynomial"):  # NumPy's own take our arrays
+    if name in _SESSION:
+        found = globals()[name] = getattr(importlib.import_module(f"girih.array.session.{_SESSION[name]}"), name)
+        return found
+    if name in ("exceptions", "polynomial", "ma", "char", "strings", "rec"):  # NumPy's own take our arrays
         return importlib.import_module(f"numpy.{name}")
     if name == "testing":  # which takes a while to load
         return importlib.import_module("girih.array.testing")

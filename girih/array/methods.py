@@ -6,7 +6,10 @@ same name in `girih.array`. The tables say which. `girih.array` attaches them, o
 
 from __future__ import annotations
 
+import html
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from types import ModuleType
 from typing import Any
@@ -15,7 +18,11 @@ import numpy as np
 
 from girih.array.core import indexing, writing
 from girih.array.core.array import Array
+from girih.array.core.builder import as_array
+from girih.array.core.dtypes import SUPPORTED
+from girih.array.core.evaluation import BORDER
 from girih.array.core.order import strides_of
+from girih.array.core.small import small
 from girih.array.core.universal import UniversalFunction
 from girih.array.core.unsupported import missing
 from girih.array.core.views import ComplexPart, view
@@ -223,7 +230,75 @@ def _set(name: str) -> Callable[[Array, Any], None]:
     return write
 
 
+def _set_shape(x: Array, value: Any) -> None:
+    """Raises AttributeError where NumPy would have to copy, ValueError where sizes do not fit."""
+    shaped = _reshape(x, value)
+    if shaped is x:
+        return
+    if not shaped.path:
+        raise AttributeError("incompatible shape for in-place modification: write x = x.reshape(...), which copies")
+    x.bind(shaped.expression)
+    x.path, x.layout = shaped.path, shaped.layout
+
+
+def _strides(x: Array) -> tuple[int, ...]:
+    """Those of the array that NumPy would have, in bytes; what is not known is said to lie in C order."""
+    in_order = (math.prod(x.shape[dim + 1 :]) for dim in range(x.ndim))
+    return tuple(step * x.itemsize for step in (x.layout if isinstance(x.layout, tuple) else in_order))
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What NumPy's `flags` say of an array in memory; `writeable` is girih's own."""
+
+    c_contiguous: bool
+    f_contiguous: bool
+    owndata: bool
+    writeable: bool
+
+    def __getitem__(self, name: str) -> bool:
+        return bool(getattr(self, name.lower()))
+
+
+def _flags(x: Array) -> Flags:
+    known = np.lib.stride_tricks.as_strided(np.zeros(1, x.dtype), x.shape, _strides(x)).flags  # no memory is read
+    return Flags(known.c_contiguous, known.f_contiguous, not x.path, x.writeable)
+
+
+def _view(x: Array, dtype: Any = None) -> Array:
+    """The same elements; in another dtype a copy, computed whole by NumPy, that takes no writes.
+
+    Raises:
+        TypeError, ValueError: NumPy's, where the bytes do not fit.
+    """
+    if dtype is None or dtype == x.dtype:
+        return indexing.get(x, ...)
+    shown = as_array(x.compute().view(dtype))
+    shown.writeable = False
+    return shown
+
+
+def _unpickled(value: np.ndarray, scalar: bool) -> Array:
+    """A pickled array, in the process that loads it."""
+    if value.nbytes < BORDER.bytes or value.dtype.name not in SUPPORTED:
+        return small(value[()] if scalar else value)
+    return as_array(value)
+
+
+def _html(x: Array) -> str:
+    """In a notebook: the value, and above it shape and dtype."""
+    value = html.escape(np.array2string(x.compute(), threshold=200))
+    return f"<pre>{html.escape(f'shape {x.shape}, {x.dtype}')}\n{value}</pre>"
+
+
 ATTRIBUTES = {
+    "shape": property(Array.shape.fget, _set_shape),  # type: ignore[attr-defined]
+    "strides": property(_strides),
+    "flags": property(_flags),
+    "view": _view,
+    "_repr_html_": _html,
+    # pickled is the value, computed now: the workers and their tiles stay here
+    "__reduce_ex__": lambda x, protocol: (_unpickled, (x.compute(), x.scalar)),
     "T": property(manipulation.transpose),
     "mT": property(manipulation.matrix_transpose),
     "real": property(_real, _set("real")),
@@ -264,7 +339,10 @@ def apply_function(here: ModuleType, function: Callable[..., Any], inputs: Any, 
     space: Any = here
     for part in (function.__module__ or "numpy").split(".")[1:]:
         space = getattr(space, part, here)
-    return _written(_named(space, function.__name__), inputs, options, {})
+    found = _named(space, function.__name__)
+    if found is function:  # of a part that is NumPy's own here, as np.strings
+        found = whole.whole(function)
+    return _written(found, inputs, options, {})
 
 
 def _written(function: Any, inputs: Any, options: Mapping[str, Any], where: Mapping[str, Any]) -> Any:

@@ -26,13 +26,15 @@ from numpy.random import SeedSequence as SeedSequence
 from girih.array.core.array import Array
 from girih.array.core.builder import apply, as_array, broadcast_shapes, cast, number
 from girih.array.core.dtypes import name_of
+from girih.array.core.evaluation import BORDER
+from girih.array.core.small import SmallArray, computed, ours, small
 from girih.array.core.universal import written
 from girih.array.core.unsupported import missing
-from girih.array.functions.elementwise import ufuncs as e
+from girih.array.functions.elementwise.ufuncs import exp, floor, log1p
 from girih.array.functions.reductions.scans import cumsum
 from girih.array.functions.reductions.sorting import argsort, searchsorted
 from girih.array.functions.shapes.arrangement import resize
-from girih.array.functions.shapes.creation import arange
+from girih.array.functions.shapes.creation import arange, asarray
 from girih.array.functions.shapes.manipulation import broadcast_to
 from girih.array.functions.shapes.picking import take, take_along_axis
 from girih.array.functions.tile_functions import join_update
@@ -75,13 +77,18 @@ class Generator:
 
     def _draw(self, operator: str, size: tuple[int, ...], dtype: Any, **more: Any) -> Array:
         kind = np.dtype(dtype)
+        if math.prod(size) * kind.itemsize < BORDER.bytes:
+            return small(drawn(operator, int(self._next()), size, kind, **more))
         where = {"stream": 0, "size": size, "start": (0,) * len(size), "full": size}
         return apply(operator, size, kind, seed=self._seed(), **where, **more, dtype=name_of(kind))
 
     def _seed(self) -> Array:
         """The seed of the next call: an input of the graph, so that a loop that draws asks for the same graph again."""
+        return number(self._next(), np.dtype(np.int64))
+
+    def _next(self) -> np.int64:
         state = np.random.SeedSequence((self.state, next(self._calls))).generate_state(1, np.uint64)
-        return number(state.view(np.int64)[0], np.dtype(np.int64))
+        return state.view(np.int64)[0]  # type: ignore[no-any-return]
 
     # --------------------------------------------------------------------------------------- uniform numbers
 
@@ -103,15 +110,15 @@ class Generator:
         low, high = (0, low) if high is None else (low, high)
         kind = np.dtype(dtype)
         if any(isinstance(item, (Array, np.ndarray, list, tuple)) for item in (low, high)):
-            low, high = as_array(low), as_array(high) + int(endpoint)
+            low, high = asarray(low), asarray(high) + int(endpoint)
             shape = _common(size, low, high)
-            return cast(e.floor(self.random(shape) * (high - low)) + low, kind)
+            return (floor(self.random(shape) * (high - low)) + low).astype(kind)  # type: ignore[no-any-return]
         low, high = int(low), int(high) + int(endpoint)
         if not low < high:
             raise ValueError("low >= high")
         if high - low >= WIDE:
-            return cast(cast(e.floor(self.random(size) * float(high - low)), np.int64) + low, kind)
-        return cast(self._draw("girih.random_integers", _shape(size), np.int64, low=low, high=high), kind)
+            return (floor(self.random(size) * float(high - low)).astype(np.int64) + low).astype(kind)  # type: ignore
+        return self._draw("girih.random_integers", _shape(size), np.int64, low=low, high=high).astype(kind)
 
     # --------------------------------------------------------------------------------------- normal numbers
 
@@ -122,25 +129,28 @@ class Generator:
         return self.standard_normal(_common(size, loc, scale)) * scale + loc
 
     def lognormal(self, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None) -> Array:
-        return e.exp(self.normal(mean, sigma, size))
+        return exp(self.normal(mean, sigma, size))
 
     def multivariate_normal(
         self, mean: Any, cov: Any, size: Any = None, check_valid: str = "warn", tol: float = 1e-8,
         *, method: str = "cholesky",
     ) -> Array:  # fmt: skip
         """By the Cholesky factor of the covariance, which must be positive definite."""
-        mean, spread = as_array(mean), as_array(cov)
+        mean, spread = asarray(mean), asarray(cov)
         count = mean.shape[0]
         if spread.shape != (count, count):
             raise ValueError(f"cov of shape {spread.shape}: expected {(count, count)}, as many as mean has numbers")
         spread = spread if spread.dtype.kind in "fc" else cast(spread, np.float64)
-        factor = apply("aten.linalg_cholesky", spread.shape, spread.dtype, self=spread)
+        if type(spread) is SmallArray:
+            factor: Array = small(np.linalg.cholesky(spread.held))
+        else:
+            factor = apply("aten.linalg_cholesky", spread.shape, spread.dtype, self=spread)
         return self.standard_normal((*_shape(size), count)) @ factor.T + mean
 
     # --------------------------------------------------------------------------------------- of one uniform number
 
     def standard_exponential(self, size: Any = None, dtype: Any = np.float64, method: str = "inv") -> Array:
-        return -e.log1p(-self.random(size, dtype))
+        return -log1p(-self.random(size, dtype))
 
     def exponential(self, scale: Any = 1.0, size: Any = None) -> Array:
         return self.standard_exponential(_common(size, scale)) * scale
@@ -176,12 +186,26 @@ class Generator:
         if not any(isinstance(item, Array) or np.ndim(item) for item in parameters):
             draw.chunk(0, 0, parameters, 1)
         shape = _common(size, *arrays)
-        rows = -(-math.prod(shape) // CHUNK)
+        count = math.prod(shape)
+        if count * np.dtype(kind).itemsize < BORDER.bytes and all(type(item) is not Array for item in parameters):
+            return self._drawn_at_once(draw, computed(tuple(parameters)), shape).astype(kind)
+        rows = -(-count // CHUNK)
         operands = [resize(broadcast_to(x, shape), (rows, CHUNK)) if x.ndim else x for x in arrays]
         axes = (-1, 0, *(0 if x.ndim else -1 for x in operands))
         goal = {"axis": axes, "shape": (rows, CHUNK), "along": 0, "dtype": kind}
         chunks = join_update(draw, self._seed(), arange(rows), *operands, **goal)
         return chunks.reshape(-1)[: math.prod(shape)].reshape(shape).as_scalar()
+
+    def _drawn_at_once(self, draw: RandomChunks, parameters: tuple[Any, ...], shape: tuple[int, ...]) -> Any:
+        """The first numbers of each chunk that are needed, which do not depend on how many are drawn."""
+        seed, count = int(self._next()), math.prod(shape)
+        flat = [np.broadcast_to(item, shape).ravel() if np.ndim(item) else item for item in parameters]
+        chunks = []
+        for at, first in enumerate(range(0, count, CHUNK)):
+            last = min(first + CHUNK, count)
+            own = [item[first:last] if np.ndim(item) else item for item in flat]
+            chunks.append(draw.chunk(seed, at, own, last - first))
+        return ours(np.concatenate(chunks).reshape(shape)[()] if chunks else np.zeros(shape))
 
     # --------------------------------------------------------------------------------------- choices and orders
 
@@ -189,31 +213,31 @@ class Generator:
         self, a: Any, size: Any = None, replace: bool = True, p: Any = None, axis: int = 0, shuffle: bool = True
     ) -> Array:
         """Raises ValueError where more are drawn without replacement than there are."""
-        pool = None if isinstance(a, (int, np.integer)) else as_array(a)
+        pool = None if isinstance(a, (int, np.integer)) else asarray(a)
         population = int(a) if pool is None else pool.shape[axis]
         shape = _shape(size)
         if replace:
             if p is None:
                 places = self.integers(population, size=shape)
             else:
-                cumulated = cumsum(cast(as_array(p), np.float64))
+                cumulated = cumsum(cast(asarray(p), np.float64))
                 places = searchsorted(cumulated / cumulated[-1], self.random(shape), "right")
         else:
             if math.prod(shape) > population:
                 raise ValueError("Cannot take a larger sample than population when replace is False")
             keys = self.standard_exponential(population)  # smallest of Exp(p) first is drawing by p (Efraimidis)
-            places = argsort(keys if p is None else keys / as_array(p))[: math.prod(shape)].reshape(shape)
+            places = argsort(keys if p is None else keys / asarray(p))[: math.prod(shape)].reshape(shape)
         return places if pool is None else take(pool, places, axis)
 
     def permutation(self, x: Any, axis: int = 0) -> Array:
         if isinstance(x, (int, np.integer)):
             return argsort(self.random(int(x)))
-        x = as_array(x)
+        x = asarray(x)
         return take(x, argsort(self.random(x.shape[axis])), axis)
 
     def permuted(self, x: Any, *, axis: int | None = None, out: Any = None) -> Any:
         """Each row along an axis shuffled by itself."""
-        x = as_array(x)
+        x = asarray(x)
         if axis is None:
             return written(self.permutation(x.reshape(-1)).reshape(x.shape), out)
         return written(take_along_axis(x, argsort(self.random(x.shape), axis), axis), out)
@@ -264,6 +288,52 @@ def _method(name: str, parameters: str, kind: Any) -> Callable[..., Array]:
 for _names, _kind in ((DRAWN, np.float64), (COUNTED, np.int64)):
     for _name, _parameters in _names.items():
         setattr(Generator, _name, _method(_name, _parameters, _kind))
+
+
+# ------------------------------------------------------------------------------------------- at once
+
+MASK, MULTIPLIERS, WEYL, ROUNDS = 0xFFFFFFFF, (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85), 10
+FEW = 8
+"""Up to so many blocks of four words are quicker made by Python's whole numbers than by NumPy's."""
+
+
+def words(seed: int, count: int) -> np.ndarray:
+    """The first words of the stream that `girih.kernels.philox` draws from a seed: 32 bits each, as int64."""
+    blocks = -(-count // 4)
+    if blocks <= FEW:
+        return np.array([word for block in range(blocks) for word in _block(block, seed)][:count], np.int64)
+    counter = np.arange(blocks, dtype=np.uint64)
+    return np.stack(_block(counter, seed), axis=-1).reshape(-1)[:count].astype(np.int64)
+
+
+def _block(counter: Any, seed: int) -> list[Any]:
+    """Philox-4x32-10 of counters, as Python's whole numbers or as an array of uint64."""
+    one = type(counter) is int
+    c0, c1, c2, c3 = counter & MASK, counter >> 32, counter * 0, counter * 0
+    k0, k1 = seed & MASK, (seed >> 32) & MASK
+    for _ in range(ROUNDS):
+        left, right = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
+        c0, c2 = (right >> 32) ^ c1 ^ k0, (left >> 32) ^ c3 ^ k1
+        c1, c3 = right & MASK, left & MASK
+        k0, k1 = (k0 + WEYL[0]) & MASK, (k1 + WEYL[1]) & MASK
+    return [c0, c1, c2, c3] if one else list(np.broadcast_arrays(c0, c1, c2, c3))
+
+
+def drawn(operator: str, seed: int, size: tuple[int, ...], kind: np.dtype, low: int = 0, high: int = 0) -> Any:
+    """What the operator draws, computed here: uniform or normal numbers, or whole ones in [low, high)."""
+    count = math.prod(size)
+    if operator == "girih.random_integers":
+        numbers: Any = ((words(seed, count) * (high - low)) >> 32) + low
+    elif operator == "girih.random_normal":
+        uniform = (words(seed, 2 * count).reshape(count, 2) + 0.5) * 2.0**-32
+        numbers = np.sqrt(np.log(uniform[:, 0]) * -2.0) * np.cos(uniform[:, 1] * (2.0 * math.pi))
+    elif kind == np.float64:
+        pairs = words(seed, 2 * count).reshape(count, 2)
+        numbers = ((pairs[:, 0] >> 5) * 67108864 + (pairs[:, 1] >> 6)) * 2.0**-53
+    else:
+        bits = {"float32": 24, "float16": 11}[kind.name]
+        numbers = (words(seed, count) >> (32 - bits)).astype(np.float32) * np.float32(2.0**-bits)
+    return numbers.astype(kind).reshape(size)[()]
 
 
 class RandomState(Generator):

@@ -6,12 +6,11 @@ import linecache
 import os
 import sys
 from functools import cache
+from importlib.util import find_spec
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
-import torch
-
-_TORCH = os.path.dirname(torch.__file__) + os.sep
+_TORCH = os.path.dirname(getattr(find_spec("torch"), "origin", None) or "") + os.sep  # which is not loaded for that
 _LAYERS = _TORCH + "nn" + os.sep, _TORCH + "optim" + os.sep
 _GIRIH = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _MODELS = _GIRIH + "models" + os.sep

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from girih.ops.functions import function_of
+from girih.ops.functions import UFUNCS, function_of
 
 Tensor = Any  # torch is untyped for the type checker
 Array = Any
-
-UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
 
 def map_tiles(tensors: Sequence[Tensor], function: str, kind: str) -> Tensor:

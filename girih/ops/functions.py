@@ -18,6 +18,10 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+
+UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
+"""What joins the results of tiles, by the name that nodes have for it."""
 IMPORT_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 

@@ -31,8 +31,8 @@ def benchmark(name: str) -> Benchmark:
 
 # Their floors are times, which decide no test: a loaded machine, or kernels compiled for the first time, would fail it.
 TIMED = {
-    "arrays_dask", "arrays_faults", "arrays_numpy", "arrays_straggler", "blocked_layouts", "first_use", "gnn_epoch",
-    "gnn_partition",
+    "arrays_dask", "arrays_faults", "arrays_numpy", "arrays_overhead", "arrays_scripts", "arrays_straggler",
+    "blocked_layouts", "first_use", "gnn_epoch", "gnn_partition", "gnn_scaling",
     "loops_lda", "loops_prefetch", "many_devices", "partition_search", "planning_time", "predict_time",
     "rewrite_search", "rules", "simulate_speed", "slow_links", "small_optimum", "tables_bandwidth",
     "tables_throughput", "taso_table", "tiling_als", "tiling_random", "transports", "worker_overhead",
@@ -54,12 +54,12 @@ TIMED = {
 # tests of what it promises.
 LONG_ONES = {
     "array_api", "arrays_dask", "arrays_memory", "arrays_numpy", "capped_planning", "capped_quality", "first_use",
-    "gnn_accuracy", "gnn_epoch", "gnn_large", "gnn_partition", "hf_models", "loops_analysis", "loops_faults",
-    "loops_gbt", "loops_lda", "memory_caps", "memory_tables", "optimize_cpu", "paper_speedups", "partition_search",
-    "pipelines", "predict_bytes", "predict_time", "process_memory", "promises", "rule_soundness", "rules",
-    "same_training", "simulate_speed", "slow_links", "small_optimum", "soap_search", "swap_inference", "swap_search",
-    "swap_throughput", "tables_bandwidth", "tables_throughput", "taso_table", "transports", "weight_sizes",
-    "worker_memory",
+    "gnn_accuracy", "gnn_epoch", "gnn_large", "gnn_partition", "gnn_scaling", "hf_models", "loops_analysis",
+    "loops_faults", "loops_gbt", "loops_lda", "memory_caps", "memory_tables", "optimize_cpu", "paper_speedups",
+    "partition_search", "pipelines", "predict_bytes", "predict_time", "process_memory", "promises",
+    "rule_soundness", "rules", "same_training", "simulate_speed", "slow_links", "small_optimum", "soap_search",
+    "swap_inference", "swap_search", "swap_throughput", "tables_bandwidth", "tables_throughput", "taso_table",
+    "transports", "weight_sizes", "worker_memory",
 }  # fmt: skip
 
 

@@ -13,13 +13,17 @@ import numpy as np
 import pytest
 
 import girih.array as gnp
+from girih.array.core.evaluation import BORDER
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "arrays"
 
 
-@pytest.fixture(autouse=True)
-def cluster() -> Iterator[gnp.Cluster]:
-    with gnp.cluster(workers=3, backend="threads", timeout=60.0) as made:
+@pytest.fixture(autouse=True, params=[0, None], ids=["large", "small"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[gnp.Cluster]:
+    with (
+        gnp.cluster(workers=3, backend="threads", timeout=60.0, small=request.param) as made,
+        np.errstate(all="ignore"),
+    ):
         yield made
 
 
@@ -40,7 +44,7 @@ def test_code_that_knows_numpy_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with contextlib.redirect_stdout(io.StringIO()) as shown:
         assert protocols.main(["--rows", "500"]) == pytest.approx(expected(protocols))
-    assert shown.getvalue().startswith("Array of 0.")
+    assert "Array of 0." in shown.getvalue()
     x = gnp.array(protocols.data(30)[0])
     assert isinstance(protocols.Scaler().fit(x).transform(x), gnp.Array)
     del sys.modules["protocols"]
@@ -62,7 +66,7 @@ def test_scikit_learn_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = scikit_learn.data(400)
     with contextlib.redirect_stdout(io.StringIO()) as shown:
         r2, accuracy = scikit_learn.main(["--rows", "400"])
-    assert "Ridge predicts a Array" in shown.getvalue()
+    assert "Array, R²" in shown.getvalue()
     scaled = (x - x.mean(0)) / x.std(0)
     assert r2 == pytest.approx(Ridge(solver="svd").fit(scaled, y).score(scaled, y))
     assert accuracy == pytest.approx(LinearDiscriminantAnalysis().fit(x, y > 0).score(x, y > 0))
@@ -97,15 +101,16 @@ def test_functions_and_methods_of_numpy() -> None:
 
 def test_what_is_not_there_says_so() -> None:
     x = gnp.zeros(3)
-    with pytest.raises(TypeError, match=r"girih.array has no isnat: numpy.isnat takes x.compute\(\)"):
-        np.isnat(x)
+    with pytest.raises(TypeError, match=r"girih.array has no bmat: use np.block"):
+        x.__array_function__(np.bmat, (gnp.Array,), (x,), {})
     with pytest.raises(AttributeError, match=r"girih.array has no frompyfunc: its results are Python objects"):
         _ = gnp.frompyfunc
     with pytest.raises(AttributeError, match=r"girih.array has no meann, and NumPy has none either.* is mean"):
         _ = gnp.meann
     with pytest.raises(AttributeError, match=r"girih.array.fft has no fft3"):
         _ = gnp.fft.fft3
-    with pytest.raises(TypeError, match=r"girih.array has no divide.at"):
-        np.divide.at(x, [0], 2.0)
-    with pytest.raises(TypeError, match=r"girih.array.power has no reduce"):
-        gnp.power.reduce(x)
+    if BORDER.bytes == 0:  # of small arrays NumPy has them
+        with pytest.raises(TypeError, match=r"girih.array has no divide.at"):
+            np.divide.at(x, [0], 2.0)
+        with pytest.raises(TypeError, match=r"girih.array.power has no reduce"):
+            gnp.power.reduce(x)

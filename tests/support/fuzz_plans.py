@@ -165,7 +165,7 @@ def array_plan() -> girih.Plan:
     import girih.array as gnp
     from girih.array.session.explain import explain
 
-    with girih.cluster(workers=2, backend="threads"):
+    with girih.cluster(workers=2, backend="threads", small=0):
         x, y = gnp.arange(48.0).reshape(6, 8), gnp.arange(48.0).reshape(8, 6)
         made = (x @ y).sum(axis=0) + gnp.sort(x[:, :6], axis=0).max(axis=0)
         return girih.Plan.of(explain(made).plan)

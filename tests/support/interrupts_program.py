@@ -33,7 +33,7 @@ Work = tuple[Callable[[], object], Callable[[], None]]
 
 
 def arrays(engine: str) -> Work:
-    girih.cluster(2, ray=True) if engine == "ray" else girih.cluster(2, backend=engine)
+    girih.cluster(2, ray=True, small=0) if engine == "ray" else girih.cluster(2, backend=engine, small=0)
     data = np.random.default_rng(0).standard_normal((400, 400))
     expected = float((data @ data.T).sum())
 
@@ -73,7 +73,7 @@ def train(engine: str) -> Work:
 
 
 def loops(engine: str) -> Work:
-    girih.cluster(2, backend=engine)
+    girih.cluster(2, backend=engine, small=0)
     out = gl.array(np.zeros(200_000))
 
     @gl.parallel_for(gl.dense(np.ones(200_000)))

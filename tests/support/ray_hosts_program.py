@@ -27,7 +27,7 @@ POINTS = np.random.default_rng(0).normal(size=(600, 8))
 
 def main(address: str, place: str, interface: str, victim: str) -> dict[str, Any]:
     wait_for_nodes(address, 2)
-    with gnp.cluster(address, timeout=30.0, checkpoint=place, every=0.05) as cluster:
+    with gnp.cluster(address, timeout=30.0, checkpoint=place, every=0.05, small=0) as cluster:
         crew = cluster.run.crew
         found: dict[str, Any] = {"places": [host for _, host, _ in crew.places], "workers": cluster.workers}
         found["moved"] = moved(cluster, interface)

@@ -96,10 +96,6 @@ class Array:
     def shape(self) -> tuple[int, ...]:
         return self.expression.shape
 
-    @shape.setter
-    def shape(self, value: Any) -> None:
-        raise AttributeError("girih arrays keep their shape: write x = x.reshape(...)")
-
     @property
     def dtype(self) -> np.dtype:
         return dtype_of(self.expression.dtype)
@@ -258,13 +254,6 @@ class Array:
     def __deepcopy__(self, memo: Any) -> Array:
         return self.copy()
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """An expression is bound to the workers that hold its tiles; a function of tiles cannot wait for them."""
-        raise TypeError(
-            "girih arrays are not pickled: pickle x.compute(); to a function on tiles give the array as an argument, "
-            "or refer to x.compute() in it"
-        )
-
     def tobytes(self, order: str = "C") -> bytes:
         return self.compute().tobytes("F" if order == "F" else "C")
 
@@ -282,6 +271,7 @@ class Array:
         mT: Array  # noqa: N815 - NumPy's name
         real: Array
         imag: Array
+        strides: tuple[int, ...]
 
         def __getitem__(self, key: Any) -> Array: ...
         def __setitem__(self, key: Any, value: Any) -> None: ...

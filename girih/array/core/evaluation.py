@@ -32,7 +32,10 @@ def in_turn(
 
 
 class Evaluator(Protocol):
-    """Workers that compute expressions and keep their tiles."""
+    """Workers that compute expressions and keep their tiles. small: fewer bytes are not left to them; None: fewer
+    than `BORDER.DEFAULT`."""
+
+    small: float | None
 
     def value(self, expression: Expression) -> np.ndarray:
         """The value of an expression, as a NumPy array that the caller may change."""
@@ -42,6 +45,28 @@ class Evaluator(Protocol):
 
     def tiles(self, expression: Expression) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
         """The value tile by tile, each with where it belongs; evaluated first, if need be."""
+
+
+class Border:
+    """The border of small work: what has fewer bytes is computed by NumPy at once, in this process.
+
+    A plan that is known costs some hundred microseconds to evaluate and some ten more for each operation
+    (`benchmarks.arrays_overhead`), and an array that was written to is copied into the next graph. Blocks and workers
+    win that back where arrays leave the processor's caches. Between, scripts that write, or ask for a value, after each
+    few operations lose most by a graph (`benchmarks.arrays_scripts`: 4 to 20 times at 8 MB), so the border is high.
+    """
+
+    DEFAULT = 1 << 25
+
+    def __init__(self) -> None:
+        self.bytes: float = self.DEFAULT
+
+    def put(self, own: float | None) -> None:
+        """The border of a cluster; None: the default."""
+        self.bytes = self.DEFAULT if own is None else own
+
+
+BORDER = Border()
 
 
 class Current:
@@ -72,12 +97,18 @@ def use(evaluator: Evaluator) -> None:
     """Evaluate by this one from now on, until it leaves or another one begins."""
     if evaluator not in _current.evaluators:
         _current.evaluators.append(evaluator)
+    _set_border()
 
 
 def leave(evaluator: Evaluator) -> None:
     """Evaluate by the one of before again."""
     if evaluator in _current.evaluators:
         _current.evaluators.remove(evaluator)
+    _set_border()
+
+
+def _set_border() -> None:
+    BORDER.put(_current.evaluators[-1].small if _current.evaluators else None)
 
 
 def set_default(make: Callable[[], Evaluator]) -> None:

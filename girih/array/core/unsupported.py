@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import numpy as np
 
 REASONS = {
-    "nditer": "an iterator in Python visits every element: write the loop as operations on whole arrays",
     "ndindex": "it needs no array: numpy.ndindex gives the same indices",
     "frompyfunc": "its results are Python objects: np.vectorize makes numbers",
     "as_strided": "girih arrays have no memory to walk through: sliding_window_view has windows",
@@ -21,9 +20,6 @@ REASONS = {
     "clongdouble": "PyTorch has no such numbers: use complex128",
     "complex256": "PyTorch has no such numbers: use complex128",
     "object_": "elements are numbers",
-    "str_": "elements are numbers",
-    "datetime64": "elements are numbers: use int64 and a unit of your own",
-    "timedelta64": "elements are numbers: use int64 and a unit of your own",
 }
 
 

@@ -23,8 +23,8 @@ from girih.array.core.array import Array
 from girih.array.core.builder import apply, as_array, axis_of, broadcast_shapes, number
 from girih.array.core.dtypes import name_of
 from girih.array.functions.shapes.manipulation import swapaxes as swapaxis
-from girih.kernels.tiles import UFUNCS
 from girih.ops import functions
+from girih.ops.functions import UFUNCS
 
 __all__ = ["filter", "fold", "join_update", "map", "scan", "slice", "swapaxis", "vectorize"]
 

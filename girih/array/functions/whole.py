@@ -18,6 +18,9 @@ import numpy as np
 
 from girih.array.core.array import Array
 from girih.array.core.builder import as_array, from_memory
+from girih.array.core.evaluation import BORDER
+from girih.array.core.small import SmallArray, computed, only_numpy, wrote
+from girih.array.core.small import ours as of_numpy
 
 NOTE = "Evaluated whole, with NumPy."
 
@@ -29,6 +32,7 @@ NAMES = {
     "index arrays": "diag_indices ix_ mask_indices ravel_multi_index tril_indices triu_indices unravel_index",
     "parts and orders": "ediff1d insert packbits setxor1d sort_complex unpackbits unwrap",
     "functions of parts": "apply_along_axis apply_over_axes ndenumerate piecewise",
+    "dates": "busday_count busday_offset datetime_as_string is_busday isnat",
     "numbers": "array_equiv asarray_chkfinite geomspace histogram2d histogramdd",
 }
 WRITING = "place put put_along_axis putmask"
@@ -113,6 +117,11 @@ def _ours(result: Any, name: str, pairs: Sequence[tuple[Any, Any]]) -> Any:
     same = [as_array(before) for item, before in pairs if item is result]
     if same:
         return same[0]
+    if result.nbytes < BORDER.bytes or only_numpy((result,)):
+        shown = any(isinstance(item, np.ndarray) and np.may_share_memory(item, result) for item, _ in pairs)
+        result = result if result.base is None else result.copy()
+        result.flags.writeable = not shown
+        return of_numpy(result)
     ours = from_memory(result, copy=result.base is not None)
     ours.writeable = not any(isinstance(item, np.ndarray) and np.may_share_memory(item, result) for item, _ in pairs)
     if ours.ndim:
@@ -126,6 +135,20 @@ def as_numpys(function: Callable[..., Any], model: Callable[..., Any], note: str
     named.__module__ = "girih.array"
     named.__doc__ = f"{note}\n\n{inspect.getdoc(model) or ''}".lstrip()
     return named
+
+
+def nditer(op: Any, *arguments: Any, **options: Any) -> np.nditer:
+    """numpy.nditer of the values; what is written goes into small arrays, whose memory NumPy has.
+
+    Raises:
+        TypeError: it asks to write, and an array is not small.
+    """
+    arrays = op if isinstance(op, (tuple, list)) else (op,)
+    writes = any("write" in flag for flag in np.ravel(options.get("op_flags", ())).tolist())
+    if writes and not all(type(x) in (SmallArray, type(None)) for x in arrays if isinstance(x, Array) or x is None):
+        raise TypeError("nditer writes into small arrays alone: write the loop as operations on whole arrays")
+    wrote()
+    return np.nditer(computed(op), *arguments, **options)
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -79,6 +79,7 @@ class Cluster:
         copies: int | str = 0,
         memory: int | str | None = None,
         progress: bool | None = None,
+        small: float | str | None = None,
     ) -> None:
         if workers is not None and workers < 1:
             raise ValueError(f"workers={workers}: expected a positive number")
@@ -94,6 +95,7 @@ class Cluster:
             )
         self.search = _tiling(search)
         self.copies = parse_bytes(copies)
+        self.small = parse_bytes(small) if isinstance(small, str) else small
         self.timeout = timeout
         self.checkpoint = None if checkpoint is None else os.fspath(checkpoint)
         self.every = every
@@ -469,6 +471,7 @@ def cluster(
     copies: int | str = 0,
     memory: int | str | None = None,
     progress: bool | None = None,
+    small: float | str | None = None,
 ) -> Cluster:
     """Evaluate arrays on these workers from now on; also a context manager, after which it is as before.
 
@@ -483,7 +486,8 @@ def cluster(
     on all workers together. memory: bytes (or "2 GB") that each worker may use, by default four fifths of this host's
     divided among them, and what the machine's devices have: what does not fit goes to files in the directory of
     temporary files, and what cannot be computed so is refused before it starts. progress: show the workers during
-    evaluations that last over a second; by default on terminals only.
+    evaluations that last over a second; by default on terminals only. small: bytes (or "64 KB"); arrays of fewer are
+    computed by NumPy in this process, as the program is written, and by no worker; 0: none are. By default 32 MiB.
 
     Raises:
         RayUnavailableError: Ray is not installed, or nothing answers at the address. MachineError: there is no such
@@ -499,7 +503,7 @@ def cluster(
     engine = Ray(address, cpus) if ray or isinstance(workers, str) else backend
     number = None if isinstance(workers, str) else workers
     more: dict[str, Any] = {"machine": machine}
-    more |= {"search": search, "copies": copies, "memory": memory, "progress": progress}
+    more |= {"search": search, "copies": copies, "memory": memory, "progress": progress, "small": small}
     more |= {"checkpoint": checkpoint, "every": every}
     if why := refusal_alone("girih.cluster"):
         raise ValueError(f"{why}; plans and loops (girih.loop.ranks) take the ranks for workers")

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from girih.array.core.array import Array
 from girih.array.core.builder import as_array
+from girih.array.core.dtypes import SUPPORTED
+from girih.array.core.evaluation import BORDER
+from girih.array.core.small import SmallArray
 from girih.array.session.clusters import current
 from girih.array.session.materialised import Materialised
 from girih.array.session.planning import RULES, Tiled
 from girih.capture.lazy.expressions import needed
 from girih.machine.machine import two_axes
+from girih.machine.units import format_bytes
 from girih.partition import SearchResult
 from girih.partition.searches.data_parallel import along
 from girih.partition.searches.exact import exact
@@ -73,14 +79,35 @@ class Explanation:
         return notebook_html(self.plan)
 
 
-def explain(x: Any) -> Explanation:
-    """How x will be computed; of what was evaluated already, how it was.
+@dataclass(frozen=True)
+class AtOnce:
+    """What NumPy computed at once in this process: an array of so many bytes, below the border of small work, or of a
+    dtype that only NumPy has (then border is infinite)."""
+
+    bytes: int
+    dtype: np.dtype
+    border: float
+
+    def __str__(self) -> str:
+        how = "computed at once, by NumPy in this process"
+        if self.dtype.name not in SUPPORTED:
+            return f"{how}: only NumPy has arrays of dtype {self.dtype}"
+        size, border = format_bytes(self.bytes), "any" if math.isinf(self.border) else format_bytes(int(self.border))
+        return f"{how}: {size}, and a plan for the workers pays from {border} on (girih.cluster(small=BYTES))"
+
+    __repr__ = __str__
+
+
+def explain(x: Any) -> Explanation | AtOnce:
+    """How x will be computed; of what was evaluated already, how it was; of what is small, that NumPy computed it.
 
     Raises:
         ValueError: x is an array in memory: nothing was or will be computed. TypeError: x is no girih array.
     """
     if not isinstance(x, Array):
         raise TypeError(f"explain: expected an array of girih.array, got {type(x).__name__}: nothing is to be computed")
+    if isinstance(x, SmallArray):
+        return AtOnce(x.nbytes, x.dtype, BORDER.bytes)
     expression = as_array(x).expression
     place: Materialised | None = expression.kept
     if place is not None and expression.content is None:

@@ -9,6 +9,7 @@ import signal
 import numpy as np
 import pytest
 import torch
+from borders import of_large
 
 import girih
 import girih.array as gnp
@@ -49,6 +50,7 @@ def test_square_roots_are_correctly_rounded(two):
     np.testing.assert_array_equal(gnp.sqrt(x.astype("float32")).compute(), np.sqrt(numbers.astype("float32")))
 
 
+@of_large
 def test_a_square_root_in_a_loop_is_compiled(monkeypatch):
     compiled = []
     unit = torch.jit.CompilationUnit
@@ -145,6 +147,7 @@ def test_scikit_learns_kmeans(two):
     np.testing.assert_array_equal(made[0].labels_, made[1].labels_)
 
 
+@of_large
 def test_what_is_lost_with_a_worker_names_it_and_the_remedy():
     with girih.cluster(2) as cluster:
         x = (gnp.array(np.ones(1000)) * 2).persist()

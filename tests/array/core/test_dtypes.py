@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from array_cases import same
+from borders import of_large
 
 import girih.array as gnp
 
@@ -99,6 +100,7 @@ def test_what_numpy_refuses(two, call, kind):
         call(gnp, gnp.array([1, 2])).compute()
 
 
+@of_large
 def test_complex_numbers_have_no_quantiles_of_those_that_are_known(two):
     with pytest.raises(TypeError, match="real numbers"):
         gnp.nanmedian(gnp.array([1j, 2j]))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import gc
 
 import numpy as np
+from borders import of_large
 
 import girih.array as gnp
 from girih.array.core.growth import FORCED, LIMIT, unevaluated
 from girih.capture.lazy.expressions import _known
+
+pytestmark = of_large
 
 
 def test_what_is_made_on_the_way_is_let_go_at_once(two):

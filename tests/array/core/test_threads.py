@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from borders import of_large
 from user_threads import DATA, THREADS, evaluated_by_threads
 
 import girih
@@ -15,6 +16,7 @@ from girih.array.core import evaluation
 from girih.capture.lazy import expressions
 
 
+@of_large
 @pytest.mark.parametrize("backend", ["threads", "processes"])
 def test_eight_threads(backend: str) -> None:
     with girih.cluster(2, backend=backend, timeout=60.0) as cluster:

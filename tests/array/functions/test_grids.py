@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 
 import numpy as np
 import pytest
@@ -61,12 +60,8 @@ def test_in_and_copies() -> None:
 
 def test_what_is_refused() -> None:
     x = gnp.array([1.0, 2.0])
-    with pytest.raises(TypeError, match=r"girih arrays are not pickled: pickle x.compute\(\)"):
-        pickle.dumps(x)
-    with pytest.raises(Exception, match=r"give the array as an argument"):
-        gnp.map(lambda tile: tile - x, x)
-    with pytest.raises(AttributeError, match=r"no attribute 'strides': x.compute\(\).strides is NumPy's"):
-        x.strides  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'ctypes': x.compute\(\).ctypes is NumPy's"):
+        x.ctypes  # noqa: B018
     with pytest.raises(ValueError, match="special directive 'r': expected numbers"):
         gnp.r_["r", x]
     with pytest.raises(TypeError, match=r"expected an array of girih\.array, got int"):

@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 from block_programs import TINY, groups, program_of
+from borders import of_large
 from counts import but_long, random_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,8 @@ from girih.run.loops.build import build
 from girih.run.loops.torchscript import script_text
 from girih.run.worker.measure import peak_bytes
 from girih.run.worker.worker import Worker
+
+pytestmark = of_large
 
 
 @pytest.fixture(scope="module", params=but_long([1, 2, 3], [2]), ids=lambda workers: f"workers{workers}")

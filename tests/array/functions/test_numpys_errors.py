@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from borders import of_large
 
 import girih.array as gnp
 
@@ -49,6 +50,7 @@ def test_refused_at_the_call_as_by_numpy(what: str) -> None:
     assert str(got.value) == str(expected.value)
 
 
+@of_large
 def test_an_exponent_that_is_computed_is_refused_with_its_value() -> None:
     power = gnp.asarray([1, 2, 3]) ** (gnp.arange(3) - 1)
     with pytest.raises(ValueError, match=r"Integers to negative integer powers are not allowed\."):
@@ -87,6 +89,7 @@ COMPUTES = {
 }
 
 
+@of_large
 @pytest.mark.parametrize("what", COMPUTES)
 @pytest.mark.parametrize("how", ["raise", "print"])
 def test_a_state_of_errors_that_nobody_would_keep_is_refused(what: str, how: Any) -> None:
@@ -95,6 +98,7 @@ def test_a_state_of_errors_that_nobody_would_keep_is_refused(what: str, how: Any
         COMPUTES[what](x, i)
 
 
+@of_large
 def test_what_computes_no_numbers_is_not_refused() -> None:
     x, y = gnp.asarray(np.ones((2, 2))), gnp.asarray(np.eye(2)) / 0
     with np.errstate(all="raise"):
@@ -103,6 +107,7 @@ def test_what_computes_no_numbers_is_not_refused() -> None:
         assert np.isinf(y.compute()[0, 0])  # it was written before
 
 
+@of_large
 def test_no_warnings_where_numpy_warns() -> None:
     with warnings.catch_warnings(), np.errstate(all="warn"):
         warnings.simplefilter("error")

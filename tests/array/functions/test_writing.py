@@ -7,6 +7,7 @@ import contextlib
 import numpy as np
 import pytest
 from array_cases import DATA
+from borders import of_large
 from counts import random_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -211,6 +212,7 @@ def test_what_was_computed_before_a_write_keeps_its_value(two):
     np.testing.assert_array_equal(view.compute(), np.zeros(3))
 
 
+@of_large
 def test_a_slice_is_written_where_it_lies():
     """Nothing moves but the ends of tiles, and nobody holds the whole."""
     with gnp.cluster(workers=2, backend="threads"):
@@ -221,6 +223,7 @@ def test_a_slice_is_written_where_it_lies():
         assert float(x.sum()) == 100_000 - 200 + 1
 
 
+@of_large
 def test_reshapes_that_numpy_may_copy_are_refused(two):
     x = gnp.array(np.arange(6.0).reshape(2, 3)).T + 1
     y = x.reshape(-1)

@@ -11,6 +11,7 @@ import pytest
 import test_functions
 import test_more_functions
 from array_cases import DATA
+from borders import of_large
 
 import girih.array as gnp
 
@@ -61,6 +62,7 @@ def test_writes(what: str) -> None:
         np.testing.assert_array_equal(got.compute(), expected)
 
 
+@of_large
 def test_what_is_not_written() -> None:
     x = gnp.zeros(3)
     with pytest.raises(TypeError, match="Cannot cast from float64 to the output's int64"):

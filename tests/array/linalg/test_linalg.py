@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from array_cases import same
+from borders import of_large
 
 import girih.array as gnp
 from girih.array.session.planning import SMALL, passes
@@ -73,6 +74,7 @@ def test_a_tall_matrix_of_lower_rank(two):
     np.testing.assert_allclose(got[0].compute(), expected[0], atol=1e-10)
 
 
+@of_large
 def test_of_a_tall_matrix_only_small_factors_move():
     with gnp.cluster(workers=2, backend="threads"):
         x = gnp.array(RANDOM.normal(size=(4000, 16)))
@@ -81,6 +83,7 @@ def test_of_a_tall_matrix_only_small_factors_move():
             assert gnp.explain(made).bytes <= 12 * 16 * 16 * 8
 
 
+@of_large
 def test_results_of_one_call_are_kept_and_freed_by_themselves():
     with gnp.cluster(workers=2, backend="threads") as two:
         check_results_of_one_call(two)
@@ -118,6 +121,7 @@ def test_some_eigenvalues_of_a_large_matrix(two):
     assert gnp.linalg.eigsh(x[:20, :20], 2)[0].shape == (2,)
 
 
+@of_large
 def test_right_hand_sides_are_divided_but_not_cut_into_blocks(two):
     """Whoever has some of the columns factors the matrix: each worker once, not once for every block."""
     matrix, sides = RANDOM.normal(size=(60, 60)) + 60 * np.eye(60), RANDOM.normal(size=(60, 9000))
@@ -167,6 +171,7 @@ def test_tiles_are_as_small_as_a_cache(cluster, rows):
     np.testing.assert_allclose(R.compute(), known.R, rtol=1e-10, atol=1e-10)
 
 
+@of_large
 @pytest.mark.parametrize("shape", [(6, 4), (6,), (2, 6, 3)])
 def test_a_factor_of_cholesky_is_solved_as_a_triangle(shape: tuple[int, ...]) -> None:
     random = np.random.default_rng(0)

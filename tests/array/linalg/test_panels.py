@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from borders import of_large
 
 import girih.array as gnp
 from girih.rewrite.passes import factorisations as panels
+
+pytestmark = of_large
 
 
 @pytest.fixture(autouse=True)

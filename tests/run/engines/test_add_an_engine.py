@@ -66,7 +66,7 @@ def test_it_trains_as_on_one_device(plan: girih.Plan) -> None:
 def test_it_keeps_arrays() -> None:
     engine = Narrated()
     x = np.arange(600.0).reshape(20, 30)
-    with girih.cluster(3, backend=engine) as cluster:
+    with girih.cluster(3, backend=engine, small=0) as cluster:
         assert np.allclose(np.asarray(gnp.asarray(x) @ gnp.asarray(x).T), x @ x.T)
         assert "narrated" in repr(cluster)
     assert "evaluate" in engine.said

@@ -37,7 +37,7 @@ def nodes(ray_nodes) -> object:
 @pytest.fixture(scope="module")
 def cluster(nodes, tmp_path_factory) -> Iterator[gnp.Cluster]:
     place = tmp_path_factory.mktemp("checkpoints")
-    with gnp.cluster(nodes.address, timeout=60.0, checkpoint=place, every=0.05) as made:
+    with gnp.cluster(nodes.address, timeout=60.0, checkpoint=place, every=0.05, small=0) as made:
         assert made.workers == 2
         yield made
 
@@ -54,7 +54,7 @@ def kmeans(groups: int = 5, iterations: int = 6) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def undisturbed() -> np.ndarray:
-    with gnp.cluster(workers=2, backend="threads", timeout=60.0):
+    with gnp.cluster(workers=2, backend="threads", timeout=60.0, small=0):
         return kmeans()
 
 
@@ -108,7 +108,7 @@ def test_a_slow_actor_changes_no_bits(cluster):
             y = y * factor + 0.5
         return gnp.concatenate([y.max(1), (y * y).sum(0)]).compute()
 
-    with gnp.cluster(workers=2, backend="threads", timeout=60.0):
+    with gnp.cluster(workers=2, backend="threads", timeout=60.0, small=0):
         alone = program()
     cluster.run.crew.command("measure", [{"task": Slow(0.2)}] * 2)
     np.testing.assert_array_equal(program(), alone)

@@ -39,7 +39,7 @@ LOW, HIGH = Moving(0, 1, 0), Moving(0, 0, 1)
 
 def program(function: Any, rows: int = 40, columns: int = 5, workers: int = 1) -> Program:
     content = np.random.default_rng(0).normal(size=(rows, columns))
-    with gnp.cluster(workers, backend="threads") as cluster:
+    with gnp.cluster(workers, backend="threads", small=0) as cluster:
         cluster.blocks = TINY
         results = function(gnp, gnp.array(content))
         return program_of(*(results if isinstance(results, tuple) else (results,)))
@@ -245,7 +245,7 @@ def test_a_refusal_shows_the_statement_with_its_neighbours():
 
 def forms_of_files(function: Any, *names: str) -> list[LoopForm]:
     """names: of the inputs that are files'."""
-    with gnp.cluster(1, backend="threads") as cluster:
+    with gnp.cluster(1, backend="threads", small=0) as cluster:
         arrays = [gnp.array(np.ones((rows, 5))) for rows in (40, 5)]
         plan = cluster.plan_of(needed([function(gnp, *arrays).expression]))
         made = plan.but(blocks=replace(TINY, streamed=frozenset(names))).program

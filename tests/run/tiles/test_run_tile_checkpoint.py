@@ -181,7 +181,7 @@ def test_what_dead_drivers_left_goes(tmp_path):
 
 
 def test_a_damaged_tile_is_said_at_once(tmp_path):
-    with gnp.cluster(workers=2, checkpoint=tmp_path, every=0.0, timeout=60.0) as cluster:
+    with gnp.cluster(workers=2, checkpoint=tmp_path, every=0.0, timeout=60.0, small=0) as cluster:
         x = (gnp.array(np.arange(6.0)) + 1).persist()
         run = cluster.run
         key = x.expression.kept.key
@@ -201,7 +201,7 @@ def test_a_damaged_step_is_made_from_the_start(tmp_path, monkeypatch):
     """Its tiles are whole: nothing is lost but time."""
     monkeypatch.setattr(tile_recovery, "FIRST_SLICE", 8)
     a = np.random.default_rng(0).normal(size=(64, 6))
-    with gnp.cluster(workers=2, checkpoint=tmp_path, every=0.0, timeout=60.0) as cluster:
+    with gnp.cluster(workers=2, checkpoint=tmp_path, every=0.0, timeout=60.0, small=0) as cluster:
         x = gnp.array(a)
         y = x.persist()
         for number in range(30):
@@ -227,7 +227,7 @@ def test_a_damaged_step_is_made_from_the_start(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_is_said_and_the_cluster_goes_on(tmp_path, monkeypatch):
-    with gnp.cluster(workers=2, backend="threads", checkpoint=tmp_path, every=0.0, timeout=60.0) as cluster:
+    with gnp.cluster(workers=2, backend="threads", checkpoint=tmp_path, every=0.0, timeout=60.0, small=0) as cluster:
         x = (gnp.array(np.arange(6.0)) + 1).persist()
         run = cluster.run
         before = read_manifest(run.place)

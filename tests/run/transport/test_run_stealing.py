@@ -101,7 +101,7 @@ def test_work_of_a_slow_worker_is_done_by_others(monkeypatch: pytest.MonkeyPatch
             y = y * factor + given * 0.5
         return [(y * y).sum(0).compute(), y.max(1).compute(), np.asarray(float(y.sum()))]
 
-    with gnp.cluster(workers=2, backend="threads", timeout=60.0) as cluster:
+    with gnp.cluster(workers=2, backend="threads", timeout=60.0, small=0) as cluster:
         alone = program(gnp.array(x))
         compute = Loop.chunk
 
@@ -114,7 +114,7 @@ def test_work_of_a_slow_worker_is_done_by_others(monkeypatch: pytest.MonkeyPatch
         found = program(gnp.array(x))
         assert cluster.run.crew.hub.board.stolen > 3
     monkeypatch.undo()
-    with gnp.cluster(workers=2, backend="processes", timeout=60.0):
+    with gnp.cluster(workers=2, backend="processes", timeout=60.0, small=0):
         elsewhere = program(gnp.array(x))
     for one, other, another in zip(alone, found, elsewhere, strict=True):
         np.testing.assert_array_equal(one, other)

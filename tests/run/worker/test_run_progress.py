@@ -39,7 +39,7 @@ Run = Callable[[], dict[str, torch.Tensor]]
 def prepared() -> tuple[Worker, Cells, Run]:
     """A worker of one loop of sums and maxima in many blocks, and its step."""
     x = np.random.default_rng(0).normal(size=(100_000, 8)).astype(np.float32)
-    with gnp.cluster(workers=1, backend="threads") as cluster:
+    with gnp.cluster(workers=1, backend="threads", small=0) as cluster:
         cluster.blocks = Blocks(cache=1 << 14, call=0.0, small=0)
         y = gnp.array(x) * 2
         work = needed([array.expression for array in (y.sum(0), y.max(0), y.prod(), y + 1)])
@@ -129,7 +129,7 @@ def test_a_failed_loop_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("backend", ["threads", "processes"])
 def test_the_driver_sees_it(backend: str) -> None:
-    with gnp.cluster(workers=2, backend=backend, timeout=60.0) as cluster:
+    with gnp.cluster(workers=2, backend=backend, timeout=60.0, small=0) as cluster:
         crew = cluster.run.crew
         seen: list[set[int]] = [set(), set()]
 

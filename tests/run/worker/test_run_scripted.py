@@ -34,7 +34,7 @@ def found(monkeypatch):
 
 def test_a_mean_in_a_loop_is_compiled(found):
     content = np.random.default_rng(0).normal(size=(100_000, 50))
-    with girih.cluster(1, backend="threads"):
+    with girih.cluster(1, backend="threads", small=0):
         x = np.exp(gnp.array(content)).mean(1).persist()
         program = x.expression.kept.plan.program
         (step,) = (step for step in program.steps if isinstance(step, BlockStep))
@@ -48,7 +48,7 @@ def test_a_mean_in_a_loop_is_compiled(found):
 def test_a_product_in_a_loop_is_compiled(found, columns, long):
     """A long one calls back into Python; a short one does not."""
     content = np.random.default_rng(0).normal(size=(6_000_000 // columns, columns))
-    with girih.cluster(1, backend="threads"):
+    with girih.cluster(1, backend="threads", small=0):
         away = gnp.array(content) - 0.5
         made = (away.T @ away).compute()
     known = content - 0.5

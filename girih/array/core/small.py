@@ -1,0 +1,434 @@
+"""Small arrays: NumPy's arrays and numbers in this process, with which NumPy computes as the program is written.
+
+A plan of known work costs some hundred microseconds, a NumPy call on a small array less than one. So what is small
+(`BORDER`: the result, and what it is made of) makes no graph. A `SmallArray` has a NumPy array; its views are NumPy's
+views, writes to it are NumPy's writes, and errors and warnings are NumPy's and come where NumPy raises them. Among
+large arrays it is a constant: its `expression` is a copy of what it has at that moment.
+
+An element of a small array is a number of NumPy's own types, which also has `compute()`. All other results are arrays
+of ours, `x.sum()` too.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from girih.array.core.array import UNKNOWN, Array, Layout
+from girih.array.core.builder import apply, from_memory, number
+from girih.array.core.dtypes import SUPPORTED, name_of
+from girih.array.core.evaluation import BORDER
+from girih.capture.lazy.expressions import Expression
+
+_LIKE_LARGE: dict[str, Any] = {"scalar": True, "compute": lambda self: np.array(self), "persist": lambda self: self}
+"""What an element of a small array has beside NumPy's number: what an element of a large one has."""
+NUMBERS: dict[type, Any] = {
+    kind: type(kind.__name__, (kind,), {"__slots__": (), "__module__": "girih.array", **_LIKE_LARGE})
+    for kind in (np.dtype(name).type for name in SUPPORTED)
+    if kind is not np.bool_  # of which there are two objects alone
+}
+"""By NumPy's type of a number: the type of an element. Arithmetic with elements gives NumPy's own numbers."""
+SINGLE = frozenset({int, float, complex, bool, np.bool_, *NUMBERS, *NUMBERS.values()})
+"""Types of numbers."""
+PLAIN = SINGLE | {str, bytes, slice, type(None), type(Ellipsis), np.ndarray, type, np.dtype}
+"""Types of what NumPy is given as it is; of other objects it is asked first whether arrays are in them."""
+PLACES = frozenset({int, slice, type(None), type(Ellipsis), np.int64, np.int32, NUMBERS[np.int64]})
+"""Types of indices that choose what is a view, or an element."""
+_new = object.__new__
+
+
+class SmallArray(Array):
+    """A small array, or one of a dtype that only NumPy has: `held` is NumPy's array, or its number where NumPy gives a
+    number."""
+
+    __slots__ = ("_constant", "held")
+
+    family = None  # type: ignore[assignment]
+    path = ()  # type: ignore[assignment]
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+        self._constant: tuple[Expression, int] | None = None
+
+    def __del__(self) -> None:
+        """There is nothing to let go of."""
+
+    @property
+    def expression(self) -> Expression:  # type: ignore[override]
+        """What it has now, as a constant of a graph; the same one as long as nobody writes to it.
+
+        Raises:
+            TypeError: only NumPy has such a dtype.
+        """
+        content = self.held
+        if not content.ndim:
+            return number(content, content.dtype).expression
+        if any(stride == 0 and size > 1 for stride, size in zip(content.strides, content.shape, strict=True)):
+            one = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in content.strides)
+            return apply(
+                "aten.expand", content.shape, self.dtype, self=small(content[one]), size=content.shape
+            ).expression
+        known, writes = self._constant or (None, -1)
+        if known is None or (writes != WRITES[0] and not _same(known.content, content)):
+            known = from_memory(content, copy=True).expression
+        self._constant = (known, WRITES[0])
+        return known
+
+    def lazily(self) -> Array:
+        """As an array of a graph, which sees no later writes."""
+        x = Array(self.expression)
+        x.scalar, x.layout = self.scalar, self.layout
+        return x
+
+    @property
+    def scalar(self) -> bool:  # type: ignore[override]
+        return isinstance(self.held, np.generic)
+
+    @property
+    def writeable(self) -> bool:  # type: ignore[override]
+        return bool(self.held.flags.writeable)
+
+    @property
+    def layout(self) -> Layout:  # type: ignore[override]
+        return None if self.held.flags.c_contiguous else UNKNOWN
+
+    shape = property(lambda self: self.held.shape, lambda self, value: setattr(self.held, "shape", value))
+    dtype = property(lambda self: self.held.dtype)  # type: ignore[assignment]
+    ndim = property(lambda self: self.held.ndim)  # type: ignore[assignment]
+    size = property(lambda self: self.held.size)  # type: ignore[assignment]
+    strides = property(lambda self: self.held.strides)  # type: ignore[assignment]
+    flags = property(lambda self: self.held.flags)  # type: ignore[assignment]
+
+    # ------------------------------------------------------------------------------------------- values
+
+    def compute(self) -> np.ndarray:
+        return np.array(self.held)
+
+    def persist(self) -> Array:
+        return self
+
+    def item(self, *args: Any) -> Any:
+        return self.held.item(*args)
+
+    def tolist(self) -> Any:
+        return self.held.tolist()
+
+    def __len__(self) -> int:
+        return len(self.held) if self.held.ndim else super().__len__()
+
+    def __float__(self) -> float:
+        return float(self.held) if not self.held.ndim and self.held.dtype.kind != "c" else super().__float__()
+
+    def __bool__(self) -> bool:
+        return bool(self.held) if self.held.size == 1 else super().__bool__()
+
+    def copy(self, order: str = "C") -> Array:
+        return SmallArray(np.array(self.held, order=order)[()] if self.scalar else self.held.copy(order))  # type: ignore[call-overload]
+
+    def as_scalar(self) -> Array:
+        return self if self.held.ndim else SmallArray(self.held[()])
+
+    def as_written(self) -> Array:
+        return self.lazily().as_written()
+
+    def view(self, *dtype: Any) -> Any:
+        return SmallArray(self.held.view(*dtype))
+
+    # ------------------------------------------------------------------------------------------- elements
+
+    def __getitem__(self, key: Any) -> Any:
+        kind = type(key)
+        if kind not in PLACES and (kind is not tuple or not PLACES.issuperset(map(type, key))):
+            places = known(key)
+            if places is LATER or _chosen_bytes(self.held, places) > BORDER.bytes:
+                return Array.__getitem__(self.lazily(), key)
+            key = places
+        part = self.held[key]
+        if type(part) is np.ndarray:
+            return small(part)
+        number_of = NUMBERS.get(type(part))
+        return part if number_of is None else number_of(part)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        kind = type(key)
+        if kind not in PLACES and (kind is not tuple or not PLACES.issuperset(map(type, key))):
+            key = computed(key)
+        WRITES[0] += 1
+        self.held[key] = value if type(value) in PLAIN else computed(value)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.held.ndim:
+            raise TypeError("iteration over a 0-d array")
+        return map(self.__getitem__, range(len(self.held)))
+
+    def __contains__(self, value: Any) -> bool:
+        return computed(value) in self.held
+
+    def __hash__(self) -> int:
+        if self.held.ndim:
+            raise TypeError("unhashable type: 'Array'; numbers are hashable, and what x.tolist() has in it")
+        return hash(self.held[()])
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if method == "__call__" and not options:
+            given = taken(inputs)
+            if given is not None and given[1] < BORDER.bytes:
+                return ours(ufunc(*given[0]))
+        return Array.__array_ufunc__(self, ufunc, method, *inputs, **options)  # type: ignore[attr-defined]
+
+
+WRITES = [0]
+"""How often a small array was written to: constants that were made since the last time are still right."""
+COMPARED = 1 << 16
+"""A constant of more bytes is made anew after any write: comparing costs as much."""
+
+
+def _same(known: np.ndarray, content: np.ndarray) -> bool:
+    return known.nbytes <= COMPARED and known.tobytes() == content.tobytes()
+
+
+def wrote() -> None:
+    """A small array is written to."""
+    WRITES[0] += 1
+
+
+def small(value: np.ndarray | np.generic) -> SmallArray:
+    """NumPy's array or number as an array of ours; as `SmallArray(value)`, but quicker."""
+    x = _new(SmallArray)
+    x.held = value
+    x._constant = None
+    return x
+
+
+# ------------------------------------------------------------------------------------------- what NumPy is given
+
+
+class _Later:
+    """The result is not small: the work belongs into a graph."""
+
+
+LATER: Any = _Later()
+
+
+def known(item: Any) -> Any:
+    """What NumPy takes in the place of an argument, with lists and tuples; LATER where there is a large array in it."""
+    kind = type(item)
+    if kind is SmallArray:
+        return item.held
+    if kind in PLAIN:
+        return item
+    if kind is tuple or kind is list:
+        parts = [part if type(part) in PLAIN else known(part) for part in item]
+        return LATER if any(part is LATER for part in parts) else kind(parts)
+    if isinstance(item, Array) or getattr(kind, "__array_ufunc__", kind) is None or hasattr(kind, "tocsr"):
+        return LATER  # an array of a graph; or a sparse matrix, which decides what an operator means
+    return item
+
+
+def computed(item: Any) -> Any:
+    """As `known`, with the values of large arrays."""
+    if isinstance(item, Array):
+        return item.held if type(item) is SmallArray else item.compute()[()] if item.scalar else item.compute()
+    if type(item) in (tuple, list):
+        return type(item)(map(computed, item))
+    return item
+
+
+def result_bytes(arrays: list[Any]) -> int:
+    """The bytes of what is made of arrays element by element, at most about: of the broadcast shape, and of each."""
+    most = max((x.nbytes for x in arrays), default=0)
+    if len(arrays) < 2:
+        return most
+    product = max(x.itemsize for x in arrays)
+    for x in arrays:
+        product *= x.size
+    if product <= BORDER.bytes or all(x.shape == arrays[0].shape for x in arrays):
+        return most
+    try:
+        shape = np.broadcast_shapes(*(x.shape for x in arrays))
+    except ValueError:
+        return most
+    size = max(x.itemsize for x in arrays)
+    for extent in shape:
+        size *= extent
+    return max(size, most)
+
+
+def arrays_of(items: Any) -> list[Any]:
+    """NumPy's arrays and numbers among arguments."""
+    return [item for item in items if isinstance(item, (np.ndarray, np.generic))]
+
+
+def _chosen_bytes(x: Any, key: Any) -> int:
+    """The bytes of x[key], at most; what only looks at parts of x, or chooses by a mask, has no more than x."""
+    keys = key if type(key) is tuple else (key,)
+    picks = [np.asarray(item) for item in keys if isinstance(item, (list, np.ndarray))]
+    picks = [item for item in picks if item.dtype.kind in "iu"]
+    if not picks:
+        return 0
+    most = max(item.size for item in picks) if len(picks) == 1 else result_bytes(picks) // 8
+    if len(keys) == x.ndim and all(isinstance(item, (int, np.integer, list, np.ndarray)) for item in keys):
+        return most * x.itemsize
+    return most * x.nbytes // max(1, len(x)) if type(key) is not tuple else most * x.nbytes
+
+
+def only_numpy(items: Iterable[Any]) -> bool:
+    """Is there an array of a dtype that only NumPy has? All work on it is done at once."""
+    parts = (part for item in items for part in (item if type(item) in (list, tuple) else (item,)))
+    return any(x.dtype.name not in SUPPORTED for x in arrays_of(parts))
+
+
+def taken(items: tuple[Any, ...], joined: bool = False) -> tuple[list[Any], float] | None:
+    """What NumPy takes in the place of arguments, and how many bytes it makes of them at most, if that is element by
+    element. None: one of them is large. joined: it makes as many as they have together."""
+    plain: list[Any] = []
+    most, size, shape, alike = 0, 1, None, True
+    for item in items:
+        kind = type(item)
+        if kind is SmallArray:
+            x = item.held
+        elif kind is np.ndarray:
+            x = item
+        elif kind in PLAIN:
+            plain.append(item)
+            continue
+        else:
+            x = known(item)
+            if x is LATER:
+                return None
+            plain.append(x)
+            if kind is list or kind is tuple:
+                most += sum([part.nbytes for part in x if isinstance(part, np.ndarray)])
+            continue
+        plain.append(x)
+        most = most + x.nbytes if joined else max(most, x.nbytes)
+        if shape is None:
+            shape, size = x.shape, x.size
+        elif x.shape != shape:
+            alike = False
+            size *= x.size
+    if not alike and size * 16 >= BORDER.bytes:
+        return plain, result_bytes(arrays_of(plain))
+    return plain, most
+
+
+def ours(result: Any, before: tuple[Any, ...] = ()) -> Any:
+    """NumPy's arrays and numbers in a result as arrays of ours. before: the arguments; what NumPy gives back as it is
+    (`out=`) stays what it was.
+
+    Raises:
+        TypeError: elements are Python objects, or numbers of a size that girih does not have.
+    """
+    kind = type(result)
+    if kind is np.ndarray or isinstance(result, np.generic):
+        if result.dtype.char in "OgG":
+            name_of(result.dtype)  # raises
+        if not result.dtype.isnative:
+            result = result.astype(result.dtype.newbyteorder("="))
+        for item in before:
+            if type(item) is SmallArray and item.held is result:
+                return item
+        return small(result)
+    if kind is tuple or kind is list:
+        return kind(ours(part, before) for part in result)
+    if isinstance(result, tuple) and hasattr(result, "_fields"):
+        return kind(*(ours(part, before) for part in result))
+    return result
+
+
+# ------------------------------------------------------------------------------------------- operators
+
+
+def _fits(x: Any, y: Any) -> bool:
+    """Is what is made of two operands element by element small?"""
+    operands = arrays_of((x, y))
+    return result_bytes(operands) < BORDER.bytes or only_numpy(operands)
+
+
+def _product_fits(x: Any, y: Any) -> bool:
+    return product_bytes(x, y) < BORDER.bytes
+
+
+def product_bytes(x: Any, y: Any) -> int:
+    """The bytes of x @ y, at most."""
+    if not isinstance(y, np.ndarray) or not x.ndim or not y.ndim:
+        return int(x.nbytes)
+    common = max(1, x.shape[-1])
+    return max(x.nbytes, y.nbytes, (x.size // common) * (y.size // common) * max(x.itemsize, y.itemsize))
+
+
+def _forward(name: str, function: Callable[[Any, Any], Any]) -> Callable[[SmallArray, Any], Any]:
+    fits = _product_fits if name == "__matmul__" else _fits
+
+    def applied(self: SmallArray, other: Any) -> Any:
+        x, kind = self.held, type(other)
+        if kind is SmallArray:
+            y = other.held
+            quick = x.nbytes * y.size < BORDER.bytes or (x.shape == y.shape and x.nbytes < BORDER.bytes)
+        elif kind in SINGLE:
+            y = other
+            quick = x.nbytes < BORDER.bytes
+        else:
+            y, quick = known(other), False
+        if not quick and (y is LATER or not fits(x, y)):
+            return getattr(Array, name)(self.lazily(), other)
+        result = function(x, y)
+        return small(result) if type(result) is np.ndarray else ours(result)
+
+    return applied
+
+
+def _reflected(name: str, function: Callable[[Any, Any], Any]) -> Callable[[SmallArray, Any], Any]:
+    fits = _product_fits if name == "__rmatmul__" else _fits
+
+    def applied(self: SmallArray, other: Any) -> Any:
+        if isinstance(other, Array):  # of a graph: Python asks the class below before that
+            return getattr(Array, name.replace("__r", "__"))(other, self)
+        x = self.held
+        if type(other) in SINGLE and x.nbytes < BORDER.bytes:
+            y = other
+        else:
+            y = known(other)
+            if y is LATER or not fits(x, y):
+                return getattr(Array, name)(self.lazily(), other)
+        return ours(function(y, x))
+
+    return applied
+
+
+def _in_place(name: str, function: Callable[[Any, Any], Any]) -> Callable[[SmallArray, Any], Any]:
+    forward = name.replace("__i", "__")
+
+    def applied(self: SmallArray, other: Any) -> Any:
+        if type(self.held) is not np.ndarray:  # a number, which NumPy does not write to
+            return getattr(self, forward)(other)
+        WRITES[0] += 1
+        function(self.held, computed(other))
+        return self
+
+    return applied
+
+
+def _alone(name: str, function: Callable[[Any], Any]) -> Callable[[SmallArray], Any]:
+    def applied(self: SmallArray) -> Any:
+        x = self.held
+        return small(function(x)) if _fits(x, None) else getattr(Array, name)(self.lazily())
+
+    return applied
+
+
+ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift"
+for _name in ARITHMETIC.split():
+    _bare = _name.rstrip("_")
+    setattr(SmallArray, f"__{_bare}__", _forward(f"__{_bare}__", getattr(operator, _name)))
+    setattr(SmallArray, f"__r{_bare}__", _reflected(f"__r{_bare}__", getattr(operator, _name)))
+    setattr(SmallArray, f"__i{_bare}__", _in_place(f"__i{_bare}__", getattr(operator, f"i{_bare}")))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(SmallArray, f"__{_name}__", _forward(f"__{_name}__", getattr(operator, _name)))
+for _name in ("neg", "pos", "abs", "invert"):
+    setattr(SmallArray, f"__{_name}__", _alone(f"__{_name}__", getattr(operator, _name)))
+setattr(SmallArray, "__divmod__", _forward("__divmod__", divmod))  # noqa: B010 - as the others
+setattr(SmallArray, "__rdivmod__", _reflected("__rdivmod__", divmod))  # noqa: B010
