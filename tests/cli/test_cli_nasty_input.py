@@ -59,7 +59,8 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     "plan": (
         ("mlp-tiny", "--no-compare"),
         {
-            "model": MODELS, "--batch": NO_ZERO, "--micro-batches": NO_ZERO, "--machine": MACHINES,
+            "model": MODELS, "--batch": NO_ZERO, "--micro-batches": NO_ZERO, "--precision": ("8", "bf17", ""),
+            "--machine": MACHINES,
             "--memory": MEMORIES, "--hold": CHOICES, "--order": CHOICES, "--search": SEARCHES, "--objective": CHOICES,
             "--optimizer": CHOICES, "--seconds": NO_ZERO, "--output": UNWRITABLE, "--store": NAMES,
         },
