@@ -26,6 +26,7 @@ NAMES = (
     "partition_quality",
     "whole_space",
     "whole_space_random",
+    "transformer_reductions",
     "capped_quality",
     "capped_planning",
     "simulate_speed",

@@ -36,6 +36,11 @@ class Links:
     latency: tuple[float, ...]
 
 
+MOST_DEVICES = 16
+"""Devices on which values become partial sums: looking for who keeps what takes a look at each device for each two
+placements, which on large meshes would take longer than all else."""
+
+
 def partial_terms(layout: Layout, mesh: Mesh) -> tuple[int, ...]:
     """How many partial sums lie along each axis."""
     return tuple(
@@ -150,8 +155,8 @@ class Transfers:
     def direct(self, sources: Placements, targets: Placements, item_bytes: int) -> NDArray[np.float64]:
         """[sources, targets]: cost of one hop.
 
-        A source becomes more partial sums for nothing where one holder keeps each element; inf where a target wants
-        other partial sums that the source has not.
+        On at most MOST_DEVICES a source becomes more partial sums for nothing where one holder keeps each element; inf
+        where a target wants other partial sums that the source has not.
         """
         from girih.layout import kernels
 
@@ -162,7 +167,7 @@ class Transfers:
             cost = received * item_bytes
         else:
             cost = self._seconds(sources, targets, item_bytes)
-        if targets.partial.any():
+        if targets.partial.any() and self.mesh.devices <= MOST_DEVICES:
             cost[kernels.becoming(*ends)] = 0.0
         return cost
 

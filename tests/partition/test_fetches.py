@@ -15,7 +15,8 @@ from girih.api import plan_graph
 from girih.graph import Graph, check
 from girih.kernels.evaluate import interpret
 from girih.partition.searches.exact import Exact
-from girih.partition.space.problem import Objective
+from girih.partition.space.options import TOFU, WHOLE
+from girih.partition.space.problem import Objective, build
 from girih.partition.strategy import SearchError
 from girih.program import check as check_program
 from girih.program import lower
@@ -109,3 +110,15 @@ def test_where_memory_is_short_it_is_fetched_again() -> None:
 def test_a_space_that_is_not_there() -> None:
     with pytest.raises(SearchError, match="no space 'wide': expected one of whole, apart, tofu"):
         Exact(space="wide")
+
+
+def test_what_is_too_small_to_divide_need_not_be_a_partial_sum() -> None:
+    """A sum of 3 elements on 4 devices: Tofu's space is a part of the whole one, whatever cannot be divided."""
+    made = Program("float32")
+    made.map(made.map(made.fold(made.newarray(8, 3), 0)))
+    aim = Objective("bytes", machine_of((4,)))
+    tofu, whole = (Exact(space=space).search(made.graph(), aim) for space in ("tofu", "whole"))
+    assert whole.certificate.cost <= tofu.certificate.cost
+    narrow, wide = (build(made.graph(), aim, rules) for rules in (TOFU, WHOLE))
+    for few, more in zip(narrow.layouts, wide.layouts, strict=True):
+        assert set(few) <= set(more)

@@ -14,17 +14,22 @@ from girih.api import Plan, plan_graph
 from girih.cli.programs import program
 from girih.search.memory.holding import TooLittleError
 
+TOFU = "exact:space=tofu"
+"""Plans in which every layer is divided alike and fetches for itself: what pages fold."""
+
 
 @pytest.fixture(scope="session")
 def small() -> Plan:
-    plan = plan_graph(perceptron(), machine=machine_of((2, 2)), compare=("single", "data"), objective="bytes")
+    plan = plan_graph(
+        perceptron(), machine=machine_of((2, 2)), compare=("single", "data"), objective="bytes", search=TOFU
+    )
     return plan.but(model="perceptron")
 
 
 @pytest.fixture(scope="session")
 def gpt() -> Plan:
     made = program("gpt-tiny", None, "momentum")
-    return girih.plan(made.step, made.batch, machine="local:4", objective="bytes").but(model=made.name)
+    return girih.plan(made.step, made.batch, machine="local:4", objective="bytes", search=TOFU).but(model=made.name)
 
 
 @pytest.fixture(scope="session")

@@ -107,11 +107,12 @@ def _parts(codes: NDArray[np.int64], dimensions: int, mesh: Mesh) -> NDArray[np.
 
 
 def _narrow(codes: NDArray[np.int64], copies: NDArray[np.bool_], small: bool, repeat: bool) -> NDArray[np.int64]:
-    """Without `repeat`, keep what copies as little as possible."""
+    """Without `repeat`, keep what copies as little as can be without partial sums, and those that copy no more."""
     if repeat or small or not len(codes):
         return codes
-    count = copies.sum(axis=1)
-    kept: NDArray[np.int64] = codes[count == count.min()]
+    count, sums = copies.sum(axis=1), (codes <= PARTIAL).any(axis=1)
+    least = (count if sums.all() else count[~sums]).min()
+    kept: NDArray[np.int64] = codes[np.where(sums, count <= least, count == least)]
     return kept
 
 
