@@ -71,7 +71,8 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
         {
             "plan": MISSING, "--steps": NO_ZERO, "--backend": CHOICES, "--lr": NUMBERS, "--seed": NUMBERS,
             "--save": (*NAMES, "plan.json", "x" * 5000), "--resume": (*NAMES, "missing", "plan.json"),
-            "--timeout": NO_ZERO, "--store": NAMES, "--arena": CHOICES,
+            "--timeout": NO_ZERO, "--store": NAMES, "--arena": CHOICES, "--program": MODELS,
+            "--device": ("", "cpuu", "cuda:x", "cuda:-1", "cuda:" + "9" * 23, "cuda:" + "9" * 5000, "meta", "mps"),
         },
     ),
     "compare": (("plan.json",), {"plans": MISSING}),
