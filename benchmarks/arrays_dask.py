@@ -168,7 +168,7 @@ def of_girih(kind: str, application: Application, quick: bool, repeats: int) -> 
     from benchmarks.arrays_numpy import evaluated, one_thread
 
     run = application.program()
-    with girih.cluster(2, backend=kind) as cluster:
+    with girih.cluster(2, backend=kind, small=0) as cluster:
         cluster.run.crew.command("measure", [{"task": one_thread}] * 2)
         base = memory("VmRSS")
         arrays = application.arrays(quick)

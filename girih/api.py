@@ -304,8 +304,6 @@ def fit(
         autocast=autocast,
         micro_batches=micro_batches,
     )
-    batch, machine, options = _prepared(own, batch, machine, options)
-    own, batch = with_data(own, batch)
     padding = Padding(pad or {}, buckets) if pad or buckets else None
     machine = machine or ("cuda:1" if (device or "").startswith("cuda") else "local:1")
     try:  # whether it can train here is told before anything is captured
@@ -320,6 +318,8 @@ def fit(
         from girih.report.progress import TrainingView
 
         view = TrainingView()
+    batch, machine, options = _prepared(own, batch, machine, options)
+    own, batch = with_data(own, batch)
     return Fit(
         lambda step, batch: _planned(step, batch, machine, memory, **options),
         own,

@@ -168,6 +168,8 @@ MADE: dict[str, Function] = {
 """By name: the bytes of what a function makes of its arguments, at most, or of the work that it is."""
 FREE = frozenset(("broadcast_to", "broadcast_arrays", "sliding_window_view", "may_share_memory", "shares_memory"))
 """What makes nothing, however large it is."""
+OTHERS: dict[str, Function] = {"unique_values": partial(np.unique, equal_nan=False)}
+"""What answers in the place of NumPy's function of the name: ours sorts, as NumPy's did."""
 AS_THEY_ARE = frozenset(
     """
     load save savez savez_compressed savetxt loadtxt genfromtxt fromfile frombuffer fromregex fromiter fromstring
@@ -272,9 +274,8 @@ def written(function: Function, lazy: Function, items: tuple[Any, ...], options:
     return function(*map(computed, items), **{key: computed(item) for key, item in options.items()})
 
 
-def answered(function: Function, lazy: Function) -> Function:
-    """A function of ours that NumPy answers where all is small."""
-    name = function.__name__
+def answered(name: str, function: Function, lazy: Function) -> Function:
+    """A function of ours that NumPy answers where all is small. name: NumPy's of the function, by which tables go."""
     estimate = MADE.get(name)
 
     @wraps(lazy)
@@ -414,7 +415,7 @@ def attach(
             if isinstance(lazy, UniversalFunction):
                 setattr(space, name, SmallOrLarge(lazy))
             elif getattr(lazy, "__module__", "").startswith("girih"):
-                setattr(space, name, answered(function, lazy))
+                setattr(space, name, answered(function.__name__, OTHERS.get(name, function), lazy))
     for name, lazy in of_ufuncs.items():
         setattr(SmallOrLarge, name, _ufunc_method(name, lazy))
     for name, lazy in methods.items():

@@ -130,6 +130,8 @@ def train(options: argparse.Namespace, data: Data, progress: TerminalProgress) -
             if not options.json:
                 scores = "".join(f"  {split} {share:.1%}" for split, share in shares.items())
                 print(f"epoch {begun + epoch:>4}  loss {own:.4f}{scores}", flush=True)
+        if hasattr(run, "partition") and not options.json:  # of several workers, each with its piece of the graph
+            print(run.partition(), flush=True)
         if options.save:
             run.save(options.save)
     if options.output:

@@ -67,6 +67,36 @@ class Adjacency:
         neighbours = np.asarray(read)[order].astype(_index_type(vertices, sources), copy=False)
         return cls(offsets, neighbours, sources, None if weights is None else weights[order])
 
+    @classmethod
+    def of(cls, matrix: Any) -> Adjacency:
+        """The graph of which `aggregate(x, graph)` is `matrix @ x`: each row reads the columns of its entries, with
+        their values as weights; none, where all are 1.
+
+        matrix: a sparse matrix of PyTorch (COO or CSR) or SciPy, real, of two dimensions.
+
+        Raises:
+            TypeError: it is none.
+        """
+        from scipy import sparse
+
+        if type(matrix).__module__.partition(".")[0] == "torch":
+            dense = str(getattr(matrix, "layout", "")) not in ("torch.sparse_coo", "torch.sparse_csr")
+            if dense or matrix.dim() != 2 or matrix.is_complex():
+                raise TypeError("expected a real sparse matrix, COO or CSR, of two dimensions")
+            coordinates = matrix.detach().cpu().to_sparse_coo().coalesce()
+            (rows, columns), values = coordinates.indices().numpy(), coordinates.values()
+            values = values.numpy() if values.dtype.itemsize > 2 else values.float().numpy()
+        elif sparse.issparse(matrix):
+            coordinates = sparse.coo_array(matrix)
+            coordinates.sum_duplicates()
+            rows, columns, values = coordinates.row, coordinates.col, coordinates.data
+        else:
+            raise TypeError(f"got {type(matrix).__name__}: expected a sparse matrix of PyTorch or SciPy")
+        if not np.issubdtype(values.dtype, np.floating):
+            values = values.astype(np.float32)
+        weights = None if (values == 1).all() else values
+        return cls.of_edges(columns, rows, matrix.shape[0], matrix.shape[1], weights)
+
     def check(self) -> None:
         """That the arrays are a graph.
 

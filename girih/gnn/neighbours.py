@@ -84,6 +84,17 @@ class GraphBuffers(torch.nn.Module):
             self.edge_pieces = Pieces(replace(graph, neighbours=numbers, weights=None), self.pieces.edge_cuts)
             self.order_pieces = Pieces(replace(back, neighbours=order, weights=None), self.pieces.edge_cuts)
 
+    def __matmul__(self, x: Tensor) -> Tensor:
+        """What the graph's matrix times x is: `aggregate(x, graph)`."""
+        return aggregate(x, self)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """`torch.sparse.mm(graph, x)`, `torch.mm` and `torch.matmul`, in which the graph stands for a sparse matrix."""
+        if function in (torch.sparse.mm, torch.mm, torch.matmul) and isinstance(args[0], GraphBuffers) and not kwargs:
+            return aggregate(args[1], args[0])
+        return NotImplemented
+
     def extra_repr(self) -> str:
         cut = "" if self.pieces is None else f", in {self.pieces.count} pieces"
         return f"{self.vertices} vertices, {self.edges} edges{cut}"

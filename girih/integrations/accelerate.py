@@ -14,13 +14,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from girih.api import fit as fitted
 from girih.plans.plan import PlanError
 from girih.run.training.fit import Fit
 
-PRECISIONS = {"no": None, "bf16": torch.bfloat16}
+PRECISIONS = ("no", "bf16")
 
 
 def fit(
@@ -43,11 +41,11 @@ def fit(
         )
     if accelerator.mixed_precision not in PRECISIONS:
         raise PlanError(f"mixed_precision is {accelerator.mixed_precision!r}: expected one of {', '.join(PRECISIONS)}")
-    own = accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+    own = accelerator.unwrap_model(model)  # with its autocast, in which it is captured
     return fitted(
         own,
         loss,
         getattr(optimizer, "optimizer", optimizer),
         batch,
-        **{"autocast": PRECISIONS[accelerator.mixed_precision], **options},
+        **options,
     )

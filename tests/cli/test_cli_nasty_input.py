@@ -59,7 +59,8 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     "plan": (
         ("mlp-tiny", "--no-compare"),
         {
-            "model": MODELS, "--batch": NO_ZERO, "--micro-batches": NO_ZERO, "--machine": MACHINES,
+            "model": MODELS, "--batch": NO_ZERO, "--micro-batches": NO_ZERO, "--precision": ("8", "bf17", ""),
+            "--machine": MACHINES,
             "--memory": MEMORIES, "--hold": CHOICES, "--order": CHOICES, "--search": SEARCHES, "--objective": CHOICES,
             "--optimizer": CHOICES, "--seconds": NO_ZERO, "--output": UNWRITABLE, "--store": NAMES,
         },
@@ -70,7 +71,8 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
         {
             "plan": MISSING, "--steps": NO_ZERO, "--backend": CHOICES, "--lr": NUMBERS, "--seed": NUMBERS,
             "--save": (*NAMES, "plan.json", "x" * 5000), "--resume": (*NAMES, "missing", "plan.json"),
-            "--timeout": NO_ZERO, "--store": NAMES, "--arena": CHOICES,
+            "--timeout": NO_ZERO, "--store": NAMES, "--arena": CHOICES, "--program": MODELS,
+            "--device": ("", "cpuu", "cuda:x", "cuda:-1", "cuda:" + "9" * 23, "cuda:" + "9" * 5000, "meta", "mps"),
         },
     ),
     "compare": (("plan.json",), {"plans": MISSING}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 from torch.nn.functional import cross_entropy
 
 import girih
@@ -120,3 +121,58 @@ def test_a_cut_of_vertices_is_kept() -> None:
         received = [item.bytes_received for item in run.statistics()]
     assert losses == pytest.approx(eager_losses("mean"), rel=1e-10)
     assert received == [3 * int(amount) for amount in plan.bytes_received]
+
+
+class Sparse(torch.nn.Module):
+    """A layer as it is written with a sparse matrix."""
+
+    def __init__(self, matrix: object, how: str) -> None:
+        super().__init__()
+        self.last, self.how = torch.nn.Linear(FEATURES, CLASSES), how
+        if isinstance(matrix, torch.Tensor):
+            self.register_buffer("matrix", matrix)
+        else:
+            self.matrix = matrix
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.last(x)
+        return torch.sparse.mm(self.matrix, hidden) if self.how == "mm" else self.matrix @ hidden
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")  # PyTorch says that these tensors are in beta state
+@pytest.mark.parametrize(("layout", "how"), [("coo", "mm"), ("csr", "@"), ("scipy", "mm")])
+def test_a_sparse_matrix_is_a_graph(layout: str, how: str) -> None:
+    """One line differs: the matrix is a graph. It is read in compressed rows, priced by its edges, and divided."""
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    places = torch.from_numpy(rng.integers(0, VERTICES, (2, EDGES)))
+    values = torch.from_numpy(rng.standard_normal(EDGES))
+    matrix = torch.sparse_coo_tensor(places, values, (VERTICES, VERTICES)).coalesce()
+    given = {"coo": matrix, "csr": matrix.to_sparse_csr(), "scipy": sparse.coo_array(matrix.to_dense().numpy())}[layout]
+    model = Sparse(gnn.GraphBuffers(gnn.Adjacency.of(given)), how).double()
+    plain = Sparse(matrix, "mm").double()
+    plain.load_state_dict({**model.state_dict(), "matrix": matrix})
+    batch = torch.randn(VERTICES, FEATURES).double(), torch.randint(0, CLASSES, (VERTICES,))
+    losses = []
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss = cross_entropy(plain(batch[0]), batch[1])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    step = girih.TrainingStep(model, loss=cross_entropy, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    plan = girih.plan(step, batch, machine="local:2", objective="bytes", compare=())
+    assert sum(node.operator == "girih.neighbour_sum" for node in plan.graph.nodes) == 2
+    with plan.start(backend="threads") as run:
+        assert [run.step(*batch) for _ in range(2)] == pytest.approx(losses, rel=1e-10)
+
+
+def test_a_sparse_buffer_is_refused_with_what_to_do() -> None:
+    matrix = torch.eye(VERTICES, dtype=torch.float64).to_sparse()
+    with pytest.raises(girih.CaptureError, match=r"'matrix' is a sparse matrix.*GraphBuffers\(girih.gnn.Adjacency.of"):
+        girih.plan(girih.Inference(Sparse(matrix, "mm").double()), (torch.randn(VERTICES, FEATURES).double(),))
+    with pytest.raises(TypeError, match="expected a real sparse matrix"):
+        gnn.Adjacency.of(matrix.to_dense())
+    with pytest.raises(TypeError, match="got list: expected a sparse matrix"):
+        gnn.Adjacency.of([1])

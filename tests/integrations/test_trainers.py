@@ -77,6 +77,7 @@ def test_a_loop_of_accelerate_trains_as_without(precision: str) -> None:
         loader = torch.utils.data.DataLoader(data_of(), batch_size=4)
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
         model, optimizer, loader, schedule = accelerator.prepare(model, optimizer, loader, schedule)
+        forward = vars(model).get("forward")  # accelerate's, with its autocast
         losses = []
         if ours:
             with fit(accelerator, model, optimizer=optimizer, batch=next(iter(loader)), compare=()) as train:
@@ -93,6 +94,7 @@ def test_a_loop_of_accelerate_trains_as_without(precision: str) -> None:
                 schedule.step()
                 losses.append(loss.item())
             state = accelerator.get_state_dict(model)
+        assert vars(model).get("forward") is forward
         batch = data_of()[0]
         with torch.no_grad():
             evaluated = model(**{key: item[None] for key, item in batch.items()}).loss

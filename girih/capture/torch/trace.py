@@ -144,6 +144,13 @@ class _Capture:
 
     def run(self) -> Captured:
         model = self.step.model
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            if tensor.layout != torch.strided:
+                raise CaptureError(
+                    f"the model's {name!r} is a sparse matrix ({tensor.layout}), which a plan does not hold: where it "
+                    "is a constant, give the module girih.gnn.GraphBuffers(girih.gnn.Adjacency.of(matrix)) in its "
+                    "place, by which torch.sparse.mm and @ multiply; or else give it with to_dense()"
+                )
         for name, parameter in model.named_parameters():
             self.fakes[name] = self._state("parameter", "p", name, parameter)
         buffers, roles = {}, dict.fromkeys(getattr(model, "data_buffers", ()), "data")  # of a girih.gnn's Resident
