@@ -68,12 +68,16 @@ MERGED = "channels and windows are one dimension, described as opaque"
 SEARCH = "opaque: pieces of what is searched would each be searched for all values"
 RANKS = "PyTorch could take some columns for a batch of vectors"
 ELSEWHERE = "opaque: girih's own operators compute the three gradients apart, and they divide"
+DIVIDED = "parts of a sum over 0 give infinities of both signs, or NaN"
+EDGES = "rows are multiplied by weights inside the choice of a row's edges"
 MISSED: dict[str, dict[str, str]] = {
     "aten._adaptive_avg_pool3d_backward": {"SS->S": ATTRIBUTE},
+    "aten.addcdiv": {"PPR->P": DIVIDED},
     "aten.avg_pool3d_backward": {"SS->S": ATTRIBUTE},
     "aten.col2im": {"S->S": MERGED},
     "aten.complex": {"PP->P": COMPLEX},
     "aten.convolution_backward": {"RSS->S": ELSEWHERE},
+    "aten.div.Tensor": {"PR->P": DIVIDED},
     "aten.hardsigmoid_backward": {"PP->P": DATA, "RP->R": DATA},
     "aten.im2col": {"S->S": MERGED},
     "aten.index_put": {"PRP->P": TOGETHER},
@@ -99,6 +103,7 @@ MISSED: dict[str, dict[str, str]] = {
     "girih.label_positions": {"RS->R": DATA, "SS->S": DATA},
     "girih.less_panels": dict.fromkeys(("PPPPR->P", "PRP->P", "PRRP->P", "PRRRP->P", "PSS->P"), TOGETHER),
     "girih.neighbour_max": {"PRR->P": DATA},
+    "girih.neighbour_sum": dict.fromkeys(("PRRR->P", "RRRP->P"), EDGES),
     "girih.normalise_input_gradient": dict.fromkeys(
         ("PPPRPR->P", "PPPRRPR->P", "PRRRRPP->P", "RPPRPPR->P", "RRRRPPP->P"), TOGETHER
     ),

@@ -32,7 +32,7 @@ from girih.partition.solver.memory_constrained import (
     least_peak,
     memory_constrained,
 )
-from girih.partition.space.options import SECONDS, TOFU
+from girih.partition.space.options import SECONDS, TOFU, Rules
 from girih.partition.space.problem import Objective, PartitionProblem, build
 from girih.partition.strategy import SearchResult, Strategy
 from girih.program import lower
@@ -59,12 +59,17 @@ def exchanging(objective: Objective) -> Exchanged:
     )
 
 
+def plain_rules(objective: Objective) -> Rules:
+    return SECONDS if objective.name == "seconds" else TOFU
+
+
 def plain_problem(graph: Graph, objective: Objective) -> PartitionProblem:
-    return build(graph, objective, SECONDS if objective.name == "seconds" else TOFU)
+    return build(graph, objective, plain_rules(objective))
 
 
 def front(graph: Graph, objective: Objective, **options: Any) -> Front:
-    return front_of(graph, objective, measurer(graph, objective), exchanging(objective), **options)
+    rules = plain_rules(objective)
+    return front_of(graph, objective, measurer(graph, objective), exchanging(objective), rules=rules, **options)
 
 
 def attempt(found: Front, cap: int) -> SearchResult | CannotFitError:

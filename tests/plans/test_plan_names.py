@@ -67,7 +67,7 @@ def test_the_step_that_is_shown_is_the_simulated_one(plan: Plan) -> None:
     assert "nothing overlapped" not in text
     assert format_seconds(plan.costs.seconds) not in text
     assert [item.simulated is not None for item in plan.baselines] == [True, True]
-    data = plan_graph(plan.graph, machine="2x2", search="data", objective="bytes")
+    data = plan_graph(perceptron(2), machine="2x2", search="data", objective="bytes")
     assert plan.baselines[1].simulated == pytest.approx(data.predict().seconds, rel=1e-9)
 
 
