@@ -146,11 +146,13 @@ def held_by_levels(regions: NDArray[np.int64], mesh: Mesh) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Transfers:
-    """The cost function of transfers for one objective: `bytes` (all devices together) or `seconds`."""
+    """The cost function of transfers for one objective: `bytes` (all devices together) or `seconds`. keeps: may what is
+    whole or split become partial sums, for nothing?"""
 
     mesh: Mesh
     links: Links
     objective: str = "bytes"
+    keeps: bool = True
 
     def direct(self, sources: Placements, targets: Placements, item_bytes: int) -> NDArray[np.float64]:
         """[sources, targets]: cost of one hop.
@@ -167,7 +169,7 @@ class Transfers:
             cost = received * item_bytes
         else:
             cost = self._seconds(sources, targets, item_bytes)
-        if targets.partial.any() and self.mesh.devices <= MOST_DEVICES:
+        if self.keeps and targets.partial.any() and self.mesh.devices <= MOST_DEVICES:
             cost[kernels.becoming(*ends)] = 0.0
         return cost
 

@@ -38,7 +38,7 @@ from girih.partition.searches.data_parallel import DataParallel
 from girih.partition.searches.exact import Exact
 from girih.partition.solver.chains import Flat, Layers, Users, chain, makespan
 from girih.partition.space.layers import layers_of
-from girih.partition.space.options import SOAP, Rules
+from girih.partition.space.options import CHAINS, Rules
 from girih.partition.space.problem import Objective, PartitionProblem, build
 from girih.partition.strategy import SearchError, SearchResult, Strategy
 from girih.rewrite.certificate import Certificate
@@ -76,7 +76,7 @@ class Sampled(ScoredSearch):
     seed: int = 0
     bound: float = field(default=0.0, repr=False)
     how: str = field(default="none", repr=False)
-    rules: Rules = field(default=SOAP, repr=False)
+    rules: Rules = field(default=CHAINS, repr=False)
 
     name: ClassVar[str] = "sampled"
 

@@ -47,7 +47,7 @@ class Rules:
     reductions: nodes may be divided along reduced index variables. one_dimension: all axes divide the same one.
     places: nodes and values may be placed on one coordinate of an axis (of at most MOST_PLACES), FlexFlow's operator
     dimension. shared: what several readers fetch may be brought once to a second layout, by `bytes`
-    (`girih.partition.space.fetches`).
+    (`girih.partition.space.fetches`). keeps: what is whole or split may become partial sums, for nothing.
     """
 
     repeat: bool = False
@@ -57,6 +57,7 @@ class Rules:
     one_dimension: bool = False
     places: bool = False
     shared: bool = False
+    keeps: bool = True
 
 
 MOST_PLACES = 8
@@ -65,6 +66,8 @@ APART = Rules(partial=True)
 WHOLE = Rules(partial=True, shared=True)
 SECONDS = Rules(repeat=True, partial=True)
 SOAP = Rules(repeat=True, partial=True, places=True)
+CHAINS = Rules(repeat=True, partial=True, places=True, keeps=False)
+"""Of Markov chains: they take a way that is free, and stay there, before they try another place."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ and equal pieces of different operators are, too (`girih.partition.space.pricing
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
@@ -252,7 +252,7 @@ def build(
     before = budget.spent
     labels = sum(len(choice.divisions) for choice in {id(choice): choice for choice in options}.values())
     budget.spend(NODE * len(graph.nodes) + LABEL * labels * mesh.devices)
-    arrays = tables.priced(objective.transfers, budget)
+    arrays = tables.priced(replace(objective.transfers, keeps=rules.keeps), budget)
     problem = Problem(domains, tuple(unary), tuple(pairs), arrays)
     seconds = (budget.spent - before) / 1e9
     return PartitionProblem(graph, mesh, problem, variable, tuple(layouts), options, seconds)

@@ -227,7 +227,8 @@ class Pieces:
         if purpose == "store" and self.reducers[node] != "sum":
             return True
         ends = Placements.single(source), Placements.single(target)
-        return not np.isfinite(self.transfers.direct(*ends, self.graph.values[name].item_bytes)[0, 0])
+        value = self.graph.values[name]
+        return not np.isfinite(self.transfers.table(*ends, value.shape, value.item_bytes)[0, 0])
 
     def messages(self) -> dict[str, Any]:
         """The columns of `BoundTables` from hop_from on."""
