@@ -456,6 +456,7 @@ def measure(options: argparse.Namespace) -> Report:
         rows += compared(Trials(case, place, options.rounds), girih, peers, SHOWN)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+    torch.cuda.set_per_process_memory_fraction(1.0)  # what is measured next in this process has no cap
     return report_of(rows, f"{torch.cuda.get_device_name()}, {memory}", options.floor)
 
 
