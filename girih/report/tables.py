@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from girih.plans.plan import Costs, Plan
 
 BELIEVED = 0.75
-"""Of the devices' peak: more than whole training steps reach anywhere (large products alone reach 70 to 85 %)."""
+"""A larger share of the devices' peak than this is not believed: large products alone reached 71 to 98 % of it on the
+card that was measured (`python -m benchmarks.gpu_rates`), and a training step has other work besides."""
 FULL = 0.9
 """Share of the large memory beyond which its size may be why something is computed again: the bound does not know."""
 

@@ -142,7 +142,7 @@ class Data:
         return {name: array for name, array in named.items() if array is not None}
 
     def checksums(self) -> dict[str, int]:
-        """Of each of its `arrays`, read now."""
+        """A checksum for each array by name, computed from what it holds now."""
         return checksums(self.arrays)
 
     def but(self, **changes: Any) -> Self:

@@ -71,7 +71,8 @@ class Resident(torch.nn.Module):
 
     @property
     def checksums(self) -> Mapping[str, int]:
-        """Of the user's arrays by name, as they were when this was made, whatever the order of the vertices."""
+        """A checksum for each of the user's arrays, taken when this was made. Data whose vertices were put into another order
+        keep the checksums of the arrays that they were made of."""
         return self._as_planned if self._before_order is None else self._before_order
 
     def data_tensors(self) -> dict[str, Tensor]:

@@ -60,7 +60,7 @@ _CURE = "what was learned until now is as it was; save it, load the graph again,
 
 
 def checksums(arrays: Mapping[str, Any]) -> dict[str, int]:
-    """Of the bytes of each array, in the order of its elements."""
+    """A checksum of each array's bytes, by name; how its elements lie in memory does not matter."""
     return {name: zlib.crc32(np.ascontiguousarray(array).data) for name, array in arrays.items()}
 
 

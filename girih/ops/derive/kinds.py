@@ -57,7 +57,8 @@ def _looks_up(item: Expression, description: Description) -> bool:
 
 
 def dtype_of_products(description: Description) -> str:
-    """Of the numbers that a contraction multiplies: devices have rates for each; float32 of all other work."""
+    """The dtype by which work is priced: that of a contraction's operands, for which devices have a rate each, and
+    float32 for everything else."""
     return description.inputs[0].dtype if description.inputs and kind_of(description) in CONTRACTIONS else "float32"
 
 

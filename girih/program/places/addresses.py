@@ -1,8 +1,8 @@
 """Addresses: the column of a Program that says where everything lies on a device, by the names that a worker knows:
 buffers, and positions of steps.
 
-Of the bytes that nothing occupies in a step only the largest stretches are told, and those in which the scratch memory
-of the step was placed. `girih.program.passes.Address` adds them.
+For each step the table lists bytes that nothing occupies: the largest stretches, and those in which the step's scratch
+memory was placed. `girih.program.passes.Address` adds them.
 """
 
 from __future__ import annotations

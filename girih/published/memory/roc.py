@@ -6,8 +6,8 @@ exact for the steps in their order and for the tensors that may leave.
 
 Where we differ: of a training step some hundred tensors are alive, and the programme is exponential in them. So only
 the largest `tensors` may leave, which are those with a row for each vertex or edge; weights and what is smaller stay on
-the device. Of what lives from step to step the largest `homes` may have their place in the large memory, each of which
-doubles the work. Bytes are least for these, and a plan says what it moves.
+the device. A tensor that lives from step to step may have its place in the large memory. Only the largest `homes` of
+these may, since each one doubles the work. Bytes are least for these, and a plan says what it moves.
 """
 
 from __future__ import annotations
