@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from girih.plans.plan import Costs, Plan
 
 BELIEVED = 0.75
-"""A larger share of the devices' peak than this is not believed: large products alone reached 71 to 98 % of it on the
+"""A larger share of the devices' peak than this is not believed: large products alone reached 68 to 79 % of it on the
 card that was measured (`python -m benchmarks.gpu_rates`), and a training step has other work besides."""
 FULL = 0.9
 """Share of the large memory beyond which its size may be why something is computed again: the bound does not know."""

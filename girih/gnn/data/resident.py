@@ -71,8 +71,8 @@ class Resident(torch.nn.Module):
 
     @property
     def checksums(self) -> Mapping[str, int]:
-        """A checksum for each of the user's arrays, taken when this was made. Data whose vertices were put into another order
-        keep the checksums of the arrays that they were made of."""
+        """A checksum for each of the user's arrays, taken when this was made. Data whose vertices were put into another
+        order keep the checksums of the arrays that they were made of."""
         return self._as_planned if self._before_order is None else self._before_order
 
     def data_tensors(self) -> dict[str, Tensor]:
