@@ -1,10 +1,10 @@
 """Plans that are exported as FX graphs train under torchrun, by PyTorch alone, as one device does.
 
-What: small models of the catalogue, planned for 2 and for 4 ranks with least communication (objective bytes: all work is
-divided), exported by `plan.export("fx")` to one file each, which torchrun runs over gloo in processes in which girih
+What: small models of the catalogue, planned for 2 and for 4 ranks with least communication (objective bytes: all work
+is divided), exported by `plan.export("fx")` to one file each, which torchrun runs over gloo in processes in which girih
 cannot be imported.
-How: 3 steps of SGD with momentum on random batches. The same steps are made by girih's own workers, from the same state,
-and by PyTorch: the module, autograd and torch.optim on one device. The file counts the bytes that its collectives
+How: 3 steps of SGD with momentum on random batches. The same steps are made by girih's own workers, from the same
+state, and by PyTorch: the module, autograd and torch.optim on one device. The file counts the bytes that its collectives
 receive. `--compiler NAME` runs it under torch.compile, too (`inductor` needs a C++ compiler).
 Floor: how far a loss may be from PyTorch's, relative; and the bytes must be the plan's, to the byte.
 """
@@ -85,7 +85,7 @@ def measure(options: argparse.Namespace) -> Report:
     models = options.models or (MODELS[:QUICK] if options.quick else MODELS)
     for name in models:
         module, step, batches = example(name)
-        for ranks in (2,) if options.quick else (2, 4):
+        for ranks in options.ranks or ((2,) if options.quick else (2, 4)):
             began, what = clock(), f"{name} on {ranks}"
             own = copy.deepcopy(module)
             training = girih.TrainingStep(own, step=step, optimizer=torch.optim.SGD(own.parameters(), 0.01, 0.9))
@@ -98,7 +98,11 @@ def measure(options: argparse.Namespace) -> Report:
                     arguments = ("--batches", "batches.pt", "--steps", str(STEPS))
                     found = LOSS.findall(launched(file, ranks, *arguments))
                     lines = len(file.read_text().splitlines())
-                    told = "" if not options.compiler else launched(file, ranks, *arguments, "--compiler", options.compiler)
+                    told = (
+                        ""
+                        if not options.compiler
+                        else launched(file, ranks, *arguments, "--compiler", options.compiler)
+                    )
                 with plan.start(backend="threads") as run:
                     workers = [run.step(*batch if isinstance(batch, tuple) else (batch,)) for batch in batches]
             except (girih.PlanError, RuntimeError) as error:
@@ -144,6 +148,9 @@ def _far(losses: list[float], others: list[float]) -> float:
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--ranks", nargs="*", type=int, metavar="N", help="only on so many (default: 2 and 4; --quick: 2)"
+    )
     parser.add_argument("--models", nargs="*", metavar="MODEL", help="only these")
     parser.add_argument("--compiler", help="run the files under torch.compile too, with this backend")
 

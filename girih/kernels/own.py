@@ -448,7 +448,9 @@ def embedding_gradient(
     whole = first == 0 and rows == of and padding < 0
     if is_fake(inside) and not whole:
         return out.index_add_(0, spot.clamp_(0, rows - 1), flat.masked_fill(~inside.unsqueeze(-1), 0))
-    if is_fake(inside) or (whole and not grad.is_cpu) or bool(inside.all()):  # who asks a GPU waits until it has done all
+    if (
+        is_fake(inside) or (whole and not grad.is_cpu) or bool(inside.all())
+    ):  # who asks a GPU waits until it has done all
         return out.index_add_(0, spot, flat)
     extent = slices(flat.shape, flat.element_size(), (0,), size=slice_size(flat.is_cuda))[1]
     for part in zip(spot.split(extent), inside.split(extent), flat.split(extent), strict=True):

@@ -2,8 +2,8 @@
 
 The file has a function for each class of ranks that do the same, with ATen operators and functional collectives as
 `girih.run.export.record` has written them down; tables that say which part of what a rank has; and a page of code that
-forms the process groups and takes a step (`program_page.txt`). Numbers in which ranks of a class differ, such as where a
-cut begins, are in a table. The state that a run begins with lies beside it, as `torch.save` writes it.
+forms the process groups and takes a step (`program_page.txt`). Numbers in which ranks of a class differ, such as where
+a cut begins, are in a table. The state that a run begins with lies beside it, as `torch.save` writes it.
 """
 
 from __future__ import annotations
@@ -167,7 +167,9 @@ def initial_state(plan: Plan, resume: str | Path | None, seed: int) -> tuple[dic
         path, value = key_of(item), plan.graph.values[item.name]
         if path not in tensors:
             if path not in plan.origin.initial:
-                raise PlanError(f"{item.role} {path!r} has no value: export the plan where it was made, or give resume=")
+                raise PlanError(
+                    f"{item.role} {path!r} has no value: export the plan where it was made, or give resume="
+                )
             kind, a, b = plan.origin.initial[path]
             whole = tuple((0, extent) for extent in value.shape)
             tensors[path] = make(_Recipe(kind, a, b), path, value.shape, value.dtype, whole, seed, "cpu")
@@ -287,10 +289,10 @@ def _word(item: Any) -> str:
         return "device"
     if isinstance(item, float) and not math.isfinite(item):
         return f'float("{item}")'
-    return repr(item)
+    return str(repr(item))
 
 
-# ------------------------------------------------------------------------------------------------- what stands around it
+# ------------------------------------------------------------------------------------------------- around it
 
 
 def _head(plan: Plan, ranks: int) -> str:
@@ -324,9 +326,9 @@ def _tables(plan: Plan) -> str:
     inputs, parts = [], {}
     for item in graph.inputs:
         value = graph.values[item.name]
-        boxes = tuple(box_of(program, item.name, rank) for rank in range(plan.machine.devices))
-        boxes = boxes[:1] if len(set(boxes)) == 1 else boxes
-        inputs.append((item.name, item.role, key_of(item), value.dtype, value.shape, boxes))
+        each = tuple(box_of(program, item.name, rank) for rank in range(plan.machine.devices))
+        own = each[:1] if len(set(each)) == 1 else each
+        inputs.append((item.name, item.role, key_of(item), value.dtype, value.shape, own))
     kept = [item.name for item in graph.state_inputs]
     for name in [*kept, *(output.name for output in graph.outputs if output.replaces is None)]:
         value = graph.values[name]
@@ -343,7 +345,7 @@ def _tables(plan: Plan) -> str:
     return "\n".join([
         _rows("INPUTS", inputs, "name, role, path, dtype, shape, and the part of each rank, or one that all have"),
         _rows("OUTPUTS", outputs, "name, role, and the name of the input that it replaces"),
-        _rows("PARTS", parts, "dtype, shape, whether parts are added up, and by rank its part; None: all have all of it"),
+        _rows("PARTS", parts, "dtype, shape, are parts added up, and by rank its part; None: all have all of it"),
         _rows("KEYS", keys, "of the module's state_dict, and the paths"),
         f"STATE = {ROLES}",
         f"RATES = {scalars}  # learning rates",

@@ -109,25 +109,26 @@ class CollectiveTransport(NoTransport):
 
     packs = False
 
-    def __init__(self, rank: int, device: Any) -> None:
+    def __init__(self, device: Any) -> None:
         super().__init__()
-        self._rank, self._device = rank, device
+        self._device = device
         self.members: tuple[int, ...] = ()
         self.dtype: Any = None
 
     def begin(self, sends: Messages, receives: Messages) -> Callable[[], None]:
-        if not self.members:
+        members = self.members  # by the time of the wait, another exchange may have begun
+        if not members:
             return lambda: None
-        out = [item.reshape(-1) for peer in self.members for to, item in sends if to == peer]
-        sizes = [[sum(item.numel() for to, item in every if to == peer) for peer in self.members]
+        out = [item.reshape(-1) for peer in members for to, item in sends if to == peer]
+        sizes = [[sum(item.numel() for to, item in every if to == peer) for peer in members]
                  for every in (receives, sends)]  # fmt: skip
         flat = torch.cat(out) if out else torch.empty(0, dtype=self.dtype, device=self._device)
-        arriving = torch.ops._c10d_functional.all_to_all_single(flat, *sizes, group_of(self.members))
+        arriving = torch.ops._c10d_functional.all_to_all_single(flat, *sizes, group_of(members))
 
         def wait() -> None:
             came = torch.ops._c10d_functional.wait_tensor(arriving)
             at = 0
-            for peer in self.members:
+            for peer in members:
                 for source, into in receives:
                     if source == peer:
                         into.copy_(came.narrow(0, at, into.numel()).view(into.shape))
@@ -160,8 +161,8 @@ def collective_of(program: Program, step: TransferStep, rank: int) -> Collective
     """The collective that a transfer is among the devices that messages tie to this one; None where it is none.
 
     An all-gather: each sends one box to all others, all boxes are alike, and side by side they are what each keeps. A
-    reduce-scatter: each holds a contribution to what all keep, in equal boxes. An all-reduce in one hop among two; among
-    more, every contribution goes to everyone in a program, which an all-gather does in as many bytes.
+    reduce-scatter: each holds a contribution to what all keep, in equal boxes. An all-reduce in one hop among two;
+    where more are summed in one hop, everyone gets every contribution, which is more than PyTorch's all-reduce moves.
     """
     swap = program.exchange_of(step)
     remote = tuple(message for message in swap.messages if message.source != message.target)
@@ -221,9 +222,7 @@ def collective_of(program: Program, step: TransferStep, rank: int) -> Collective
 def _side_by_side(boxes: list[Box], whole: Box) -> int | None:
     """The dimension along which boxes, in their order, are side by side the whole box; None if they are not."""
     for along in range(len(whole)):
-        others = all(
-            box[number] == whole[number] for box in boxes for number in range(len(whole)) if number != along
-        )
+        others = all(box[number] == whole[number] for box in boxes for number in range(len(whole)) if number != along)
         edges = [edge for box in boxes for edge in box[along]]
         meet = edges[1:-1:2] == edges[2:-1:2] and (edges[0], edges[-1]) == whole[along]
         if others and meet:
@@ -238,7 +237,7 @@ class Sharer:
         self.program, self.rank, self.device = program, rank, device
         self.slot = {name: number for number, name in enumerate(program.places)}
         self.slots: list[Any] = [None] * len(self.slot)
-        self._transport = CollectiveTransport(rank, device)
+        self._transport = CollectiveTransport(device)
         self._started: dict[str, tuple[Collective | Transfer, Any]] = {}
         self._taken = taken_over(program, rank)
 
