@@ -4,8 +4,8 @@ What: small models of the catalogue, planned for 2 and for 4 ranks with least co
 is divided), exported by `plan.export("fx")` to one file each, which torchrun runs over gloo in processes in which girih
 cannot be imported.
 How: 3 steps of SGD with momentum on random batches. The same steps are made by girih's own workers, from the same
-state, and by PyTorch: the module, autograd and torch.optim on one device. The file counts the bytes that its collectives
-receive. `--compiler NAME` runs it under torch.compile, too (`inductor` needs a C++ compiler).
+state, and by PyTorch: the module, autograd and torch.optim on one device. The file counts the bytes that its
+collectives receive. `--compiler NAME` runs it under torch.compile, too (`inductor` needs a C++ compiler).
 Floor: how far a loss may be from PyTorch's, relative; and the bytes must be the plan's, to the byte.
 """
 

@@ -284,7 +284,7 @@ def _function(
 def _word(item: Any) -> str:
     """An argument as Python writes it in the file."""
     if isinstance(item, Node):
-        return item.name
+        return str(item.name)
     if isinstance(item, torch.device):
         return "device"
     if isinstance(item, float) and not math.isfinite(item):
