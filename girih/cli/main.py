@@ -136,6 +136,7 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument(
         "--seconds", type=seconds, help="most seconds to search, and for each to compare with (default 60)"
     )
+    plan.add_argument("--budget", type=seconds, dest="seconds", metavar="SECONDS", help="the same as --seconds")
     plan.add_argument(
         "--no-compare",
         action="store_true",
