@@ -17,6 +17,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -611,7 +612,7 @@ _UFUNCS: dict[str, Any] = {
     "eq": np.equal, "ne": np.not_equal,
 }  # fmt: skip
 CHAINED: dict[str, Callable[[Any], Callable[..., Any] | None]] = {
-    **{f"__{name}__": lambda other, ufunc=ufunc: ufunc for name, ufunc in _UFUNCS.items()}, "__pow__": _power,
+    **{f"__{name}__": partial(_always, ufunc) for name, ufunc in _UFUNCS.items()}, "__pow__": _power,
 }  # fmt: skip
 """By operator, what gives the function of a chain for the second operand."""
 for _name in ARITHMETIC.split():
