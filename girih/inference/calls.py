@@ -35,9 +35,11 @@ class Call:
         """Is a call this one, as far as it is told without flattening it? Around it is not looked."""
         if not self.flat or len(arguments) != self.positional or len(named) != len(self.names):
             return False
-        if named and named.keys() != set(self.names):
-            return False
-        for leaf, known in zip((*arguments, *[named[name] for name in self.names]), self.leaves, strict=True):
+        if named:
+            if named.keys() != set(self.names):
+                return False
+            arguments = (*arguments, *[named[name] for name in self.names])
+        for leaf, known in zip(arguments, self.leaves, strict=True):
             if type(leaf) is not Tensor or known[0] is not Tensor:
                 if _described(leaf) != known:
                     return False

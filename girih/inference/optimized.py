@@ -200,6 +200,7 @@ class Optimized(nn.Module):
         self.module = first.module
         self._make, self._first, self._otherwise = make, first, otherwise
         self._made: list[tuple[Call, Made | None]] = [(first.call, first)]
+        self._itself = (model,)  # PyTorch takes a microsecond to look up a part by its name
         self._look()
         self._turn: Any = RLock() if otherwise == AGAIN else nullcontext()  # while one thread captures the model again,
         # its tensors are fakes
@@ -235,7 +236,7 @@ class Optimized(nn.Module):
                 "call model.eval() before"
             )
         with torch.no_grad() if torch.is_grad_enabled() else _NOTHING, self._turn:
-            if self._otherwise == MODEL and self._first.run is self.model:
+            if self._first.run is self._itself[0] and self._otherwise == MODEL:
                 return self.model(*batch, **named)  # which answers every call
             made = self._known(batch, named)
             if made is None:
@@ -484,11 +485,18 @@ def _made(
             if all(fingerprint(item.graph) != fingerprint(other.graph) for other in found.values()):
                 found[program] = item
         programs = _Programs(model, captured, found, (arguments, named), count, apart, original)
-        candidates, chosen, run = fastest(programs.ways(backends), arguments, named, progress, clock_of(count))
+        ways, call, clock = programs.ways(backends), call_of(arguments, named), clock_of(count)
+        candidates, chosen, run = fastest(ways, arguments, named, progress, clock, _check_of(model, call))
     best = found.get(chosen.program, found[REWRITTEN])
     sizes = len(graph.nodes), len(best.graph.nodes)
     explanation = Explanation(sizes, best.swept, best.found, candidates, chosen, count, isinstance(model, OnnxModule))
-    return Made(call_of(arguments, named), arguments, named, run, best.module, programs.tensors, explanation)
+    return Made(call, arguments, named, run, best.module, programs.tensors, explanation)
+
+
+def _check_of(model: nn.Module, call: Call) -> Callable[..., object]:
+    """What `Optimized` asks before it lets another program than the model answer."""
+    weights, settings = Weights(model), Settings(Inference(model))
+    return lambda *called: settings.untouched(forms=False) and not weights.written() and call.is_quickly(*called)
 
 
 @dataclass(frozen=True)

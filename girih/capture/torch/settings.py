@@ -67,7 +67,7 @@ class Settings:
         self._empty = [mapping for mapping in mappings if not mapping]
         self._held = Identities((mapping.values(), [*mapping.values()]) for mapping in mappings if mapping)
         self._types = [*map(type, self._wholes)]
-        kinds = [*dict.fromkeys(self._types)]
+        kinds: list[Any] = [*dict.fromkeys(self._types)]
         self._forwards = kinds, [kind.forward for kind in kinds]
         self._tensors = [*dict.fromkeys(tensor for module in self._wholes for tensor in _tensors(module))]
         self._form_of = _form_of_trained if isinstance(self._step, TrainingStep) else _form_of

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 from collections import defaultdict
-from collections.abc import Mapping
 from operator import is_
 from typing import Any
 
@@ -24,7 +23,7 @@ class Weights:
     """Parameters, buffers and plain tensors of a module's parts, as they are now."""
 
     def __init__(self, module: torch.nn.Module) -> None:
-        places: list[tuple[str, Mapping[str, Any], str, Tensor]] = []
+        places: list[tuple[str, dict[str, Any], str, Tensor]] = []
         for path, part in module.named_modules():
             for held in (part._parameters, part._buffers, vars(part)):
                 found = [(key, item) for key, item in held.items() if isinstance(item, torch.Tensor)]
