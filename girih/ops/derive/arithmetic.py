@@ -89,7 +89,9 @@ def _renamed(item: Expression, sizes: tuple[int, ...], names: dict[int, tuple[in
     if isinstance(item, Position):
         return at(item.index)
     own = item.value if isinstance(item, Constant) else getattr(item, "function", getattr(item, "reducer", ""))
-    return type(item).__name__, own, tuple([_renamed(child, sizes, names) for child in children(item)])
+    inside = tuple([_renamed(child, sizes, names) for child in children(item)])
+    summed = tuple([names.get(v) for v in item.variables]) if isinstance(item, Reduce) else ()
+    return type(item).__name__, own, inside, summed
 
 
 def _is_arithmetic(item: Expression) -> bool:

@@ -94,6 +94,7 @@ def attention(query, key, value, scale, mask=None, causal=False, first=0):
     own = score(query, key, mask, causal, scale, first)
     keys, width, groups = (key.shape[2],), value.shape[3], groups_of(query, key)
     total = lambda b, n, h, t: LogSumExp(lambda k: once(own(b, n, h, t, k)), sizes=keys)
+    beside = lambda b, n, h, t: Select(True, total(b, n, h, t), once(Sum(lambda k, c: value[b, n, k, c])))
 
     def out(b, n, h, t, e):
         share = lambda k: once(exp(once(own(b, n, h, t, k)) - once(total(b, n, h, t))))
@@ -101,14 +102,14 @@ def attention(query, key, value, scale, mask=None, causal=False, first=0):
         return Select(True, result, row_of(value, b, n, 0))  # its features are made together
 
     if groups == 1:
-        return lambda b, h, t, e: out(b, h, h, t, e), lambda b, h, t: total(b, h, h, t)
+        return lambda b, h, t, e: out(b, h, h, t, e), lambda b, h, t: beside(b, h, h, t)
     sizes = (query.shape[0], key.shape[1], groups, query.shape[2])
     return (
         Over(
             (*sizes, width),
             lambda b, n, g, t, e: ((b, groups * n + g, t, e), out(b, n, groups * n + g, t, e)),
         ),
-        Over(sizes, lambda b, n, g, t: ((b, groups * n + g, t), total(b, n, groups * n + g, t))),
+        Over(sizes, lambda b, n, g, t: ((b, groups * n + g, t), beside(b, n, groups * n + g, t))),
     )
 
 
