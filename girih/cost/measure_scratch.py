@@ -150,7 +150,11 @@ def measured(call: ScratchCall) -> Told:
     count = min(whole, _affordable(call))
     if count < 1:
         return Told(call.bound, BOUND)
-    part = call if count == whole else ScratchCall(call.operator, known.cut(work, count), known, call.kept * count // max(whole, 1))
+    part = (
+        call
+        if count == whole
+        else ScratchCall(call.operator, known.cut(work, count), known, call.kept * count // max(whole, 1))
+    )
     try:
         size = _alone(part)
     except (RuntimeError, TypeError, ValueError, IndexError):  # what PyTorch refuses, or has no memory for

@@ -22,12 +22,10 @@ Tensor = Any  # torch is untyped for the type checker
 aten = torch.ops.aten
 
 _OPTIONS = "float scale, Tensor? mask=None, bool causal=False, int first=0"
-torch.library.define(
-    "girih::attention", f"(Tensor query, Tensor key, Tensor value, {_OPTIONS}) -> (Tensor, Tensor)"
-)
+torch.library.define("girih::attention", f"(Tensor query, Tensor key, Tensor value, {_OPTIONS}) -> (Tensor, Tensor)")
 torch.library.define(
     "girih::attention_backward",
-    f"(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, Tensor logsumexp, {_OPTIONS}) "
+    f"(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor output, Tensor logsumexp, {_OPTIONS}) "
     "-> (Tensor, Tensor, Tensor)",
 )
 
@@ -87,28 +85,28 @@ def attention(
 
 
 def attention_backward(
-    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor, scale: float,
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, logsumexp: Tensor, scale: float,
     mask: Tensor | None = None, causal: bool = False, first: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients by query, key and value, of `attention`'s results and operands. first: where it is negative, the
     first rows see no key."""
     if causal and first < 0:
-        tensors = [item[:, :, -first:] for item in (grad, query, out, logsumexp)]
-        grad_, query_, out_, total = tensors
+        tensors = [item[:, :, -first:] for item in (grad, query, output, logsumexp)]
+        grad_, query_, output_, total = tensors
         seen = mask if mask is None or mask.dim() < 2 or mask.shape[-2] == 1 else mask[..., -first:, :]
-        by_query, *others = attention_backward(grad_, query_, key, value, out_, total, scale, seen, causal)
+        by_query, *others = attention_backward(grad_, query_, key, value, output_, total, scale, seen, causal)
         whole = torch.zeros_like(query, memory_format=torch.contiguous_format)
         whole[:, :, -first:] = by_query
         return (whole, *others)  # type: ignore[return-value]
     groups = query.shape[1] // key.shape[1]
     if groups == 1:
-        tensors = [grad, query, key, value, out, logsumexp]
+        tensors = [grad, query, key, value, output, logsumexp]
         return _rows_backward(*tensors, scale, _added(mask, query), causal, first)
     by_query = query.new_empty(query.shape)
     sums = [torch.zeros(item.shape, dtype=_exact(item.dtype), device=item.device) for item in (key, value)]
     for group in range(groups):
         heads = slice(group, None, groups)
-        of_rows = [item[:, heads] for item in (grad, query, out, logsumexp)]
+        of_rows = [item[:, heads] for item in (grad, query, output, logsumexp)]
         added = _added(_of_heads(mask, heads), query)
         part = _rows_backward(*of_rows[:2], key, value, *of_rows[2:], scale, added, causal, first)
         by_query[:, heads] = part[0]
@@ -207,9 +205,7 @@ def _whole(
     if not _fused(query, key, value):
         return _by_blocks(query, key, value, scale, mask, causal)
     operands = _dense(query), _dense(key), _dense(value)
-    out, total = aten._scaled_dot_product_flash_attention_for_cpu(
-        *operands, 0.0, causal, attn_mask=mask, scale=scale
-    )
+    out, total = aten._scaled_dot_product_flash_attention_for_cpu(*operands, 0.0, causal, attn_mask=mask, scale=scale)
     del operands
     return out.contiguous(), total.contiguous()
 

@@ -412,6 +412,6 @@ def attention(rng: Generator) -> Arguments:
 def attention_backward(rng: Generator) -> Arguments:
     given = attention(rng)
     size = (*given["query"].shape[:3], given["value"].shape[3])
-    of_rows = {"grad": real(rng, size), "out": real(rng, size), "logsumexp": 1.0 + real(rng, size[:3])}
+    of_rows = {"grad": real(rng, size), "output": real(rng, size), "logsumexp": 1.0 + real(rng, size[:3])}
     tensors = {name: given.pop(name) for name in ("query", "key", "value")}
     return {"grad": of_rows.pop("grad"), **tensors, **of_rows, **given}

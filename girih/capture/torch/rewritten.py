@@ -266,7 +266,9 @@ def attention(
     factor = query.shape[-1] ** -0.5 if scale is None else float(scale)
     if query.dim() == 4:
         return torch.ops.girih.attention(*tensors, factor, attn_mask, is_causal)[0]
-    return torch.ops.girih.attention(*(item.unsqueeze(0) for item in tensors), factor, attn_mask, is_causal)[0].squeeze(0)
+    return torch.ops.girih.attention(*(item.unsqueeze(0) for item in tensors), factor, attn_mask, is_causal)[0].squeeze(
+        0
+    )
 
 
 def _is_whole(tensors: Sequence[Tensor], mask: Tensor | None, dropout: float, causal: bool, grouped: bool) -> bool:

@@ -114,7 +114,7 @@ def attention(query, key, value, scale, mask=None, causal=False, first=0):
 
 
 @operator("girih.attention_backward", results=3, piece=rows_piece, temporary=KNOWN_BACKWARD)
-def attention_backward(grad, query, key, value, out, logsumexp, scale, mask=None, causal=False, first=0):
+def attention_backward(grad, query, key, value, output, logsumexp, scale, mask=None, causal=False, first=0):
     """The gradients by query, key and value."""
     own = score(query, key, mask, causal, scale, first)
     batch, rows, width = query.shape[0], query.shape[2], query.shape[3]
@@ -127,7 +127,7 @@ def attention_backward(grad, query, key, value, out, logsumexp, scale, mask=None
     def change(b, n, h, t, k):
         """The gradient of a score."""
         along = once(Sum(lambda e: grad[b, h, t, e] * value[b, n, k, e]))
-        mean = once(Sum(lambda e: grad[b, h, t, e] * out[b, h, t, e]))
+        mean = once(Sum(lambda e: grad[b, h, t, e] * output[b, h, t, e]))
         return once(share(b, n, h, t, k) * (along - mean) * scale)
 
     def beside(b, n, h, t):
@@ -138,7 +138,7 @@ def attention_backward(grad, query, key, value, out, logsumexp, scale, mask=None
 
     def rows_read(value_, b, h, t):
         """All results read the same of what the query's rows have."""
-        return Select(True, value_, row_of(grad, b, h, t) + row_of(out, b, h, t))
+        return Select(True, value_, row_of(grad, b, h, t) + row_of(output, b, h, t))
 
     def by_query(b, n, g, t, d):
         h = at(n, g)
@@ -170,5 +170,7 @@ def attention_backward(grad, query, key, value, out, logsumexp, scale, mask=None
     if groups == 1:
         first_result = Over((batch, heads, 1, 1, rows, width), lambda b, n, x, y, t, d: by_query(b, n, 0, t, d))
     else:
-        first_result = Over((batch, heads, 1, 1, groups, rows, width), lambda b, n, x, y, g, t, d: by_query(b, n, g, t, d))
+        first_result = Over(
+            (batch, heads, 1, 1, groups, rows, width), lambda b, n, x, y, g, t, d: by_query(b, n, g, t, d)
+        )
     return first_result, by_key, by_value
