@@ -91,8 +91,7 @@ def attention_backward(
     """The gradients by query, key and value, of `attention`'s results and operands. first: where it is negative, the
     first rows see no key."""
     if causal and first < 0:
-        tensors = [item[:, :, -first:] for item in (grad, query, output, logsumexp)]
-        grad_, query_, output_, total = tensors
+        grad_, query_, output_, total = (item[:, :, -first:] for item in (grad, query, output, logsumexp))
         seen = mask if mask is None or mask.dim() < 2 or mask.shape[-2] == 1 else mask[..., -first:, :]
         by_query, *others = attention_backward(grad_, query_, key, value, output_, total, scale, seen, causal)
         whole = torch.zeros_like(query, memory_format=torch.contiguous_format)
@@ -100,15 +99,15 @@ def attention_backward(
         return (whole, *others)  # type: ignore[return-value]
     groups = query.shape[1] // key.shape[1]
     if groups == 1:
-        tensors = [grad, query, key, value, output, logsumexp]
-        return _rows_backward(*tensors, scale, _added(mask, query), causal, first)
+        added = _added(mask, query)
+        return _rows_backward(grad, query, key, value, output, logsumexp, scale, added, causal, first)
     by_query = query.new_empty(query.shape)
     sums = [torch.zeros(item.shape, dtype=_exact(item.dtype), device=item.device) for item in (key, value)]
     for group in range(groups):
         heads = slice(group, None, groups)
-        of_rows = [item[:, heads] for item in (grad, query, output, logsumexp)]
+        grad_, query_, output_, total_ = (item[:, heads] for item in (grad, query, output, logsumexp))
         added = _added(_of_heads(mask, heads), query)
-        part = _rows_backward(*of_rows[:2], key, value, *of_rows[2:], scale, added, causal, first)
+        part = _rows_backward(grad_, query_, key, value, output_, total_, scale, added, causal, first)
         by_query[:, heads] = part[0]
         for total, more in zip(sums, part[1:], strict=True):
             total += more

@@ -32,9 +32,9 @@ def floating_point_operations(description: Description) -> int:
 
     Each function, and each element that is reduced, counts one at every point of the index variables around it. Opaque
     functions are estimated as 4 for each output element. What is computed `once` counts at the points of the index
-    variables that it reads, and the same function of the same tensors counts one time (the scores of an attention, which
-    all features of a row share). Where numbers are looked up in a table, or rows belong to
-    groups, only the place that is found counts, since a kernel computes nowhere else.
+    variables that it reads, and the same function of the same tensors counts one time (the scores of an attention,
+    which all features of a row share). Where numbers are looked up in a table, or rows belong to groups, only the place
+    that is found counts, since a kernel computes nowhere else.
     """
     outputs = frozenset(range(description.outputs))
     chosen = groups_of(description) | compared_of(description)

@@ -168,9 +168,10 @@ def attention_backward(grad, query, key, value, output, logsumexp, scale, mask=N
         )
 
     if groups == 1:
-        first_result = Over((batch, heads, 1, 1, rows, width), lambda b, n, x, y, t, d: by_query(b, n, 0, t, d))
-    else:
-        first_result = Over(
-            (batch, heads, 1, 1, groups, rows, width), lambda b, n, x, y, g, t, d: by_query(b, n, g, t, d)
+        return (
+            Over((batch, heads, 1, 1, rows, width), lambda b, n, x, y, t, d: by_query(b, n, 0, t, d)),
+            by_key,
+            by_value,
         )
-    return first_result, by_key, by_value
+    sizes = (batch, heads, 1, 1, groups, rows, width)
+    return Over(sizes, lambda b, n, x, y, g, t, d: by_query(b, n, g, t, d)), by_key, by_value
