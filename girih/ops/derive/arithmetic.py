@@ -12,6 +12,7 @@ from girih.ops.expressions import (
     Constant,
     Expression,
     OpaqueRead,
+    Piecewise,
     Position,
     Read,
     Reduce,
@@ -34,17 +35,18 @@ def floating_point_operations(description: Description) -> int:
     functions are estimated as 4 for each output element. What is computed `once` counts at the points of the index
     variables that it reads, and the same function of the same tensors counts one time (the scores of an attention,
     which all features of a row share). Where numbers are looked up in a table, or rows belong to groups, only the place
-    that is found counts, since a kernel computes nowhere else.
+    that is found counts, since a kernel computes nowhere else. Of what is concatenated, each part counts where it
+    stands.
     """
     outputs = frozenset(range(description.outputs))
     chosen = groups_of(description) | compared_of(description)
     total = 0
-    around: list[tuple[Expression, frozenset[int]]] = [(description.body, outputs)]
+    around: list[tuple[Expression, frozenset[int], tuple[int, ...]]] = [(description.body, outputs, description.sizes)]
     counted: set[object] = set()
     while around:
-        item, variables = around.pop()
+        item, variables, sizes = around.pop()
         if isinstance(item, Applied) and item.function == ONCE:
-            function = _renamed(item, description.sizes, {})
+            function = _renamed(item, sizes, {})
             if function in counted:
                 continue
             counted.add(function)
@@ -54,8 +56,13 @@ def floating_point_operations(description: Description) -> int:
         each = _OPAQUE if isinstance(item, OpaqueRead) else _is_arithmetic(item)
         if each:
             points = variables if variables == outputs else variables - chosen
-            total += each * prod(description.sizes[variable] for variable in points)
-        around.extend((child, variables) for child in children(item))
+            total += each * prod(sizes[variable] for variable in points)
+        if isinstance(item, Piecewise) and item.index.variable is not None:
+            place = item.index.variable
+            for begin, end, part in zip(item.bounds, item.bounds[1:], item.parts, strict=False):
+                around.append((part, variables, (*sizes[:place], end - begin, *sizes[place + 1 :])))
+            continue
+        around.extend((child, variables, sizes) for child in children(item))
     return total
 
 
