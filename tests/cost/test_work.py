@@ -118,3 +118,12 @@ def test_a_graph_is_priced_by_its_edges() -> None:
     assert (half.operations, half.bytes) == (20 * 6, 20 * 24 + 48 + 160 + 120)
     assert bounds_of_edges(description, description.sizes) == {1: 41}
     assert bounds_of_edges(description, (5, *description.sizes[1:])) == {1: 21}
+
+
+def test_attention_s_gradient_is_priced_by_edges_not_by_their_pairs() -> None:
+    """It has two sums over the same edges."""
+    shapes = {"grad": (10, 2, 6), "x": (20, 2, 6), "dot": (10, 2), "logsumexp": (10, 2), "source": (20, 2)}
+    rows = {"target": (10, 2), "offsets": ("int", 21), "neighbours": ("int", 40)}
+    description = described("girih.attention_source_gradient", (20, 2, 7), **shapes, **rows)
+    whole = work_of(description, description.sizes, [0.0] * len(description.inputs), 0)
+    assert whole.bytes == 40 * 2 * 4 * (7 + 3)  # of each edge a row as wide as the result's, and three numbers a head
