@@ -113,13 +113,17 @@ def test_rocs_memory_manager_copies_least_and_keeps_the_limit() -> None:
     for hold in ("roc", "odswap"):
         plan = girih.plan(step, data, machine="local:1", memory=whole.peak * 4 // 5, hold=hold, compare=())
         lives = plan.but(residency=()).lifetimes
-        copied[hold] = sum(plan.choice.residency[0].copied_bytes(lives.touches))
+        planned = plan.choice.residency[0].copied_bytes(lives.touches)
+        copied[hold] = sum(planned)
         assert plan.peak <= plan.memory
-        if hold == "roc":
-            assert "b.x" in plan.program.host
-            with plan.start(backend="threads") as run:
+        with plan.start(backend="threads") as run:
+            if hold == "roc":
+                assert "b.x" in plan.program.host
                 assert run.run.peak_bytes(*run.inputs((), None)) == [plan.peak]
-                losses = [run.step() for _ in range(2)]
+            before = run.statistics()[0].copied
+            losses = [run.step() for _ in range(2)]
+            counted = run.statistics()[0].copied
+        assert [after - then for then, after in zip(before, counted, strict=True)] == [2 * amount for amount in planned]
     assert 0 < copied["roc"] <= copied["odswap"]
     with whole.start(backend="threads") as run:
         assert [run.step() for _ in range(2)] == losses
