@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from girih.plans.predict import Prediction
     from girih.plans.rewritten import Rewriting
     from girih.run.engines.engine import Engine
+    from girih.run.export.fx import FxExport
     from girih.run.training.fit import Fit
     from girih.run.training.training import TrainingRun
     from girih.search.memory.holds import Baseline
@@ -95,6 +96,24 @@ class Plan(noun.Plan):
         from girih.plans.file import save
 
         save(self, path)
+
+    def export(self, engine: str, *, device: str | None = None) -> FxExport:
+        """The plan for an engine of PyTorch's, which runs it without girih.
+
+            plan.export("fx").save("step.py")  # then: torchrun --nproc-per-node 2 step.py
+
+        engine: `fx`, graphs of ATen operators and functional collectives, one for each rank, and one file that runs
+        them (docs/export.md). device: `cpu` or `cuda`, for which it is; by default where the plan's machine has its
+        devices.
+
+        Raises:
+            PlanError: the plan needs what that engine has not; it names what.
+        """
+        from girih.run.export.fx import export_fx
+
+        if engine != "fx":
+            raise PlanError(f"no engine {engine!r} to export to: expected fx")
+        return export_fx(self, device)
 
     def start(
         self,

@@ -355,6 +355,23 @@ def trace(options: argparse.Namespace) -> int:
     return 0
 
 
+def export(options: argparse.Namespace) -> int:
+    check_output(options.output)
+    with clear_errors(), TerminalProgress() as progress:
+        progress("export", 0.0)
+        plan = load(options.plan, trust=options.trust)
+        made = plan.export(options.to, device=options.device)
+        made.save(options.output, resume=options.resume, seed=options.seed)
+    size = Path(options.output).stat().st_size
+    if options.json:
+        print(json.dumps({"file": options.output, "bytes": size, "ranks": plan.machine.devices}))
+        return 0
+    state = Path(options.output).with_suffix(".pt")
+    print(f"{options.output} written ({format_bytes(size)}), its state in {state}")
+    print(f"run it with: torchrun --nproc-per-node {plan.machine.devices} {options.output}")
+    return 0
+
+
 def _written(options: argparse.Namespace, path: Path) -> None:
     size = path.stat().st_size
     print(json.dumps({"path": str(path), "bytes": size}) if options.json else f"{path}: {format_bytes(size)}")

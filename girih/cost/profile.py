@@ -140,7 +140,7 @@ def load_profile(
 
 
 def _processes(machine: str) -> str:
-    """A machine's name without the axes of its mesh, on which what messages between its processes take does not depend."""
+    """A machine's name without the axes of its mesh: messages between its processes take as long on any."""
     found = re.fullmatch(r"(local:\d+):[\dx]+", machine)
     return machine if found is None else found[1]
 

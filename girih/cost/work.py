@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -11,7 +11,7 @@ from girih.graph.graph import ITEM_BYTES, Same
 from girih.ops import Description
 from girih.ops.derive.arithmetic import compared_of, group_bounds, groups_of, operations_per_point
 from girih.ops.derive.kinds import COPY, LOOK_UP, VIEW, dtype_of_products, hit_of, kind_of, variables_of
-from girih.ops.language import Applied, Read, walk
+from girih.ops.language import Read, walk
 
 
 @dataclass(frozen=True)
@@ -65,41 +65,29 @@ def _read_by_edges(description: Description, extents: Sequence[int], inputs: Seq
     are in truth is in the tensors.
     """
     groups, compared = groups_of(description), compared_of(description)
-    edges_of = _edges_that_find(Same(description))
-    edges = frozenset().union(*edges_of.values())
-    sizes = description.sizes
-
-    def share(some: Iterable[int]) -> float:
-        return prod([extents[v] / max(sizes[v], 1) for v in some])
-
-    read = []
-    for number, (kind, size) in enumerate(zip(description.inputs, inputs, strict=True)):
-        variables = {variable for index in description.reads[number] for variable in variables_of(index)}
-        if variables & compared:
-            found = 0.0  # the largest of its reads: a kernel that has two sums over the same edges reads a row once
-            for index in description.reads[number]:
-                own = variables_of(index)
-                rows = (own - compared - groups).union(*(edges_of.get(v, ()) for v in own))
-                here = share(groups | (own & compared)) * prod([extents[v] for v in rows])
-                found = max(found, here * ITEM_BYTES[kind.dtype])
-            size = found
-        elif variables & edges:
-            size *= share(groups)
-        read.append(float(size))
-    return read
-
-
-@lru_cache(maxsize=65536)
-def _edges_that_find(same: Same[Description]) -> Mapping[int, frozenset[int]]:
-    """For each index variable that is compared with numbers of edges, those of the edges: a description with several
-    sums over the edges has a pair for each."""
-    description, found = same.item, {}
+    here, found = (
+        prod([extents[v] / max(description.sizes[v], 1) for v in some]) for some in (groups, groups | compared)
+    )
+    edges: dict[int, set[int]] = {}  # of the sum in which a variable is compared: several sums have edges of their own
     for item in walk(description.body):
         if (hit := hit_of(item, description)) is not None:
-            assert isinstance(item, Applied)
-            reads = [part for side in item.arguments for part in walk(side) if isinstance(part, Read)]
-            found.update(dict.fromkeys(variables_of((hit[1],)), frozenset(variables_of(reads[0].index))))
-    return found
+            found_at = {v for part in walk(item) if isinstance(part, Read) for v in variables_of(part.index)}
+            for variable in variables_of((hit[1],)):
+                edges.setdefault(variable, set()).update(found_at)
+    read = []
+    for number, (kind, size) in enumerate(zip(description.inputs, inputs, strict=True)):
+        of_reads = [variables_of(index) for index in description.reads[number]]
+        counts = []
+        for variables in of_reads:
+            if variables & compared:
+                of_edges = set().union(*(edges[variable] for variable in variables & compared))
+                counts.append(prod(extents[v] for v in (variables - compared - groups) | of_edges))
+        if counts:
+            size = found * max(counts) * ITEM_BYTES[kind.dtype]
+        elif any(variables & set().union(*edges.values()) for variables in of_reads):
+            size *= here
+        read.append(float(size))
+    return read
 
 
 @lru_cache(maxsize=65536)
