@@ -6,7 +6,7 @@ from functools import lru_cache
 from math import prod
 
 from girih.ops.derive.kinds import LOOK_UP, hit_of, kind_of
-from girih.ops.expressions import Applied, Expression, OpaqueRead, Read, Reduce, children, walk
+from girih.ops.expressions import Applied, Expression, OpaqueRead, Piecewise, Read, Reduce, children, walk
 from girih.ops.operator import Description
 
 _CHEAP = {"eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not"}
@@ -19,21 +19,27 @@ def floating_point_operations(description: Description) -> int:
 
     Each function, and each element that is reduced, counts one at every point of the index variables around it. Opaque
     functions are estimated as 4 for each output element. Where numbers are looked up in a table, or rows belong to
-    groups, only the place that is found counts, since a kernel computes nowhere else.
+    groups, only the place that is found counts, since a kernel computes nowhere else. Of what is concatenated, each
+    part counts where it stands.
     """
     outputs = frozenset(range(description.outputs))
     chosen = groups_of(description) | compared_of(description)
     total = 0
-    around: list[tuple[Expression, frozenset[int]]] = [(description.body, outputs)]
+    around: list[tuple[Expression, frozenset[int], tuple[int, ...]]] = [(description.body, outputs, description.sizes)]
     while around:
-        item, variables = around.pop()
+        item, variables, sizes = around.pop()
         if isinstance(item, Reduce):
             variables |= frozenset(item.variables)
         each = _OPAQUE if isinstance(item, OpaqueRead) else _is_arithmetic(item)
         if each:
             points = variables if variables == outputs else variables - chosen
-            total += each * prod(description.sizes[variable] for variable in points)
-        around.extend((child, variables) for child in children(item))
+            total += each * prod(sizes[variable] for variable in points)
+        if isinstance(item, Piecewise) and item.index.variable is not None:
+            place = item.index.variable
+            for begin, end, part in zip(item.bounds, item.bounds[1:], item.parts, strict=False):
+                around.append((part, variables, (*sizes[:place], end - begin, *sizes[place + 1 :])))
+            continue
+        around.extend((child, variables, sizes) for child in children(item))
     return total
 
 
