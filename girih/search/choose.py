@@ -152,8 +152,8 @@ class _Planning:
         plan = self.divided(graph, result, limit)
         if isinstance(first, Exact) and result.graph is not None and limit is not None and plan.peak > limit:
             # What is held for several readers leaves too little memory: each of them fetches for itself.
-            apart = replace(first, rules=replace(first.rules_of(goal), shared=False))
-            result = searched(apart, graph, goal)
+            each = replace(first, rules=replace(first.rules_of(goal), shared=False))
+            result = searched(each, graph, goal)
             self.budget.spend(result.certificate.work * 1e9)
             plan = self.divided(graph, result, limit)
         graph = plan.graph
