@@ -165,14 +165,16 @@ def test_a_transformers_stages_work_side_by_side(shared: bool) -> None:
     assert timeline.seconds < 1.05 * ideal
 
 
-def test_a_pipeline_is_found_by_time_where_weights_are_large_and_links_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("girih.layout.budget.PATIENCE", 1e6)  # the work is counted; a busy machine takes longer
+def test_a_pipeline_is_judged_beside_what_a_search_by_time_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search itself has no work to spend and ends with data parallelism, which suits large weights and slow links
+    badly."""
+    monkeypatch.setattr("girih.search.choose.BESIDE", 1e9)
     where = machine("local:4")
     slow = tuple(replace(level, bytes_per_second=1e8, latency_seconds=1e-6) for level in where.levels)
     where = replace(where, levels=slow, device=replace(where.device, flops_per_second=1e10))
-    step, batch = tower(8)
+    step, batch = tower(4)
     few = tuple(part[:64] for part in batch)
-    plan = girih.plan(step, few, machine=where, objective="time", search="exact:seconds=1", compare=())
+    plan = girih.plan(step, few, machine=where, objective="time", search="exact:seconds=1e-6", compare=())
     check(plan)
     assert plan.search == plan.certificate.statistics["found by"] == "pipeline-1f1b"
     assert plan.choice.schedule == "1f1b"
