@@ -17,7 +17,7 @@ from functools import partial
 from math import inf
 
 from girih.graph import Argument, Graph, Node, Ref
-from girih.rewrite.writer import Writer, rewritten
+from girih.rewrite.writer import Division, Writer, rewritten
 
 HALVES = ("bfloat16", "float16")
 TURNED = (0, 1, 3, 2)
@@ -28,7 +28,10 @@ class TakeAttentionApart:
     """Attention as products and a softmax."""
 
     def apply(self, graph: Graph) -> Graph:
-        rules = {"girih.attention": partial(_forward, graph), "girih.attention_backward": _backward}
+        rules: dict[str, Division] = {
+            "girih.attention": partial(_forward, graph),
+            "girih.attention_backward": _backward,
+        }
         return rewritten(graph, rules)
 
 
@@ -111,7 +114,7 @@ class _Parts:
             hidden = emit("aten.logical_not", self.shape(mask), "bool", self=Ref(mask))
         if not hidden:
             return scores
-        filled = {"self": Ref(scores), "mask": Ref(hidden), "value": -inf}
+        filled: dict[str, Argument] = {"self": Ref(scores), "mask": Ref(hidden), "value": -inf}
         return self.writer.emit("aten.masked_fill.Scalar", ((shape, self.exact),), ("",), filled)[0]
 
     def shares(self, scores: str, total: str) -> str:
@@ -126,7 +129,7 @@ def _forward(graph: Graph, writer: Writer, node: Node) -> bool:
     total = writer.one("girih.logsumexp", shape, "float64", input=Ref(scores), dims=(3,))
     if parts.at.get("mask") is not None:  # of a row that sees no key
         nothing = writer.one("aten.eq.Scalar", shape, "bool", self=Ref(total), other=-inf)
-        filled = {"self": Ref(total), "mask": Ref(nothing), "value": 0.0}
+        filled: dict[str, Argument] = {"self": Ref(total), "mask": Ref(nothing), "value": 0.0}
         total = writer.emit("aten.masked_fill.Scalar", ((shape, "float64"),), ("",), filled)[0]
     shares = parts.cast(parts.shares(scores, total), parts.dtype)
     out, sums = node.outputs
