@@ -175,3 +175,17 @@ def test_a_way_with_other_results_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         "refused: its results are others",
         "does not run: ImportError: no module named moon",
     ]
+
+
+def test_what_is_asked_before_a_call_counts() -> None:
+    """The model itself answers every call, and is asked nothing."""
+    ways = [("as it was", "eager", lambda: lambda x: time.sleep(0.002)), ("rewritten", "quick", lambda: lambda x: None)]
+    asked: list[object] = []
+
+    def check(*call: object) -> None:
+        asked.append(call)
+        time.sleep(0.02)
+
+    assert fastest(iter(ways), (3,), {}, check=check)[1].backend == "eager"
+    assert set(map(repr, asked)) == {"((3,), {})"}
+    assert fastest(iter(ways), (3,), {})[1].backend == "quick"
