@@ -150,12 +150,6 @@ def export_dtensor(plan: Plan) -> DTensorExport:
             "of a mean over labels, DTensor takes the mean of the ranks' means, which is another number where labels "
             "are left out (-100), unequally many on each rank: divide the sum by the count in your loss"
         )
-    written = [item.path for item in graph.inputs if item.role == "buffer" and item.name in graph.updates]
-    if divided := [path for path in written if set(parameters[path].kept) != {"R"}]:
-        different.append(
-            f"DTensor has no rule for a divided buffer that the forward writes, as batch norm does ({divided[0]}), and "
-            "will refuse it"
-        )
     for node in graph.nodes:
         if node.operator == "girih.mean" and node.phase == "forward" and not graph.values[node.outputs[0]].shape:
             words = _words_or_none(strategy.layouts[node.inputs[0]])
