@@ -63,15 +63,14 @@ def launched(file: Path, ranks: int, *options: str, seconds: float = 300.0) -> s
     return told.stdout
 
 
-def example(name: str) -> tuple[Any, Any, list[Any]]:
+def model(name: str) -> tuple[Any, Any, list[Any]]:
     """(module, step, batches) of a model of the catalogue, with numbers."""
     import torch
 
-    from girih.models import example as model
-    from girih.models import random_batch
+    from girih.models import example, random_batch
 
     torch.manual_seed(0)
-    made = model(name, device="cpu")
+    made = example(name, device="cpu")
     return made.module, made.step, [random_batch(name, seed=number) for number in range(STEPS)]
 
 
@@ -84,7 +83,7 @@ def measure(options: argparse.Namespace) -> Report:
     misses: list[str] = []
     models = options.models or (MODELS[:QUICK] if options.quick else MODELS)
     for name in models:
-        module, step, batches = example(name)
+        module, step, batches = model(name)
         for ranks in options.ranks or ((2,) if options.quick else (2, 4)):
             began, what = clock(), f"{name} on {ranks}"
             own = copy.deepcopy(module)
@@ -116,10 +115,10 @@ def measure(options: argparse.Namespace) -> Report:
             received, planned = (max((int(row[at]) for row in found), default=-1) for at in (1, 2))
             row = {
                 "model": name, "ranks": ranks, "lines": lines, "received": received, "planned": planned,
-                "to PyTorch": _far(losses, expected), "to workers": _far(losses, workers), "seconds": str(since(began)),
+                "to PyTorch": far(losses, expected), "to workers": far(losses, workers), "seconds": str(since(began)),
             }  # fmt: skip
             if options.compiler:
-                row["compiled"] = _far([float(word) for word in re.findall(r"loss (\S+)", told)], expected)
+                row["compiled"] = far([float(word) for word in re.findall(r"loss (\S+)", told)], expected)
             rows.append(row)
             note(row)
             for key in ("to PyTorch", "compiled"):
@@ -140,7 +139,7 @@ def measure(options: argparse.Namespace) -> Report:
     )  # fmt: skip
 
 
-def _far(losses: list[float], others: list[float]) -> float:
+def far(losses: list[float], others: list[float]) -> float:
     """The largest relative difference; infinite where there are not as many."""
     if len(losses) != len(others):
         return float("inf")

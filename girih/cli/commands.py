@@ -356,19 +356,27 @@ def trace(options: argparse.Namespace) -> int:
 
 
 def export(options: argparse.Namespace) -> int:
+    from girih.run.export.dtensor import export_dtensor
+    from girih.run.export.fx import export_fx
+
     check_output(options.output)
     with clear_errors(), TerminalProgress() as progress:
         progress("export", 0.0)
         plan = load(options.plan, trust=options.trust)
-        made = plan.export(options.to, device=options.device)
-        made.save(options.output, resume=options.resume, seed=options.seed)
+        if options.to == "dtensor":
+            placements = export_dtensor(plan)
+            placements.save(options.output)
+        else:
+            export_fx(plan, options.device).save(options.output, resume=options.resume, seed=options.seed)
     size = Path(options.output).stat().st_size
     if options.json:
         print(json.dumps({"file": options.output, "bytes": size, "ranks": plan.machine.devices}))
-        return 0
-    state = Path(options.output).with_suffix(".pt")
-    print(f"{options.output} written ({format_bytes(size)}), its state in {state}")
-    print(f"run it with: torchrun --nproc-per-node {plan.machine.devices} {options.output}")
+    elif options.to == "dtensor":
+        print(placements)
+    else:
+        state = Path(options.output).with_suffix(".pt")
+        print(f"{options.output} written ({format_bytes(size)}), its state in {state}")
+        print(f"run it with: torchrun --nproc-per-node {plan.machine.devices} {options.output}")
     return 0
 
 

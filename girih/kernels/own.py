@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from girih.kernels import is_fake
+from girih.kernels.attention import ATTENTION_KERNELS
 from girih.kernels.exact import EXACT_KERNELS
 from girih.kernels.factors import FACTOR_KERNELS
 from girih.kernels.groups import GROUP_KERNELS
@@ -670,6 +671,7 @@ KERNELS: dict[str, Callable[..., Tensor]] = (
             constant,
         )
     }
+    | ATTENTION_KERNELS
     | EXACT_KERNELS
     | FACTOR_KERNELS
     | GROUP_KERNELS

@@ -160,7 +160,7 @@ def test_what_needs_girihs_own_engine_is_refused() -> None:
 def test_a_kernel_of_girihs_own_is_refused_by_its_name(tmp_path: Path) -> None:
     labels, ends = torch.ones(2, 2, dtype=torch.int64), (torch.tensor([4, 4]), torch.tensor([2, 2]))
     step = girih.Inference(nn.Identity(), lambda module, x: nn.functional.ctc_loss(x.log_softmax(-1), labels, *ends))
-    plan = girih.plan(step, torch.randn(4, 2, 5), machine="local:2", compare=())
+    plan = girih.plan(step, torch.randn(4, 2, 5), machine="local:2", compare=(), search="single", objective="bytes")
     with pytest.raises(girih.PlanError, match="ctc"):
         plan.export("fx")
     for wrong, word in (("step.txt", r"ends in .py"), ("nowhere/step.py", "no folder")):
