@@ -11,10 +11,10 @@ Against it: streaming, as NeuGraph does, where every operation loads what it rea
 device as a cache in which the least recently used tensor gives way, as operating systems do, which know no future: they
 keep what nobody will read, and store it when it gives way, as nobody else has it. `freed` is such a cache that is told
 what is dead: this much of the gain is knowing when a tensor ends, and the rest is the programme's choice.
-`Counted`: a GCN trains by a plan under a limit that does not hold all, by the programme and by SwapAdvisor's order; what
-its worker copies, as it counts, is what the plan says.
-Floors: Table 4.3 to the letter; bytes counted are those that were predicted; none of the random graphs differs; streaming and the cache each move at least `--floor`
-times the bytes, in geometric mean.
+`Counted`: a GCN trains by a plan under a limit that does not hold all, by the programme and by SwapAdvisor's choice;
+what a step copies, as its worker counts it, is what the plan says.
+Floors: Table 4.3 to the letter; none of the random graphs differs; bytes counted are those predicted; streaming and the
+cache each move at least `--floor` times the bytes, in geometric mean.
 """
 
 from __future__ import annotations
