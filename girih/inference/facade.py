@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from girih.capture.torch.exported import ExportedModule
+    from girih.inference.kept import Kept
     from girih.inference.onnx.module import OnnxModule
     from girih.inference.optimized import Optimized
     from girih.rewrite.backtracking import RuleSearch
@@ -114,6 +115,20 @@ def read_onnx(
 
         raise CaptureError("reading ONNX files needs the package onnx: pip install 'girih[onnx]'") from error
     return read(path, example, sizes, otherwise)
+
+
+def load_optimized(path: str | Path) -> Kept:
+    """The model of a file that `fast.save("x.girih")` wrote, to call as the model was, within a second: nothing is
+    searched, timed or compiled by us. It is for calls of the form for which it was optimised, and refuses others.
+
+    The file is data, checked before it is used: nothing in it is unpickled, and the program has ONNX's operators alone.
+
+    Raises:
+        KeptError: there is no such file, it is another or damaged, or needs a library that is not installed.
+    """
+    from girih.inference.kept import read
+
+    return read(path)
 
 
 def read_exported(program: ExportedProgram | str | Path, *, trust: bool = False) -> ExportedModule:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
 from girih.capture import Captured, CaptureError, Inference, capture
 from girih.capture.batches import leaves_of
@@ -34,6 +34,8 @@ from girih.graph import Graph
 from girih.inference.calls import Call, batch_of, call_of, difference, is_flat
 from girih.inference.costs import KernelCosts, RuntimeCosts
 from girih.inference.export import ExportError, copy, exported, save, write
+from girih.inference.kept import Kept, KeptError, described
+from girih.inference.kept import write as write_kept
 from girih.inference.layouts import LayoutCosts
 from girih.inference.module import module_of
 from girih.inference.onnx.module import OnnxModule
@@ -41,7 +43,7 @@ from girih.inference.open_sizes import Sizes, opened
 from girih.inference.runtimes.apart import Apart
 from girih.inference.runtimes.backends import RUNTIMES, installed
 from girih.inference.searching import Found, rewrite, search_of
-from girih.inference.trial import Candidate, Progress, Way, clock_of, fastest
+from girih.inference.trial import Candidate, Progress, Way, clock_of, fastest, same
 from girih.plans.indices import check_numbers, look_ups
 from girih.rewrite.backtracking import Applied, Rewritten, RuleSearch, fingerprint
 from girih.rewrite.certificate import Certificate, explained
@@ -64,7 +66,7 @@ MOST_CALLS = 8
 """For which something is kept at a time."""
 AS_IT_WAS, REWRITTEN, FOR_ONNX = "as it was", "rewritten", "rewritten for ONNX Runtime"
 """Programs: the model, and what was found by kernels of PyTorch, or of ONNX Runtime."""
-FILES = (".pt2", ".onnx")
+FILES = (".pt2", ".onnx", ".girih")
 SWEEP = 0.4
 """The share of the search's seconds, at most, that the whole graph at once gets."""
 
@@ -360,6 +362,35 @@ class Optimized(nn.Module):
                 stacklevel=3,
             )
 
+    def _write_kept(self, made: Made, path: Path) -> None:
+        backend, given = made.explanation.chosen.backend, tuple(made.named[name] for name in sorted(made.named))
+        arguments, leaves = made.arguments or given, tree_leaves(batch_of(made.arguments, made.named))
+        if backend not in RUNTIMES:
+            raise OptimizeError(
+                f"{backend} has won, whose program {path.name} cannot hold: fast.save('x.pt2') writes it as PyTorch's"
+            )
+        tensors = all(type(item) in (torch.Tensor, nn.Parameter) for item in arguments)
+        if not tensors or not made.call.flat or getattr(self.model, "fixed", None):
+            raise OptimizeError(f"{path.name} holds models whose arguments are tensors, and free: fast.save('x.onnx')")
+        if made.explanation.rewritten:
+            written = exported(self.module, made.tensors)
+        else:
+            written = exported(self.model, made.arguments, made.named)
+        program = written.model_proto.SerializeToString()
+        captured = capture(Inference(self.model), dict(made.named) if made.named else made.arguments)
+        names = [captured.batch_names[name] for name, _ in leaves_of(batch_of(made.arguments, made.named))]
+        order = self._places(made)
+        with torch.no_grad():
+            expected = tree_flatten(made.run(*made.arguments, **made.named))
+        content = described(
+            backend, made.explanation.threads, sorted(made.named), leaves, order, expected, captured.graph,
+            [names[place] for place in order], program,
+        )  # fmt: skip
+        results = tree_leaves(Kept(content, program)(*made.arguments, **made.named))
+        if not same(results, expected[0]):
+            raise OptimizeError(f"{path.name} cannot hold the program: written as ONNX again it has other results")
+        write_kept(path, content, program)
+
     def _written_as_it_was(self, made: Made, sizes: Sizes, path: Path) -> bool:
         """The model for all its sizes, if it can be written so."""
         if isinstance(self.model, OnnxModule):
@@ -395,7 +426,9 @@ class Optimized(nn.Module):
 
     def save(self, path: str | Path) -> None:
         """Write the program that won, for where girih is not: as PyTorch's exported program (`.pt2`), which
-        `torch.export.load(path).module()` runs, or as an ONNX model (`.onnx`). What a back end adds is not in it.
+        `torch.export.load(path).module()` runs, or as an ONNX model (`.onnx`). What a back end adds is not in it. Or,
+        with its library, threads and the form of its call, for `girih.load_optimized` (`.girih`), where ONNX Runtime or
+        OpenVINO has won.
 
         The rewritten program takes the tensors of a batch in their order. Nothing is written if it fails.
 
@@ -405,7 +438,7 @@ class Optimized(nn.Module):
         first = self._first
         path, chosen = Path(path), first.explanation.chosen.program
         if path.suffix not in FILES:
-            raise OptimizeError(f"{path} is to end in {' or '.join(FILES)}")
+            raise OptimizeError(f"{path} is to end in {', '.join(FILES[:-1])} or {FILES[-1]}")
         if not path.parent.is_dir():
             raise OptimizeError(f"there is no folder {path.parent} to write {path.name} into")
         if changed := self._changed():
@@ -417,9 +450,12 @@ class Optimized(nn.Module):
             if path.suffix == ".onnx":
                 self._write_onnx(first, path)
                 return
+            if path.suffix == ".girih":
+                self._write_kept(first, path)
+                return
             with torch.no_grad():
                 torch.export.save(torch.export.export(model, tuple(arguments), dict(named)), path)
-        except (RuntimeError, ExportError, torch._dynamo.exc.TorchDynamoException) as error:
+        except (RuntimeError, ExportError, KeptError, torch._dynamo.exc.TorchDynamoException) as error:
             raise OptimizeError(f"PyTorch cannot export the program {chosen}: {_first_line(error)}") from error
 
 
