@@ -128,7 +128,7 @@ def test_a_model_goes_through_a_file_and_back(tmp_path: Path) -> None:
     fast.save(tmp_path / "faster.pt2")
     again = torch.export.load(tmp_path / "faster.pt2").module()(*inputs)
     torch.testing.assert_close(again[0], expected[0], rtol=1e-4, atol=1e-5)
-    with pytest.raises(OptimizeError, match=r"is to end in \.pt2 or \.onnx"):
+    with pytest.raises(OptimizeError, match=r"is to end in \.pt2, \.onnx or \.girih"):
         fast.save(tmp_path / "faster.txt")
 
 
