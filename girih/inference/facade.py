@@ -32,6 +32,7 @@ def optimize(
     store: str | Path | None = None,
     progress: Observe | None = None,
     otherwise: str = "model",
+    tolerance: float | None = None,
     trust: bool = False,
 ) -> Optimized:
     """The model with its operators rewritten so that it is faster here: a module with the same results.
@@ -55,7 +56,9 @@ def optimize(
     §2.7). rules: by default those of `girih.rewrite.rules`; others are proved first, or refused. backends: what it may
     run on, of `eager`, `onednn`, `inductor`, `onnxruntime` and `openvino`; by default all that are installed. The model
     as it was, in eager PyTorch, is always among what is timed, so that nothing gets slower than it was. store: the file
-    in which measured kernels are kept.
+    in which measured kernels are kept. tolerance: by which share of the largest number results may be off, as 0.02;
+    then programs whose products are in int8 (ONNX Runtime's dynamic quantisation) are tried too, on the example and on
+    numbers at random. By default nothing is computed in shorter types than the model's.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program, or of an ONNX file.
@@ -90,6 +93,7 @@ def optimize(
         store=None if store is None else Store(store),
         progress=progress or (lambda what, share: None),
         otherwise=otherwise,
+        tolerance=tolerance,
     )
 
 

@@ -43,7 +43,7 @@ from girih.inference.open_sizes import Sizes, opened
 from girih.inference.runtimes.apart import Apart
 from girih.inference.runtimes.backends import RUNTIMES, installed
 from girih.inference.searching import Found, rewrite, search_of
-from girih.inference.trial import Candidate, Progress, Way, clock_of, fastest, same
+from girih.inference.trial import INT8, Candidate, Progress, Way, clock_of, fastest, same
 from girih.plans.indices import check_numbers, look_ups
 from girih.rewrite.backtracking import Applied, Rewritten, RuleSearch, fingerprint
 from girih.rewrite.certificate import Certificate, explained
@@ -96,7 +96,7 @@ class Explanation:
     @property
     def rewritten(self) -> bool:
         """Is what was chosen a rewritten program?"""
-        return self.chosen.program != AS_IT_WAS
+        return self.chosen.program.removesuffix(INT8) != AS_IT_WAS
 
     @property
     def sequence(self) -> tuple[Applied, ...]:
@@ -155,6 +155,8 @@ class Explanation:
         for item in self.candidates:
             mark = "→" if item is self.chosen else " "
             text = item.why if item.seconds is None else f"{_ms(item.seconds)}"
+            if item.seconds is not None and item.error is not None:
+                text += f", off by {item.error:.2g} of the largest number"
             lines.append(f"{mark} {item.program:<26} {item.backend:<11} {text}")
         what = "the model as it was" if not self.rewritten else "the rewritten program"
         how = "" if self.chosen.backend == "eager" else f", run by {self.chosen.backend},"
@@ -443,6 +445,8 @@ class Optimized(nn.Module):
             raise OptimizeError(f"there is no folder {path.parent} to write {path.name} into")
         if changed := self._changed():
             raise OptimizeError(f"{changed} after it was optimised: optimise it again")
+        if chosen.endswith(INT8):
+            raise OptimizeError("int8 has won, which is not written: optimise it without tolerance, and save that")
         rewritten = first.explanation.rewritten
         arguments, named = (first.tensors, {}) if rewritten else (first.arguments, first.named)
         model = self.module if rewritten else self.model
@@ -472,6 +476,7 @@ def optimise(
     store: Store | None = None,
     progress: Progress = lambda what, share: None,
     otherwise: str = MODEL,
+    tolerance: float | None = None,
 ) -> Optimized:
     """See `girih.optimize`."""
     backends = installed(BACKENDS) if backends is None else backends
@@ -482,7 +487,11 @@ def optimise(
         search = search_of(search, seconds, alpha)
     except ValueError as error:
         raise OptimizeError(str(error)) from error
-    make = partial(_made, model, rules, threads, search, tuple(backends), store, progress)
+    if tolerance is not None and (isinstance(tolerance, bool) or not isinstance(tolerance, float | int)):
+        raise OptimizeError(f"expected a number for tolerance, got {tolerance!r}")
+    if tolerance is not None and not 0 < tolerance < 1:
+        raise OptimizeError(f"tolerance is a share of the largest number, such as 0.01, got {tolerance}")
+    make = partial(_made, model, rules, threads, search, tuple(backends), store, progress, float(tolerance or 0))
     return Optimized(model, make, example, otherwise)
 
 
@@ -494,6 +503,7 @@ def _made(
     backends: Sequence[str],
     store: Store | None,
     progress: Progress,
+    tolerance: float,
     example: Any,
 ) -> Made:
     """The fastest way for one call."""
@@ -521,9 +531,9 @@ def _made(
             if all(fingerprint(item.graph) != fingerprint(other.graph) for other in found.values()):
                 found[program] = item
         programs = _Programs(model, captured, found, (arguments, named), count, apart, original)
-        ways, call, clock = programs.ways(backends), call_of(arguments, named), clock_of(count)
-        candidates, chosen, run = fastest(ways, arguments, named, progress, clock, _check_of(model, call))
-    best = found.get(chosen.program, found[REWRITTEN])
+        ways, call, clock = programs.ways(backends, tolerance > 0), call_of(arguments, named), clock_of(count)
+        candidates, chosen, run = fastest(ways, arguments, named, progress, clock, _check_of(model, call), tolerance)
+    best = found.get(chosen.program.removesuffix(INT8), found[REWRITTEN])
     sizes = len(graph.nodes), len(best.graph.nodes)
     explanation = Explanation(sizes, best.swept, best.found, candidates, chosen, count, isinstance(model, OnnxModule))
     return Made(call, arguments, named, run, best.module, programs.tensors, explanation)
@@ -708,8 +718,8 @@ class _Programs:
 
         return call
 
-    def ways(self, backends: Sequence[str]) -> Iterator[Way]:
-        """The simplest first."""
+    def ways(self, backends: Sequence[str], short: bool = False) -> Iterator[Way]:
+        """The simplest first. short: in short types, too."""
         yield AS_IT_WAS, "eager", lambda: self.model
         if "eager" in backends:
             yield REWRITTEN, "eager", lambda: self.nested(self.own.module.forward)
@@ -725,6 +735,8 @@ class _Programs:
         for program, written in every.items() if chosen else ():
             for name in chosen:
                 yield program, name, partial(self._runtime, name, written)
+        for program, written in every.items() if short and "onnxruntime" in chosen else ():
+            yield program + INT8, "onnxruntime", partial(self._runtime, "onnxruntime", partial(self._in_int8, written))
 
     def _runtime(self, name: str, program: Callable[[], tuple[str, Any]]) -> Callable[..., Any]:
         file, fixed = program()
@@ -738,6 +750,15 @@ class _Programs:
             return run(*tensors)
 
         return self.nested(checked if checks else run)
+
+    def _in_int8(self, written: Callable[[], tuple[str, Any]]) -> tuple[str, Any]:
+        """The program with products of weights in whole numbers of 8 bits, whose scales are found at each call."""
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        file, fixed = written()
+        short = self.apart.folder / f"{Path(file).stem}-int8.onnx"
+        quantize_dynamic(file, short, op_types_to_quantize=["MatMul"], per_channel=True, weight_type=QuantType.QInt8)
+        return str(short), fixed
 
     def _rewritten(self, program: str, found: _Found) -> tuple[str, Any]:
         file = self.apart.folder / f"{program.replace(' ', '-')}.onnx"
