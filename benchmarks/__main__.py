@@ -29,6 +29,8 @@ NAMES = (
     "transformer_reductions",
     "capped_quality",
     "capped_planning",
+    "joint_small",
+    "joint_models",
     "simulate_speed",
     "predict_time",
     "predict_bytes",
