@@ -48,6 +48,8 @@ NAMES = (
     "memory_gpu",
     "memory_tables",
     "onnx_coverage",
+    "export_fx",
+    "export_dtensor",
     "optimize_cpu",
     "optimize_gpu",
     "blocked_layouts",
