@@ -28,7 +28,7 @@ import girih
 from benchmarks.common import Benchmark, Report, Row, clock, note, since
 from benchmarks.graph_sampling import FastGCN, sage_epoch
 from girih import gnn
-from girih.gnn.data.resident import edge_index
+from girih.gnn.geometric import edge_index
 from girih.gnn.models import NETWORKS
 
 HIDDEN = 16

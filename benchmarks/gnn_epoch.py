@@ -2,10 +2,11 @@
 
 A power-law graph (R-MAT) of 100,000 vertices and about 5 million edges (`--quick`: 2,000 and about 30,000), 100
 features, 256 hidden (GAT: 8 heads of 32), 40 classes, float32, Adam; forward, backward and update of one step over all
-vertices, on one thread and on two. torch_geometric 2.8 runs each network by its own modules in each form that it has
-for the processor: `csr` (a sparse CSR tensor, whose transpose PyTorch makes again in each backward pass), `edge-index`
-(its EdgeIndex, sorted), `scatter` (a plain tensor of edges), and scatter under torch.compile, which is what it
-recommends; GAT has no CSR form. Both sides begin with the same weights, and the losses must agree.
+vertices, on one thread and on two; girih's by a plan for one device. torch_geometric 2.8 runs each network by its own
+modules in each form that it has for the processor: `csr` (a sparse CSR tensor, whose transpose PyTorch makes again in
+each backward pass), `edge-index` (its EdgeIndex, sorted), `scatter` (a plain tensor of edges), and scatter under
+torch.compile, which is what it recommends; GAT has no CSR form. Both sides begin with the same weights, and the losses
+must agree.
 
 The graph is prepared beforehand for both (self loops, normalisation, transposes). Each network, path and number of
 threads has a process of its own, which has run a small graph before, and whose first epoch does not count; processes
@@ -27,6 +28,7 @@ import resource
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -35,6 +37,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
+import girih
 from benchmarks.common import Benchmark, Report, Row, Timing, clock, median, note, repeats_option, since
 from girih import gnn
 from girih.gnn.models import NETWORKS as OWN
@@ -123,25 +126,36 @@ def _epochs(
 ) -> tuple[list[float], list[Timing], int]:
     x, labels = torch.from_numpy(features), torch.from_numpy(classes)
     model = own(name)
-    if path == "girih":
-        given: tuple[Any, ...] = (model.graph_of(graph),)
-    else:
-        model, given = theirs(name, model), edges_of(graph, name, path.removesuffix(", compiled"))
-    called = torch.compile(model) if path.endswith("compiled") else model
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    losses, taken = [], []
-    held = _peak()
-    for _ in range(epochs + 1):
-        began = clock()
-        optimizer.zero_grad()
-        loss = cross_entropy(called(x, *given), labels)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-        taken.append(since(began))
-        if taken[0].cpu > enough:
-            return losses, taken, _peak() - held
-    return losses, taken[1:], _peak() - held
+    with ExitStack() as stack:
+        if path == "girih":
+            step = girih.TrainingStep(model, loss=cross_entropy, optimizer=optimizer)
+            plan = girih.plan(step, gnn.Data(graph, features, classes), machine="local:1", memory="unlimited")
+            train = stack.enter_context(plan.start(backend="threads")).step
+        else:
+            network = theirs(name, model)
+            optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
+            given = edges_of(graph, name, path.removesuffix(", compiled"))
+            called = torch.compile(network) if path.endswith("compiled") else network
+
+            def train() -> float:
+                optimizer.zero_grad()
+                loss = cross_entropy(called(x, *given), labels)
+                loss.backward()
+                optimizer.step()
+                return loss.item()
+
+        losses, taken = [], []
+        held = _peak()
+        for _ in range(epochs + 1):
+            began = clock()
+            losses.append(float(train()))
+            taken.append(since(began))
+            if taken[0].cpu > enough:
+                break
+        else:
+            del taken[0]
+        return losses, taken, _peak() - held
 
 
 def _peak() -> int:

@@ -76,7 +76,7 @@ def geometric_way(path: str, epochs: int, form: str) -> Row:
     from torch_geometric.nn import GCN
 
     from girih import gnn
-    from girih.gnn.data.resident import edge_index
+    from girih.gnn.geometric import edge_index
 
     began = clock()
     data = gnn.load(path)

@@ -11,7 +11,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from girih.graph import Graph
 from girih.machine import Machine
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from girih.plans.predict import Prediction
     from girih.plans.rewritten import Rewriting
     from girih.run.engines.engine import Engine
+    from girih.run.export.dtensor import DTensorExport
+    from girih.run.export.fx import FxExport
     from girih.run.training.fit import Fit
     from girih.run.training.training import TrainingRun
     from girih.search.memory.holds import Baseline
@@ -96,6 +98,33 @@ class Plan(noun.Plan):
 
         save(self, path)
 
+    @overload
+    def export(self, engine: Literal["fx"], *, device: str | None = None) -> FxExport: ...
+    @overload
+    def export(self, engine: Literal["dtensor"], *, device: str | None = None) -> DTensorExport: ...
+    def export(self, engine: str, *, device: str | None = None) -> FxExport | DTensorExport:
+        """The plan for an engine of PyTorch's, which runs it without girih.
+
+            plan.export("fx").save("step.py")  # then: torchrun --nproc-per-node 2 step.py
+
+        engine: `fx`, graphs of ATen operators and functional collectives, one for each rank, and one file that runs
+        them. `dtensor`, placements of DTensor for parameters, the batch and the borders of modules, by which PyTorch
+        divides the module itself (docs/export.md). device: of `fx`: `cpu` or `cuda`, for which it is; by default where
+        the plan's machine has its devices.
+
+        Raises:
+            PlanError: the plan needs what that engine has not; it names what.
+        """
+        if engine == "fx":
+            from girih.run.export.fx import export_fx
+
+            return export_fx(self, device)
+        if engine == "dtensor":
+            from girih.run.export.dtensor import export_dtensor
+
+            return export_dtensor(self)
+        raise PlanError(f"no engine {engine!r} to export to: expected fx or dtensor")
+
     def start(
         self,
         *,
@@ -155,6 +184,7 @@ def plan(
     order: str | StepOrder = "auto",
     rewrite: bool | Rewriting = False,
     progress: bool | None = None,
+    for_engine: str | None = None,
 ) -> Plan:
     """Lay a training step (or an Inference) out over a machine.
 
@@ -174,12 +204,16 @@ def plan(
     the steps in that case, one of `girih.search.table.ORDERS`, such as `least`; `auto`: the best of
     several. rewrite: by proved rules, before it is divided, where that is cheaper on one device of the machine by its
     data sheet; the plan keeps the rules (`girih rewrite explain`). progress: tell on the error stream what is being
-    done; by default where that is a terminal. observe: is told it instead.
+    done; by default where that is a terminal. observe: is told it instead. for_engine: `dtensor`, to search only what
+    `export("dtensor")` can say: parts of one length, over whole axes of the mesh; by `seconds` where the objective is
+    `time`.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
         PlanError: for a search or objective that does not exist, or a memory limit that cannot be met.
     """
+    if for_engine is not None:
+        search, objective = _searched_for(for_engine, search, objective)
     memory = getattr(step, "memory", None) if memory is None else memory
     # What is wrong is told before anything is captured.
     check_choices(machine, memory, search, objective, compare, hold, order, store)
@@ -190,6 +224,24 @@ def plan(
         return made
     again = {"memory": memory, "rewrite": rewrite, "progress": progress, "order": order, **options, "search": search}
     return batch.planned(made, step, where, again)  # type: ignore[no-any-return]
+
+
+def _searched_for(engine: str, search: str | Search | None, objective: str) -> tuple[Search, str]:
+    """The search, and its objective, for plans that an engine of PyTorch's can run.
+
+    Raises:
+        PlanError: there is no such engine, or a search is given beside it.
+    """
+    from girih.partition.searches.exact import Exact
+    from girih.partition.space.options import EVEN, EVEN_SECONDS
+
+    if engine != "dtensor":
+        raise PlanError(f"no engine {engine!r} to plan for: expected dtensor")
+    own = search_of("exact" if search is None else search)
+    if not isinstance(own, Exact):
+        raise PlanError(f"for_engine={engine!r} has a search of its own, exact: leave search={own.name} out")
+    by = "seconds" if objective == "time" else objective
+    return replace(own, rules=EVEN if by == "bytes" else EVEN_SECONDS), by
 
 
 def _prepared(step: Any, batch: Any, machine: Any, options: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:

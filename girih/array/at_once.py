@@ -21,9 +21,12 @@ from girih.array.core.small import (
     LATER,
     PLAIN,
     SINGLE,
+    Deferred,
     SmallArray,
     computed,
+    deferred,
     known,
+    now,
     only_numpy,
     ours,
     product_bytes,
@@ -181,6 +184,68 @@ AS_THEY_ARE = frozenset(
 )
 """What stays girih's alone: files, dtypes, settings."""
 
+# ------------------------------------------------------------------------------------------- chains
+
+ROW_BY_ROW = frozenset("where clip astype round around isclose nan_to_num".split())  # noqa: SIM905
+"""What does the same with each row, as universal functions do."""
+ALONG = frozenset(
+    "sum mean max min amax amin all any prod std var argmax argmin cumsum cumprod sort argsort median ptp".split()  # noqa: SIM905
+)
+"""What does so along another axis than the first."""
+ENDS: dict[str, Any] = {
+    "sum": np.add, "max": np.maximum, "min": np.minimum, "amax": np.maximum, "amin": np.minimum,
+    "all": np.logical_and, "any": np.logical_or, "prod": np.multiply, "mean": np.add,
+}  # fmt: skip
+"""What ends a chain: the universal function by which results of blocks become one."""
+
+
+def chained(function: Any, name: str, items: tuple[Any, ...], options: dict[str, Any]) -> Deferred | None:
+    """The call as a part of a chain; None where it is to be made at once."""
+    if isinstance(function, np.ufunc):
+        one = function.nout == 1 and function.signature is None and not options and function is not np.power
+        return deferred(function, items) if one and len(items) == function.nin else None
+    x = items[0] if items else None
+    if name == "where":
+        return deferred(np.where, items) if len(items) == 3 and not options else None
+    if type(x) is not Deferred or not x.grows:
+        return None  # what NumPy does in one pass as well
+    if name == "astype":
+        if len(items) != 2 or options or x.dtype.kind == "c" or np.dtype(items[1]).kind not in "biufc":
+            return None
+        return deferred(lambda block: block.astype(items[1]), items[:1])
+    axis = options.get("axis", items[1] if len(items) > 1 else None)
+    if name not in ALONG or len(items) > 2 or not {"axis", "keepdims", "ddof"}.issuperset(options):
+        return None
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    if not all(type(one) is int and -x.ndim <= one < x.ndim for one in axes if axis is not None):
+        return None
+    numpys: Any = getattr(np, name)
+    if axis is not None and all(one % x.ndim for one in axes):
+        keeps = name in ("cumsum", "cumprod", "sort", "argsort")
+        return (
+            None
+            if keeps and options.keys() - {"axis"}
+            else deferred(partial(numpys, **{**options, "axis": axis}), (x,))
+        )
+    if name not in ENDS or "ddof" in options or x.dtype.char == "e":
+        return None
+    ufunc = ENDS[name]
+    if name == "mean":
+        count = x.size if axis is None else math.prod(x.shape[one] for one in axes)
+        kind = np.float64 if x.dtype.kind in "biu" else x.dtype
+        return deferred(partial(np.add.reduce, **{**options, "axis": axis, "dtype": kind}), (x,), partial(_mean, count))
+    return deferred(partial(ufunc.reduce, **{**options, "axis": axis}), (x,), partial(_joined, ufunc))
+
+
+def _joined(ufunc: Any, parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else ufunc.reduce(np.stack(parts), axis=0)
+
+
+def _mean(count: int, parts: list[Any]) -> Any:
+    total = _joined(np.add, parts)
+    return total / total.dtype.type(count)
+
+
 # ------------------------------------------------------------------------------------------- functions
 
 WRITING = frozenset((*whole.WRITING.split(), "copyto", "fill_diagonal"))
@@ -203,6 +268,11 @@ def call(
     if given is None or more is None:
         return large(lazy, items, options)
     plain, count = given
+    if count >= BORDER.quick:
+        made = chained(function, name, items, more)
+        if made is not None:
+            return made
+        plain = now(plain)
     if estimate is not None:
         try:
             count = max(count, estimate(*plain, **more))
@@ -243,11 +313,11 @@ def _options(options: dict[str, Any], name: str, items: tuple[Any, ...]) -> dict
         return None
     if more.get("out") is not None:
         outs = options["out"] if isinstance(options["out"], tuple) else (options["out"],)
-        if not all(item is None or type(item) is SmallArray for item in outs):
+        if not all(item is None or isinstance(item, SmallArray) for item in outs):
             return None  # into what is not ours
     if "device" in more:
         check_device(more.pop("device"))
-    if more.get("copy") is False and name in COPIES and type(items[0] if items else None) is not SmallArray:
+    if more.get("copy") is False and name in COPIES and not isinstance(items[0] if items else None, SmallArray):
         return None  # the user's own memory is never shared
     return more
 
@@ -259,7 +329,7 @@ def large(lazy: Function, items: tuple[Any, ...], options: dict[str, Any]) -> An
 
 
 def _lazily(item: Any) -> Any:
-    if type(item) is SmallArray:
+    if isinstance(item, SmallArray):
         return item.lazily()
     if type(item) in (list, tuple):
         return type(item)(map(_lazily, item))
@@ -268,7 +338,7 @@ def _lazily(item: Any) -> Any:
 
 def written(function: Function, lazy: Function, items: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """A function that writes into its first argument."""
-    if not items or type(items[0]) is not SmallArray:
+    if not items or not isinstance(items[0], SmallArray):
         return large(lazy, items, options)
     wrote()
     return function(*map(computed, items), **{key: computed(item) for key, item in options.items()})
@@ -334,6 +404,10 @@ def _method(name: str, lazy: Function) -> Function:
     numpys = getattr(np.ndarray, name, None)
 
     def method(self: SmallArray, *items: Any, **options: Any) -> Any:
+        if type(self) is Deferred and self.grows:
+            made = chained(name, name, (self, *items), options)
+            if made is not None:
+                return made
         x = self.held
         if not items and not options and x.nbytes < BORDER.bytes:
             result = getattr(x, name)()
@@ -341,7 +415,7 @@ def _method(name: str, lazy: Function) -> Function:
         if name in ALONE and x.nbytes < BORDER.bytes and estimate is None and not options:
             given = taken(items)
             if given is not None:
-                return ours(getattr(x, name)(*given[0]), (self, *items))
+                return ours(getattr(x, name)(*now(given[0])), (self, *items))
         return call(_bound(name), lazy, (self, *items), options, name, estimate)
 
     def writes(self: SmallArray, *items: Any, **options: Any) -> None:

@@ -141,7 +141,7 @@ class Generator:
         if spread.shape != (count, count):
             raise ValueError(f"cov of shape {spread.shape}: expected {(count, count)}, as many as mean has numbers")
         spread = spread if spread.dtype.kind in "fc" else cast(spread, np.float64)
-        if type(spread) is SmallArray:
+        if isinstance(spread, SmallArray):
             factor: Array = small(np.linalg.cholesky(spread.held))
         else:
             factor = apply("aten.linalg_cholesky", spread.shape, spread.dtype, self=spread)

@@ -355,6 +355,31 @@ def trace(options: argparse.Namespace) -> int:
     return 0
 
 
+def export(options: argparse.Namespace) -> int:
+    from girih.run.export.dtensor import export_dtensor
+    from girih.run.export.fx import export_fx
+
+    check_output(options.output)
+    with clear_errors(), TerminalProgress() as progress:
+        progress("export", 0.0)
+        plan = load(options.plan, trust=options.trust)
+        if options.to == "dtensor":
+            placements = export_dtensor(plan)
+            placements.save(options.output)
+        else:
+            export_fx(plan, options.device).save(options.output, resume=options.resume, seed=options.seed)
+    size = Path(options.output).stat().st_size
+    if options.json:
+        print(json.dumps({"file": options.output, "bytes": size, "ranks": plan.machine.devices}))
+    elif options.to == "dtensor":
+        print(placements)
+    else:
+        state = Path(options.output).with_suffix(".pt")
+        print(f"{options.output} written ({format_bytes(size)}), its state in {state}")
+        print(f"run it with: torchrun --nproc-per-node {plan.machine.devices} {options.output}")
+    return 0
+
+
 def _written(options: argparse.Namespace, path: Path) -> None:
     size = path.stat().st_size
     print(json.dumps({"path": str(path), "bytes": size}) if options.json else f"{path}: {format_bytes(size)}")

@@ -136,6 +136,7 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument(
         "--seconds", type=seconds, help="most seconds to search, and for each to compare with (default 60)"
     )
+    plan.add_argument("--budget", type=seconds, dest="seconds", metavar="SECONDS", help="the same as --seconds")
     plan.add_argument(
         "--no-compare",
         action="store_true",
@@ -238,7 +239,23 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--measure", action="store_true",
                              help="run two steps on this host's processes and show them as measured")  # fmt: skip
 
-    for command in (show, run, compare, calibrate, simulate, report, trace):
+    export = _command(
+        commands, "export", "write a plan as a program that PyTorch runs without girih",
+        "girih export plan.json --to fx -o step.py",
+    )  # fmt: skip
+    export.add_argument("plan", metavar="PLAN", type=name)
+    export.add_argument("--to", choices=("fx", "dtensor"), default="fx", help="fx: one file of ATen operators and "
+                        "collectives for torchrun, with the state beside it; dtensor: placements of DTensor, by which "
+                        "PyTorch divides the module itself (default fx)")  # fmt: skip
+    export.add_argument("--output", "-o", required=True, type=name, metavar="FILE", help="fx: the program (.py); its "
+                        "state comes beside it, with the ending .pt. dtensor: the placements (.json)")  # fmt: skip
+    export.add_argument("--resume", metavar="DIR", type=name, help="fx: a checkpoint with which it begins (default: "
+                        "new weights, by the plan's recipes)")  # fmt: skip
+    export.add_argument("--seed", type=seed, default=0, help="fx: of weights and random operators (default 0)")
+    export.add_argument("--device", choices=("cpu", "cuda"), help="fx: where it computes (default: as the plan's "
+                        "machine)")  # fmt: skip
+
+    for command in (show, run, compare, calibrate, simulate, report, trace, export):
         command.add_argument("--trust", action="store_true", help="let the plans name functions to import and other "
                              "libraries' operators: only for files whose writer you trust")  # fmt: skip
 

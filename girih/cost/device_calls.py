@@ -306,8 +306,9 @@ class CallCollector(Collector[Call]):
         work = self.work(item, share, regions, [operand.pads for operand in operands], shapes)
         if piece is None:
             return Call(node.operator, tuple(_numbered(node)), tuple(operands), shapes, work)
+        result = piece.result if len(node.outputs) == 1 else None
         arguments = tuple(piece.arguments([Ref(str(number)) for number in range(len(operands))]).items())
-        return Call(piece.operator, arguments, tuple(operands), shapes, work, piece.padding, piece.result, item.over)
+        return Call(piece.operator, arguments, tuple(operands), shapes, work, piece.padding, result, item.over)
 
 
 class WorkCollector(Collector[Work]):

@@ -150,7 +150,11 @@ def measured(call: ScratchCall) -> Told:
     count = min(whole, _affordable(call))
     if count < 1:
         return Told(call.bound, BOUND)
-    part = call if count == whole else ScratchCall(call.operator, known.cut(work, count), known)
+    part = (
+        call
+        if count == whole
+        else ScratchCall(call.operator, known.cut(work, count), known, call.kept * count // max(whole, 1))
+    )
     try:
         size = _alone(part)
     except (RuntimeError, TypeError, ValueError, IndexError):  # what PyTorch refuses, or has no memory for
@@ -220,7 +224,7 @@ def _scratch(call: ScratchCall) -> int:
     operands = {name: _zeros(operand) for name, operand in call.work.inputs.items()}
     with torch.no_grad():
         changes = _changes(lambda: apply(call.operator, {**call.work.attributes, **operands}))
-    return max(0, max(accumulate(changes, initial=0)) - call.work.output.bytes)
+    return max(0, max(accumulate(changes, initial=0)) - (call.kept or call.work.output.bytes))
 
 
 def _zeros(operand: Operand, device: str = "cpu") -> Any:

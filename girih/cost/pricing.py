@@ -55,7 +55,7 @@ class Pricing:
         if profile is None and store is not None:
             where: dict[str, str | int] = {"threads": threads} if threads else {}
             profile = load_profile(store, machine.name, where=where)
-        here = profile is not None and profile.machine == machine.name
+        here = profile is not None and profile.is_of(machine.name)
         setting = profile.setting if profile is not None and here else _setting_here(store, machine, threads)
         self.known = {} if store is None or setting is None else store.every(setting)
         self.rooflines = [data_sheet_roofline(kind) for kind in machine.kinds]

@@ -7,6 +7,7 @@ the machine with these numbers in place of its defaults.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -68,6 +69,10 @@ class Profile:
         """The table of a pattern; None on one device."""
         return dict(self.links).get(pattern)
 
+    def is_of(self, machine: str) -> bool:
+        """Was this machine measured, or the same processes on other axes of a mesh, as `local:4` is `local:4:4`?"""
+        return _processes(machine) == _processes(self.machine)
+
     @property
     def source(self) -> str:
         where = f"{self.setting.device}, {self.setting.threads} threads, {self.setting.library}"
@@ -79,7 +84,7 @@ class Profile:
         Raises:
             MachineError: it is another machine than the one that was measured.
         """
-        if item.name != self.machine:
+        if not self.is_of(item.name):
             raise MachineError(f"the profile is of {self.machine}, not of {item.name}: calibrate {item.name}")
         device = replace(self.device, memory_bytes=item.device.memory_bytes)
         table = self.link(RING)
@@ -126,9 +131,18 @@ def save_profile(store: Store, profile: Profile) -> None:
 def load_profile(
     store: Store, machine: str, backend: str = "processes", where: Mapping[str, str | int] | None = None
 ) -> Profile | None:
-    """The newest profile of a machine; where: `device`, `library` or `threads` that it must have."""
-    texts = store.profile_texts({"machine": machine, "backend": backend, **(where or {})})
-    return parse_profile(texts[0]) if texts else None
+    """The newest profile of a machine, or else of the same processes in a mesh of the usual axes; where: `device`,
+    `library` or `threads` that it must have."""
+    for name in dict.fromkeys((machine, _processes(machine))):
+        if texts := store.profile_texts({"machine": name, "backend": backend, **(where or {})}):
+            return parse_profile(texts[0])
+    return None
+
+
+def _processes(machine: str) -> str:
+    """A machine's name without the axes of its mesh: messages between its processes take as long on any."""
+    found = re.fullmatch(r"(local:\d+):[\dx]+", machine)
+    return machine if found is None else found[1]
 
 
 def parse_profile(text: str) -> Profile:

@@ -68,15 +68,23 @@ def _read_by_edges(description: Description, extents: Sequence[int], inputs: Seq
     here, found = (
         prod([extents[v] / max(description.sizes[v], 1) for v in some]) for some in (groups, groups | compared)
     )
-    hits = [hit_of(item, description) for item in walk(description.body)]
-    edges = {v for hit in hits if hit is not None for read in description.reads[hit[0]] for v in variables_of(read)}
+    edges: dict[int, set[int]] = {}  # of the sum in which a variable is compared: several sums have edges of their own
+    for item in walk(description.body):
+        if (hit := hit_of(item, description)) is not None:
+            found_at = {v for part in walk(item) if isinstance(part, Read) for v in variables_of(part.index)}
+            for variable in variables_of((hit[1],)):
+                edges.setdefault(variable, set()).update(found_at)
     read = []
     for number, (kind, size) in enumerate(zip(description.inputs, inputs, strict=True)):
-        variables = {variable for index in description.reads[number] for variable in variables_of(index)}
-        if variables & compared:
-            rows = (variables - compared - groups) | edges
-            size = found * prod([extents[v] for v in rows]) * ITEM_BYTES[kind.dtype]
-        elif variables & edges:
+        of_reads = [variables_of(index) for index in description.reads[number]]
+        counts = []
+        for variables in of_reads:
+            if variables & compared:
+                of_edges = set().union(*(edges[variable] for variable in variables & compared))
+                counts.append(prod(extents[v] for v in (variables - compared - groups) | of_edges))
+        if counts:
+            size = found * max(counts) * ITEM_BYTES[kind.dtype]
+        elif any(variables & set().union(*edges.values()) for variables in of_reads):
             size *= here
         read.append(float(size))
     return read

@@ -3,20 +3,24 @@
 A layer of torch_geometric finds out in each step what follows from the graph alone (self loops, degrees), reads values
 in Python while it does, and makes a row for each edge. Here that is done once, beforehand, and its `propagate` is
 `gnn.aggregate` or `gnn.attend`; all else, and all weights, are the layer's own. The layer is as it was outside of a
-call.
+call. What other layers compute of the edges is found while they run (`girih.gnn.constant`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
 
+from girih.capture.errors import MoreBuffersError
 from girih.gnn.adjacency import Adjacency
+from girih.gnn.constant import Constants, Folding, Held
 from girih.gnn.neighbours import GraphBuffers, aggregate, attend, to_edges
 
 Tensor = Any  # torch is untyped for the type checker
@@ -34,21 +38,38 @@ class Reading:
 
 
 class OnGraph(torch.nn.Module):
-    """A network of torch_geometric on one graph: called as `network(x)`, it is `network(x, edge_index)`.
+    """A network on edges that stay, whose sums over neighbours are `gnn.aggregate` and `gnn.attend`.
 
-    Layers of the kinds GCNConv, SAGEConv, GINConv, GATConv and GATv2Conv are read; a GCNConv takes the weights of the
-    graph, the others have none. The state is the network's alone.
+    With a graph it is called as `network(x)`, which is `network(x, edge_index)`. torch_geometric's GCNConv, SAGEConv,
+    GINConv, GATConv and GATv2Conv are read (a GCNConv takes the weights of the graph, the others have none). Without
+    one the network has its edges itself, as buffers int64[2, edges] or sparse matrices, and is called as it is.
+    Wherever else rows of x are gathered and added up by what follows from the edges alone, that is found while the
+    network runs (`girih.gnn.constant`). The state is the network's alone.
 
     Raises:
-        ValueError: a layer of another kind, or one with an option that is not read.
+        ValueError: a layer with an option that is not read, or there is no graph and the network has no edges.
     """
 
-    def __init__(self, network: torch.nn.Module, graph: Adjacency, dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self, network: torch.nn.Module, graph: Adjacency | None = None, dtype: torch.dtype | None = None
+    ) -> None:
         super().__init__()
         self.network = network
-        self._layers = [module for module in network.modules() if is_layer(module)]
+        layers = [module for module in network.modules() if is_layer(module)]
+        self._layers = [layer for layer in layers if is_readable(layer)]
         self._readings = [_reading(layer) for layer in self._layers]
         self.graphs = torch.nn.ModuleDict()
+        self.constants = Constants(() if graph is None else graph.cuts)
+        self._edges = graph
+        self._folds = graph is None or len(layers) > len(self._layers) or not layers
+        self._hidden = {path for path, item in network.named_buffers() if graph is None and _of_edges(item)}
+        if graph is None and not self._hidden:
+            raise ValueError(
+                f"{type(network).__name__} has no edges: give OnGraph(network, graph), or the network a buffer "
+                "edge_index, int64 [2, edges], or a sparse matrix"
+            )
+        if graph is None:
+            return
         for reading in self._readings:
             name = _name(reading.form)
             if name not in self.graphs:
@@ -56,25 +77,57 @@ class OnGraph(torch.nn.Module):
                 *form, of_edges = reading.form
                 self.graphs[name] = GraphBuffers(_prepared(graph, exact, *form), dtype, of_edges)
 
-    def forward(self, x: Tensor, *beside: Any) -> Tensor:
-        """The network's output. beside: None, as a step's `batch.graph` is where the network has the graph.
+    def forward(self, *inputs: Any) -> Any:
+        """The network's output. inputs: x alone, or x and None, as a step's `batch.graph` is where the network has the
+        graph; of a network that has its edges itself, all that it takes.
 
         Raises:
             ValueError: there are edges, or something else, beside x.
         """
-        if any(item is not None for item in beside):
+        if self._edges is not None and any(item is not None for item in inputs[1:]):
             raise ValueError(
                 "this network is on its graph already (gnn.OnGraph), and would not read other edges: call it as "
                 "network(x), and make another OnGraph for another graph"
             )
-        with self._on_graph():
-            return self.network(x, torch.empty((2, 0), dtype=torch.int64, device=x.device))
+        if not self._folds:
+            with self._on_graph():
+                return self.network(inputs[0], torch.empty((2, 0), dtype=torch.int64, device=inputs[0].device))
+        known = sum(1 for _ in self.constants.buffers())
+        folding = Folding(self.constants)
+        if self._edges is not None:
+            inputs = inputs[0], folding.given(edge_index(self._edges))
+        with self._on_graph(), self._edges_held(folding), folding:
+            results = folding.whole(self.network(*inputs))
+        if known < sum(1 for _ in self.constants.buffers()) and torch._C._len_torch_dispatch_stack():
+            raise MoreBuffersError("the network's constants were found while it was captured: capture it again")
+        return results
+
+    def ready(self, *inputs: Tensor) -> None:
+        """Find what stays, before the network is captured, so that it is among the buffers."""
+        with suppress(MoreBuffersError), FakeTensorMode(allow_non_fake_inputs=True) as fakes, torch.no_grad():
+            self(*map(fakes.from_tensor, inputs))
+
+    @contextmanager
+    def _edges_held(self, folding: Folding) -> Iterator[None]:
+        """While open, the network's own edges are constants."""
+        kept = [(*_owner(self.network, path), self.network.get_buffer(path)) for path in self._hidden]
+        try:
+            for owner, name, real in kept:
+                owner._buffers[name] = folding.given(real)
+            yield
+        finally:
+            for owner, name, real in kept:
+                owner._buffers[name] = real
 
     @contextmanager
     def _on_graph(self) -> Iterator[None]:
         before = [dict(vars(layer)) for layer in self._layers]
         try:
             for layer, reading in zip(self._layers, self._readings, strict=True):
+                if self._edges is None:
+                    if type(layer).__name__ == "GATConv":
+                        vars(layer).update(_attending(layer, self.constants))
+                    continue
                 graph = self.graphs[_name(reading.form)]
                 own = {"propagate": _bound(reading.propagate, layer, graph), **reading.settings}
                 if "edge_updater" in own:
@@ -86,11 +139,34 @@ class OnGraph(torch.nn.Module):
                 vars(layer).clear()
                 vars(layer).update(kept)
 
+    def named_buffers(self, *arguments: Any, **options: Any) -> Iterator[tuple[str, Tensor]]:
+        """The buffers, without the network's own edges, which no plan divides."""
+        hidden = {id(self.network.get_buffer(path)) for path in self._hidden}
+        return ((path, item) for path, item in super().named_buffers(*arguments, **options) if id(item) not in hidden)
+
     def state_dict(self, *arguments: Any, **options: Any) -> Any:
         return self.network.state_dict(*arguments, **options)
 
     def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
         return self.network.load_state_dict(*arguments, **options)
+
+
+def edge_index(graph: Adjacency) -> Tensor:
+    """int64[2, edges] as torch_geometric has it: the vertex that is read, and the one that reads."""
+    with _disable_current_modes():
+        return torch.from_numpy(np.stack([graph.neighbours, graph.readers]).astype(np.int64))
+
+
+def _of_edges(buffer: Tensor) -> bool:
+    """Is a buffer an `edge_index`, or a sparse matrix?"""
+    if buffer.layout in (torch.sparse_coo, torch.sparse_csr):
+        return True
+    return buffer.dtype == torch.int64 and buffer.dim() == 2 and len(buffer) == 2
+
+
+def _owner(network: torch.nn.Module, path: str) -> tuple[torch.nn.Module, str]:
+    home, _, name = path.rpartition(".")
+    return network.get_submodule(home), name
 
 
 def is_layer(module: torch.nn.Module) -> bool:
@@ -188,3 +264,23 @@ def _attended(layer: Any, graph: GraphBuffers, x: Any, alpha: Any, **_: Any) -> 
         return attend(x[0], graph, alpha[0], alpha[1], slope=layer.negative_slope, dropout=dropout)
     none = alpha.new_zeros((graph.sources, layer.heads)), alpha.new_zeros((graph.vertices, layer.heads))
     return attend(x[0], graph, *none, alpha, slope=1.0, dropout=dropout)
+
+
+def _attending(layer: Any, constants: Constants) -> dict[str, Any]:
+    """For a GATConv that gets its edges in each call: `gnn.attend` in place of scores of each edge, where these follow
+    from both ends alone."""
+    own = type(layer)
+
+    def edge_updater(edges: Any, alpha: Any, edge_attr: Any = None, size: Any = None) -> Any:
+        apart = edge_attr is None and isinstance(edges, Held) and None not in alpha
+        return alpha if apart else own.edge_updater(layer, edges, alpha=alpha, edge_attr=edge_attr, size=size)
+
+    def propagate(edges: Any, x: Any, alpha: Any, size: Any = None) -> Any:
+        if not isinstance(alpha, tuple):
+            return own.propagate(layer, edges, x=x, alpha=alpha, size=size)
+        with _disable_current_modes():
+            read, reading = edges.fixed if layer.flow == "source_to_target" else edges.fixed.flip(0)
+        sizes = len(alpha[0]), len(alpha[1])
+        return _attended(layer, constants.graph(read, reading, *sizes, None, bool(layer.dropout)), x, alpha)
+
+    return {"edge_updater": edge_updater, "propagate": propagate}

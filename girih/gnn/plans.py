@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from girih import api
 from girih.capture.torch.training import Inference
 from girih.gnn.data.errors import DataError
-from girih.gnn.geometric import is_layer, is_readable
+from girih.gnn.geometric import is_layer
 from girih.gnn.partitioner.cost import CostModel, Layer
 from girih.gnn.partitioner.features import Features
 from girih.gnn.partitioner.layers import FORWARDS, layers_of
@@ -253,7 +253,7 @@ def _reads(network: torch.nn.Module, data: Data) -> bool:
     layers = [module for module in network.modules() if is_layer(module)]
     if data.x is None or data.graph.sources != data.vertices:
         return False
-    return all(map(is_readable, layers)) if layers else bool(_layers(network, data.features))
+    return bool(layers) or bool(_layers(network, data.features))
 
 
 class WatchedRun(TrainingRun):

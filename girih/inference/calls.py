@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import Parameter
 from torch.utils._pytree import tree_flatten, tree_flatten_with_path
 
 from girih.capture.torch.settings import Found, differences, listed, surroundings
@@ -18,19 +21,46 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None))
 @dataclass(frozen=True)
 class Call:
     """positional: how many arguments; names: of the others. structure: of both together, as PyTorch's trees have it.
-    leaves: what each is, one after the other. around: where the caller stood, such as in an autocast."""
+    leaves: what each is, one after the other. around: where the caller stood, such as in an autocast. flat: each
+    argument is a leaf, such as a tensor or a number."""
 
     positional: int
     names: tuple[str, ...]
     structure: Any
     leaves: tuple[tuple[Any, ...], ...]
     around: Found
+    flat: bool
+
+    def is_quickly(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> bool:
+        """Is a call this one, as far as it is told without flattening it? Around it is not looked."""
+        if not self.flat or len(arguments) != self.positional or len(named) != len(self.names):
+            return False
+        if named:
+            if named.keys() != set(self.names):
+                return False
+            arguments = (*arguments, *[named[name] for name in self.names])
+        for leaf, known in zip(arguments, self.leaves, strict=True):
+            if type(leaf) is not Tensor or known[0] is not Tensor:
+                if _described(leaf) != known:
+                    return False
+                continue
+            _, shape, dtype, device, layout = known
+            if leaf.shape != shape or leaf.dtype is not dtype or leaf.device != device or leaf.layout is not layout:
+                return False
+        return True
 
 
 def call_of(arguments: Sequence[Any], named: Mapping[str, Any]) -> Call:
     """What distinguishes this call from others. Keywords may come in any order."""
     leaves, structure = tree_flatten((tuple(arguments), batch_of((), named)))
-    return Call(len(arguments), tuple(sorted(named)), structure, tuple(map(_described, leaves)), surroundings())
+    flat = is_flat(arguments, named, leaves)
+    return Call(len(arguments), tuple(sorted(named)), structure, tuple(map(_described, leaves)), surroundings(), flat)
+
+
+def is_flat(arguments: Sequence[Any], named: Mapping[str, Any], leaves: Sequence[Any]) -> bool:
+    """Is each argument a leaf?"""
+    every = (*arguments, *(named[name] for name in sorted(named)))
+    return len(leaves) == len(every) and all(map(is_, leaves, every))
 
 
 def difference(arguments: Sequence[Any], named: Mapping[str, Any], example: Call) -> str:
@@ -52,8 +82,10 @@ def batch_of(arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
 
 
 def _described(leaf: Any) -> tuple[Any, ...]:
-    if isinstance(leaf, torch.Tensor):
-        kind = torch.Tensor if type(leaf) is torch.nn.Parameter else type(leaf)
+    if isinstance(leaf, Tensor):
+        kind = type(leaf)
+        if kind is not Tensor and kind is Parameter:
+            kind = Tensor
         return kind, leaf.shape, leaf.dtype, leaf.device, leaf.layout
     return type(leaf), repr(leaf) if type(leaf) in PLAIN else id(leaf)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from operator import attrgetter
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -30,7 +31,7 @@ from girih.capture.torch.state import state_of
 from girih.capture.torch.weights import Weights
 from girih.cost.store import Store
 from girih.graph import Graph
-from girih.inference.calls import Call, batch_of, call_of, difference
+from girih.inference.calls import Call, batch_of, call_of, difference, is_flat
 from girih.inference.costs import KernelCosts, RuntimeCosts
 from girih.inference.export import ExportError, copy, exported, save, write
 from girih.inference.layouts import LayoutCosts
@@ -66,6 +67,9 @@ AS_IT_WAS, REWRITTEN, FOR_ONNX = "as it was", "rewritten", "rewritten for ONNX R
 FILES = (".pt2", ".onnx")
 SWEEP = 0.4
 """The share of the search's seconds, at most, that the whole graph at once gets."""
+
+
+_TRAINING, _NOTHING = attrgetter("training"), nullcontext()
 
 
 class OptimizeError(ValueError):
@@ -196,6 +200,7 @@ class Optimized(nn.Module):
         self.module = first.module
         self._make, self._first, self._otherwise = make, first, otherwise
         self._made: list[tuple[Call, Made | None]] = [(first.call, first)]
+        self._itself = (model,)  # PyTorch takes a microsecond to look up a part by its name
         self._look()
         self._turn: Any = RLock() if otherwise == AGAIN else nullcontext()  # while one thread captures the model again,
         # its tensors are fakes
@@ -206,6 +211,8 @@ class Optimized(nn.Module):
     def _look(self) -> None:
         """The model is as it is to be from now on."""
         self._weights, self._settings = Weights(self.model), Settings(Inference(self.model))
+        made = [item for _, item in self._made if item is not None]
+        self._quick = [item for item in made if item.call.around == self._settings.around]
 
     def _changed(self) -> str:
         """What of the model is another; nothing where all is as it was."""
@@ -223,21 +230,22 @@ class Optimized(nn.Module):
         )
 
     def forward(self, *batch: Any, **named: Any) -> Any:
-        for part in self._parts:
-            if part.training:
-                raise OptimizeError(
-                    "the model was put into training mode after it was optimised, in which it computes something else: "
-                    "call model.eval() before"
-                )
-        with torch.no_grad(), self._turn:
-            if self._otherwise == MODEL and self._first.run is self.model:
+        if any(map(_TRAINING, self._parts)):
+            raise OptimizeError(
+                "the model was put into training mode after it was optimised, in which it computes something else: "
+                "call model.eval() before"
+            )
+        with torch.no_grad() if torch.is_grad_enabled() else _NOTHING, self._turn:
+            if self._first.run is self._itself[0] and self._otherwise == MODEL:
                 return self.model(*batch, **named)  # which answers every call
-            call, changed = call_of(batch, named), self._changed()
-            made = None if changed else next((made for other, made in self._made if other == call), None)
+            made = self._known(batch, named)
             if made is None:
-                made = self._other(batch, named, call, changed)
-            if made is None:
-                return self._by_model(batch, named, changed)
+                call, changed = call_of(batch, named), self._changed()
+                made = None if changed else next((made for other, made in self._made if other == call), None)
+                if made is None:
+                    made = self._other(batch, named, call, changed)
+                if made is None:
+                    return self._by_model(batch, named, changed)
             try:
                 return made.run(*batch, **named)
             except Exception as error:
@@ -245,6 +253,14 @@ class Optimized(nn.Module):
                 how = f"{made.explanation.chosen.backend} failed ({_first_line(error)})"
         self._tell(f"{how}, so that the model as it was answered")
         return results
+
+    def _known(self, batch: tuple[Any, ...], named: Mapping[str, Any]) -> Made | None:
+        """What was made for this call, where that is told quickly: of a model that nobody has touched."""
+        if self._settings.untouched(forms=False) and not self._weights.written():
+            for made in self._quick:
+                if made.call.is_quickly(batch, named):
+                    return made
+        return None
 
     def _by_model(self, batch: tuple[Any, ...], named: Mapping[str, Any], changed: str) -> Any:
         results = self.model(*batch, **named)
@@ -469,11 +485,18 @@ def _made(
             if all(fingerprint(item.graph) != fingerprint(other.graph) for other in found.values()):
                 found[program] = item
         programs = _Programs(model, captured, found, (arguments, named), count, apart, original)
-        candidates, chosen, run = fastest(programs.ways(backends), arguments, named, progress, clock_of(count))
+        ways, call, clock = programs.ways(backends), call_of(arguments, named), clock_of(count)
+        candidates, chosen, run = fastest(ways, arguments, named, progress, clock, _check_of(model, call))
     best = found.get(chosen.program, found[REWRITTEN])
     sizes = len(graph.nodes), len(best.graph.nodes)
     explanation = Explanation(sizes, best.swept, best.found, candidates, chosen, count, isinstance(model, OnnxModule))
-    return Made(call_of(arguments, named), arguments, named, run, best.module, programs.tensors, explanation)
+    return Made(call, arguments, named, run, best.module, programs.tensors, explanation)
+
+
+def _check_of(model: nn.Module, call: Call) -> Callable[..., object]:
+    """What `Optimized` asks before it lets another program than the model answer."""
+    weights, settings = Weights(model), Settings(Inference(model))
+    return lambda *called: settings.untouched(forms=False) and not weights.written() and call.is_quickly(*called)
 
 
 @dataclass(frozen=True)
@@ -627,16 +650,25 @@ class _Programs:
         path_of = {name: path for path, name in captured.batch_names.items()}
         self.places = [paths.index(path_of[name]) for name in self.names]
         leaves = tree_leaves(batch_of(*example))
+        arguments, named = example
+        self.leaves = len(leaves)
+        self.flat_names = sorted(named) if is_flat(arguments, named, leaves) else None
         self.tensors = tuple(leaves[place] for place in self.places)
         self.look_ups = look_ups(captured.graph)
 
     def nested(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """A function of these tensors, called as the model is. It keeps nothing of the other programs."""
-        captured, places = self.captured, self.places
+        captured, places, names = self.captured, self.places, self.flat_names
+        bare = captured.result_spec.is_leaf() and not captured.constants
+        in_order = not names and names is not None and places == [*range(self.leaves)]
 
         def call(*batch: Any, **named: Any) -> Any:
-            leaves = tree_leaves(batch_of(batch, named))
-            return captured.nest(run(*(leaves[place] for place in places)))
+            if in_order:
+                results = run(*batch)
+            else:
+                leaves = tree_leaves(batch_of(batch, named)) if names is None else batch or [named[n] for n in names]
+                results = run(*[leaves[place] for place in places])
+            return results[0] if bare else captured.nest(results)
 
         return call
 
@@ -644,9 +676,9 @@ class _Programs:
         """The simplest first."""
         yield AS_IT_WAS, "eager", lambda: self.model
         if "eager" in backends:
-            yield REWRITTEN, "eager", lambda: self.nested(self.own.module)
+            yield REWRITTEN, "eager", lambda: self.nested(self.own.module.forward)
         if "onednn" in backends:
-            yield REWRITTEN, "onednn", lambda: self.nested(self.own.fastest())
+            yield REWRITTEN, "onednn", lambda: self.nested(self.own.fastest().forward)
         if "inductor" in backends:
             yield AS_IT_WAS, "inductor", lambda: torch.compile(self.model, options={"freezing": True})
             yield REWRITTEN, "inductor", lambda: self.nested(torch.compile(self.own.module, options={"freezing": True}))
@@ -669,7 +701,7 @@ class _Programs:
                 check_numbers(look_up, tensors[place])
             return run(*tensors)
 
-        return self.nested(checked)
+        return self.nested(checked if checks else run)
 
     def _rewritten(self, program: str, found: _Found) -> tuple[str, Any]:
         file = self.apart.folder / f"{program.replace(' ', '-')}.onnx"

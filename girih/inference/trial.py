@@ -59,9 +59,11 @@ def fastest(
     named: Mapping[str, Any],
     progress: Progress = lambda what, share: None,
     clock: Clock = time.perf_counter,
+    check: Callable[..., object] | None = None,
 ) -> tuple[tuple[Candidate, ...], Candidate, Run]:
     """All candidates, the one that is chosen, and what runs it. ways: the simplest first; the first is the model
-    itself, with whose results all others are compared, and a way with others is refused."""
+    itself, with whose results all others are compared, and a way with others is refused. check: what is asked before
+    each call of the others, which counts in their time."""
     built: list[tuple[str, str, Run | None, str]] = []
     expected: list[Any] = []
     gone: dict[int, float] = {}
@@ -93,7 +95,8 @@ def fastest(
             built.append((program, backend, run, ""))
         progress("measure in turns", 0.0)
         able = [number for number, item in enumerate(built) if item[2] is not None]
-        took = measured([built[number][2] for number in able], arguments, named, clock)
+        timed = [built[number][2] if number == 0 else _checked(built[number][2], check) for number in able]
+        took = measured(timed, arguments, named, clock)
     chosen = able[choice(took)]
     seconds = gone | {number: quick(times) for number, times in zip(able, took, strict=True)}
     candidates = tuple(
@@ -102,6 +105,17 @@ def fastest(
     winner = built[chosen][2]
     assert winner is not None
     return candidates, candidates[chosen], winner
+
+
+def _checked(run: Any, check: Callable[..., object] | None) -> Any:
+    if check is None:
+        return run
+
+    def checked(*arguments: Any, **named: Any) -> None:
+        check(arguments, named)
+        run(*arguments, **named)
+
+    return checked
 
 
 def measured(

@@ -15,39 +15,57 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 import torch
 
 from girih.layout.compiled import compiled, inside
-from girih.ops.derive.temporaries import SHARES
+from girih.ops.derive.temporaries import FEW, SHARES
 
 Tensor = Any  # torch is untyped for the type checker
 
 FAST = {"reassoc", "contract", "nsz"}
 """What a compiler may do with products that are summed, so that it uses vector units; such loops are always compiled,
 because plain Python would round otherwise."""
-SMALL = 1 << 20
-"""Elements of x that are read, up to which a second thread would take longer to start than to help."""
 
 # ------------------------------------------------------------------------------------------- threads and dtypes
 
 
-def _by_rows(kernel: Callable[..., None], offsets: Any, width: int, *operands: Any) -> None:
-    """kernel(*operands, first row, one past the last), in ranges of rows that have about as many edges each."""
+def _by_rows(
+    kernel: Callable[..., None], offsets: Any, width: int, *operands: Any, room: tuple[int, Any] | None = None
+) -> None:
+    """kernel(*operands, first row, one past the last), in ranges of rows that have about as many edges each.
+
+    room: (heads, dtype) where the kernel computes shares, for which each thread has room: it comes before the range.
+    """
     rows, edges = len(offsets) - 1, int(offsets[-1] - offsets[0])
-    threads = torch.get_num_threads() if edges * width > SMALL else 1
+    threads = torch.get_num_threads() if edges * width > FEW else 1
+    rooms: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
+    for _ in range(threads):
+        rooms.put(() if room is None else _room(*room))
+
+    def run(begin: int, end: int) -> None:
+        own = rooms.get()
+        kernel(*operands, *own, begin, end)
+        rooms.put(own)
+
     if threads == 1 or rows < 2:
-        kernel(*operands, 0, rows)
+        run(0, rows)
         return
     parts = 4 * threads
     goals = offsets[0] + edges * np.arange(1, parts, dtype=np.int64) // parts
     bounds = [0, *np.searchsorted(offsets, goals).clip(0, rows).tolist(), rows]
     with ThreadPoolExecutor(threads) as pool:
-        runs = [pool.submit(kernel, *operands, *bounds[part : part + 2]) for part in range(parts)]
-        for run in runs:
-            run.result()
+        for done in [pool.submit(run, *bounds[part : part + 2]) for part in range(parts)]:
+            done.result()
+
+
+def _room(heads: int, dtype: Any) -> tuple[Any, ...]:
+    """Room for the shares and slopes of `SHARES` edges, and bits for exponentials, by PyTorch, which counts it."""
+    kinds = ((SHARES, heads), dtype), ((SHARES, heads), dtype), ((SHARES * heads,), torch.int32)
+    return tuple(torch.empty(shape, dtype=kind).numpy() for shape, kind in kinds)
 
 
 def _exact(dtype: Any) -> Any:
@@ -325,10 +343,11 @@ def attention_logsumexp(
     _check(target=(target, (len(offsets) - 1, heads)), scores=(scores, (len(neighbours), heads)))
     out = source.new_full(target.shape, -math.inf, dtype=exact)
     rows = _array(offsets), _array(neighbours), _array(source, exact)
-    edges, slope = _of_edges(scores, exact, source.shape[1]), rows[2].dtype.type(slope)
+    edges, slope = _of_edges(scores, exact, heads), rows[2].dtype.type(slope)
     _by_rows(
-        _logsumexp_rows, rows[0], source.shape[1], *rows, _array(target, exact), edges, slope, first, start, out.numpy()
-    )
+        _logsumexp_rows, rows[0], heads, *rows, _array(target, exact), edges, slope, first, start, out.numpy(),
+        room=(heads, exact),
+    )  # fmt: skip
     return out
 
 
@@ -379,12 +398,11 @@ _INFINITY = np.float32(np.inf)
 
 @compiled(nogil=True, fastmath=FAST)
 def _logsumexp_rows(  # type: ignore[no-untyped-def]
-    offsets, neighbours, source, target, scores, slope, first, start, out, begin, end
+    offsets, neighbours, source, target, scores, slope, first, start, out, z, slopes, bits, begin, end
 ):
     """out[v, h] = log Σ exp(score of e) over the edges e of each row v from begin to end, by way of the largest."""
     edges, heads = len(neighbours), source.shape[1]
-    z, slopes = np.empty((SHARES, heads), source.dtype), np.empty((SHARES, heads), source.dtype)
-    flat, bits, totals = z.reshape(-1), np.empty(SHARES * heads, np.int32), np.empty(heads, source.dtype)
+    flat, totals = z.reshape(-1), np.empty(heads, source.dtype)
     for v in range(begin, end):
         last = min(max(offsets[v + 1] - first, 0), edges)
         for low in range(max(offsets[v] - first, 0), last, SHARES):
@@ -424,17 +442,20 @@ def attention_sum(
     rows = _array(offsets), _array(neighbours), _matrix(x, exact)
     parts = [_array(item, exact) for item in (logsumexp, source, target)]
     edges, slope = _of_edges(scores, exact, heads), rows[2].dtype.type(slope)
-    _by_rows(_attend_rows, rows[0], rows[2].shape[1], *rows, *parts, edges, slope, first, start, _matrix(out))
+    _by_rows(
+        _attend_rows, rows[0], rows[2].shape[1], *rows, *parts, edges, slope, first, start, _matrix(out),
+        room=(heads, exact),
+    )  # fmt: skip
     return out.to(x.dtype)
 
 
 @compiled(nogil=True, fastmath=FAST)
 def _attend_rows(  # type: ignore[no-untyped-def]
-    offsets, neighbours, x, total, source, target, scores, slope, first, start, out, begin, end
+    offsets, neighbours, x, total, source, target, scores, slope, first, start, out, shares, slopes, bits, begin, end
 ):
     """out[v] = Σ share of e · x[neighbours[e] - start] over the edges e of each row v from begin to end."""
     edges, heads = len(neighbours), source.shape[1]
-    shares, slopes, flat, bits = _room(x, heads)
+    flat = shares.reshape(-1)
     for v in range(begin, end):
         last = min(max(offsets[v + 1] - first, 0), edges)
         for low in range(max(offsets[v] - first, 0), last, SHARES):
@@ -445,13 +466,6 @@ def _attend_rows(  # type: ignore[no-untyped-def]
                     shares[k, h] -= total[v, h]
             _exponentials(flat, bits, (high - low) * heads)
             _add_rows(out, v, x, neighbours, low, high, shares, low, start)
-
-
-@inside(nogil=True)
-def _room(x, heads):  # type: ignore[no-untyped-def]
-    """Room for the shares and slopes of `SHARES` edges, the shares one after another, and bits for exponentials."""
-    shares = np.empty((SHARES, heads), x.dtype)
-    return shares, np.empty((SHARES, heads), x.dtype), shares.reshape(-1), np.empty(SHARES * heads, np.int32)
 
 
 def attention_target_gradient(
@@ -492,7 +506,9 @@ def _score_gradients(
     rows = _array(offsets), _array(neighbours), _array(x, exact)
     parts = [_array(item, exact) for item in (grad, dot, logsumexp, source, target)]
     edges, slope = _of_edges(scores, exact, heads), rows[2].dtype.type(slope)
-    _by_rows(kernel, rows[0], heads * x.shape[2], *rows, *parts, edges, slope, first, start, out.numpy())
+    _by_rows(
+        kernel, rows[0], heads * x.shape[2], *rows, *parts, edges, slope, first, start, out.numpy(), room=(heads, exact)
+    )
     return out.to(target.dtype)
 
 
@@ -547,11 +563,28 @@ def _row_gradients(  # type: ignore[no-untyped-def]
 
 @compiled(nogil=True, fastmath=FAST)
 def _target_rows(  # type: ignore[no-untyped-def]
-    offsets, neighbours, x, grad, dot, total, source, target, scores, slope, first, start, out, begin, end
+    offsets,
+    neighbours,
+    x,
+    grad,
+    dot,
+    total,
+    source,
+    target,
+    scores,
+    slope,
+    first,
+    start,
+    out,
+    shares,
+    slopes,
+    bits,
+    begin,
+    end,
 ):
     """out[v, h] = Σ gradient of the score of e over the edges e of each row v from begin to end."""
     edges, heads = len(neighbours), source.shape[1]
-    shares, slopes, flat, bits = _room(x, heads)
+    flat = shares.reshape(-1)
     for v in range(begin, end):
         last = min(max(offsets[v + 1] - first, 0), edges)
         for low in range(max(offsets[v] - first, 0), last, SHARES):
@@ -567,11 +600,28 @@ def _target_rows(  # type: ignore[no-untyped-def]
 
 @compiled(nogil=True, fastmath=FAST)
 def _edge_rows(  # type: ignore[no-untyped-def]
-    offsets, neighbours, x, grad, dot, total, source, target, scores, slope, first, start, out, begin, end
+    offsets,
+    neighbours,
+    x,
+    grad,
+    dot,
+    total,
+    source,
+    target,
+    scores,
+    slope,
+    first,
+    start,
+    out,
+    shares,
+    slopes,
+    bits,
+    begin,
+    end,
 ):
     """out[e, h] = gradient of the score of e, for the edges e of each row v from begin to end."""
     edges, heads = len(neighbours), source.shape[1]
-    shares, slopes, flat, bits = _room(x, heads)
+    flat = shares.reshape(-1)
     for v in range(begin, end):
         last = min(max(offsets[v + 1] - first, 0), edges)
         for low in range(max(offsets[v] - first, 0), last, SHARES):
@@ -603,19 +653,19 @@ def attention_source_gradient(
     rows = _array(offsets), _array(neighbours), _array(grad, exact)
     parts = [_array(item, exact) for item in (x, dot, logsumexp, source, target)]
     edges, slope = _of_edges(scores, exact, heads), rows[2].dtype.type(slope)
-    _by_rows(_source_rows, rows[0], heads * size, *rows, *parts, edges, slope, out.numpy())
+    _by_rows(_source_rows, rows[0], heads * size, *rows, *parts, edges, slope, out.numpy(), room=(heads, exact))
     return out.to(x.dtype)
 
 
 @compiled(nogil=True, fastmath=FAST)
 def _source_rows(  # type: ignore[no-untyped-def]
-    offsets, neighbours, grad, x, dot, total, source, target, scores, slope, out, begin, end
+    offsets, neighbours, grad, x, dot, total, source, target, scores, slope, out, shares, slopes, bits, begin, end
 ):
     """out[u, h, :-1] = Σ share of e · grad[v], and out[u, h, -1] = Σ gradient of the score of e, over the edges e to v
     of each row u from begin to end."""
     edges, count, (_, heads, size) = len(neighbours), len(grad), x.shape
     zero = x.dtype.type(0)
-    shares, slopes, flat, bits = _room(x, heads)
+    flat = shares.reshape(-1)
     for u in range(begin, end):
         last = min(max(offsets[u + 1], 0), edges)
         for low in range(max(offsets[u], 0), last, SHARES):

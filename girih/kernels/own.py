@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from girih.kernels import is_fake
+from girih.kernels.attention import ATTENTION_KERNELS
 from girih.kernels.exact import EXACT_KERNELS
 from girih.kernels.factors import FACTOR_KERNELS
 from girih.kernels.groups import GROUP_KERNELS
@@ -258,7 +260,7 @@ _ONE_BY_FAR = {dtype: torch.tensor(1 / FAR, dtype=dtype) for dtype in (torch.flo
 
 def add_logsumexp_(total: Tensor, part: Tensor) -> None:
     """total = log(exp(total) + exp(part)); on a processor also of logarithms that `logsumexp` has enlarged."""
-    far = total.dtype == torch.float64 and total.is_cpu and _far(total.numpy(), part.numpy())
+    far = total.dtype == torch.float64 and total.is_cpu and not is_fake(total) and _far(total.numpy(), part.numpy())
     together = _added(total.numpy(), part.numpy()) if np.any(far) else None
     torch.logaddexp(total, part, out=total)
     if together is not None:
@@ -362,6 +364,11 @@ def in_table(numbers: Tensor, size: int | None, ignored: int | None = None) -> N
     """
     if size is None or not numbers.numel():
         return
+    if is_fake(numbers):
+        known = (numbers >= 0) & (numbers < size)
+        known = known if ignored is None else known | (numbers == ignored)
+        torch._assert_async(known.all(), f"an index is none of the {size} rows of its table")
+        return
     least, most = torch.stack(numbers.aminmax()).tolist()
     if least >= 0 and most < size:
         return
@@ -440,7 +447,11 @@ def embedding_gradient(
         inside &= index != padding
     out = grad.new_zeros(rows, grad.shape[-1])
     whole = first == 0 and rows == of and padding < 0
-    if (whole and not grad.is_cpu) or bool(inside.all()):  # whoever asks a GPU waits until it has done all
+    if is_fake(inside) and not whole:
+        return out.index_add_(0, spot.clamp_(0, rows - 1), flat.masked_fill(~inside.unsqueeze(-1), 0))
+    if (
+        is_fake(inside) or (whole and not grad.is_cpu) or bool(inside.all())
+    ):  # who asks a GPU waits until it has done all
         return out.index_add_(0, spot, flat)
     extent = slices(flat.shape, flat.element_size(), (0,), size=slice_size(flat.is_cuda))[1]
     for part in zip(spot.split(extent), inside.split(extent), flat.split(extent), strict=True):
@@ -660,6 +671,7 @@ KERNELS: dict[str, Callable[..., Tensor]] = (
             constant,
         )
     }
+    | ATTENTION_KERNELS
     | EXACT_KERNELS
     | FACTOR_KERNELS
     | GROUP_KERNELS

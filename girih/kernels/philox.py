@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from girih.kernels import is_fake
+
 Tensor = Any  # torch is untyped for the type checker
 Sizes = Sequence[int]
 
@@ -32,7 +34,7 @@ def as_dtype(name: Any) -> Any:
     return getattr(torch, name) if isinstance(name, str) else name
 
 
-def philox(counter: Sequence[Tensor], key: tuple[int, int]) -> list[Tensor]:
+def philox(counter: Sequence[Tensor], key: tuple[Any, Any]) -> list[Tensor]:
     """Four words for each counter of four words (int64 tensors that hold 32 bits); the counter is not changed."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
@@ -59,11 +61,12 @@ def chunks(
         raise ValueError(f"size {tuple(size)}, start {tuple(start)} and full {tuple(full)} differ in rank")
     if math.prod(size) == 0:
         return
-    number = int(seed) & 0xFFFFFFFFFFFFFFFF
-    key = (number & MASK, number >> 32)
+    fake = is_fake(seed)
+    number = seed if fake else int(seed) & 0xFFFFFFFFFFFFFFFF
+    key = (number & MASK, (number >> 32) & MASK)
     run, starts = _runs(size, start, full, seed.device)
     step = max(4, CHUNK_WORDS // per)
-    if run >= step:
+    if run >= step and not fake:
         for position, first in enumerate(starts.tolist()):
             for offset in range(0, run, step):
                 length = min(step, run - offset)
@@ -93,7 +96,7 @@ def _runs(size: Sizes, start: Sizes, full: Sizes, device: torch.device) -> tuple
     return run, starts + inner
 
 
-def _run_words(starts: Tensor, length: int, per: int, stream: int, key: tuple[int, int]) -> Tensor:
+def _run_words(starts: Tensor, length: int, per: int, stream: int, key: tuple[Any, Any]) -> Tensor:
     """The words of the elements [start, start + length) of each start: int64 [len(starts) * length, per]."""
     first = starts * per
     count = length * per
@@ -102,7 +105,7 @@ def _run_words(starts: Tensor, length: int, per: int, stream: int, key: tuple[in
     low, high = block & MASK, (block >> 32) & MASK
     words = philox((low, high, torch.full_like(low, stream & MASK), torch.full_like(low, (stream >> 32) & MASK)), key)
     flat = torch.stack(words, dim=-1).reshape(len(starts), blocks * 4)
-    if len(starts) == 1:
+    if len(starts) == 1 and not is_fake(first):
         begin = int(first[0]) & 3
         return flat[0, begin : begin + count].reshape(length, per)
     place = (first & 3)[:, None] + torch.arange(count, device=starts.device)[None, :]

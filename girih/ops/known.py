@@ -15,7 +15,7 @@ _known: dict[int, tuple[weakref.ref[Graph], Several, Descriptions]] = {}  # by i
 
 
 def descriptions(graph: Graph) -> Descriptions:
-    """`description_of` for each node, in their order."""
+    """`first_description` for each node, in their order."""
     return _found(graph)[2]
 
 
@@ -30,11 +30,6 @@ def _found(graph: Graph) -> tuple[weakref.ref[Graph], Several, Descriptions]:
         number = id(graph)
         alive = weakref.ref(graph, lambda _: _known.pop(number, None))
         several = tuple([descriptions_of(graph, node) for node in graph.nodes])
-        single = tuple(
-            [
-                each[0] if each and len(node.outputs) == 1 else None
-                for each, node in zip(several, graph.nodes, strict=True)
-            ]
-        )
+        single = tuple([each[0] if each else None for each in several])
         entry = _known[number] = alive, several, single
     return entry

@@ -22,7 +22,7 @@ from girih.ops.derive.temporaries import KernelCall, Measured, Operand, Temporar
 @dataclass(frozen=True, eq=False)
 class ScratchCall:
     """A call whose scratch is asked for: an operator, its work on one device, and what is known beforehand. kept: bytes
-    of all its results."""
+    of all its results; on a processor 0 where it has one."""
 
     operator: str
     work: KernelCall
@@ -71,10 +71,10 @@ def rule_for(temporary: Temporary | None, item_bytes: int) -> Temporary | None:
     return temporary
 
 
-def held(temporary: Temporary, operator: str, work: KernelCall, scratch: ScratchSource) -> int:
-    """Bytes that a call of an operator holds, by its rule or by the source."""
+def held(temporary: Temporary, operator: str, work: KernelCall, scratch: ScratchSource, kept: int = 0) -> int:
+    """Bytes that a call of an operator holds, by its rule or by the source. kept: of all its results, if several."""
     if isinstance(temporary, Measured):
-        return scratch(ScratchCall(operator, work, temporary))
+        return scratch(ScratchCall(operator, work, temporary, kept))
     return temporary(work)
 
 

@@ -41,7 +41,8 @@ class Program:
 
     def in_plan(self, plan: AnyPlan) -> AnyPlan:
         """The plan, which was made of the graph alone, with all the rest."""
-        return plan.but(origin=self.origin, rewrites=self.rewrites, notes=(*self.notes, *plan.notes))
+        rewrites = (*self.rewrites, *plan.choice.rewrites)  # a joint search has rewritten it further
+        return plan.but(origin=self.origin, rewrites=rewrites, notes=(*self.notes, *plan.notes))
 
     def in_parts(self, count: int) -> Program:
         """The program with its batch in so many micro-batches.

@@ -134,8 +134,8 @@ def by_measurements(where: Machine, store: str | Path | None) -> tuple[str, ...]
     if profile is None:
         return ()
     return (
-        f"times go by what `girih calibrate` measured of {where.name} on {profile.when[:10]}, kept in {store}; "
-        f"`girih calibrate --forget --machine {where.name}` goes back to data sheets",
+        f"times go by what `girih calibrate` measured of {profile.machine} on {profile.when[:10]}, kept in {store}; "
+        f"`girih calibrate --forget --machine {profile.machine}` goes back to data sheets",
     )
 
 

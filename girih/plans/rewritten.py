@@ -6,7 +6,7 @@ device. A rule that the prover does not prove is not used; one in a plan file is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
@@ -53,19 +53,19 @@ class Rewriting:
     seconds: float = 30.0
     rules: tuple[Rule, ...] = field(default=())
 
-    def apply(self, graph: Graph, machine: Machine) -> tuple[Graph, tuple[Rewrite, ...]]:
-        """The graph that computes the same for less on one device, and how it came about.
+    def apply(
+        self, graph: Graph, machine: Machine, spend: Callable[[float], None] = lambda nanoseconds: None
+    ) -> tuple[Graph, tuple[Rewrite, ...]]:
+        """The graph that computes the same for less on one device, and how it came about. spend: is told the
+        nanoseconds of work.
 
         Raises:
             ProofError: a rule is not proved.
         """
-        from girih.rewrite.rules.further import inference, training
-        from girih.rewrite.rules.shipped import shipped
-
-        rules = self.rules or (*training(), *inference(), *shipped())
         price = Prices(machine.device)
         search, state = Backtracking(self.alpha, seconds=self.seconds), [item.name for item in graph.state_inputs]
-        better, found = search.in_parts(graph, state, rules, price)
+        better, found = search.in_parts(graph, state, self.rules or rules(), price)
+        spend(sum(result.work for result in found) * 1e9)
         steps = []
         for result in found:
             before = result.before
@@ -77,6 +77,15 @@ class Rewriting:
         prove_all(steps)
         check(graph, better)
         return better, tuple(steps)
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """Girih's own rules, in the order in which they are tried."""
+    from girih.rewrite.rules.further import inference, training
+    from girih.rewrite.rules.shipped import shipped
+
+    return (*training(), *inference(), *shipped())
 
 
 class Prices:

@@ -48,7 +48,7 @@ class Rewritten:
     """What a search found. before, cost: of the graph as it was, and as it is. taken, tried: graphs whose rules were
     applied, and replacements. complete: was the queue empty at the end? by: the method whose graph it is; what
     saturation finds has no sequence. certificate: where one was asked for. stopped: why the search ended; "time" where
-    its counted work was over, "clock" where the machine was much slower than that."""
+    its counted work was over, "clock" where the machine was much slower than that. work: seconds of counted work."""
 
     graph: Graph
     before: float
@@ -60,6 +60,7 @@ class Rewritten:
     by: str = "backtracking"
     certificate: Certificate | None = None
     stopped: str = ""
+    work: float = 0.0
 
 
 class RuleSearch(Proposer):
@@ -166,7 +167,7 @@ class Backtracking(RuleSearch):
             "every graph was seen" if complete else f"limit of {min(self.graphs, last + self.patience)} graphs"
         )
         found = Rewritten(flat.apply(best.graph), before, best.cost, best.sequence, taken, tried, complete)
-        return replace(found, stopped=stopped)
+        return replace(found, stopped=stopped, work=budget.spent / 1e9)
 
 
 @dataclass(frozen=True, order=True)

@@ -21,6 +21,9 @@ from girih.plans.predict import by_measurements, calibrated
 from girih.plans.scratch import followed
 from girih.program.life.accounts import memory_uses
 from girih.search.compare import beside, compared, simulated_step
+from girih.search.joint.jointly import jointly
+from girih.search.joint.rounds import Ways
+from girih.search.joint.search import Joint
 from girih.search.judge import Judge, ProvingSearch, beginning, judged
 from girih.search.memory.holds import Baseline
 from girih.search.memory.limit import NothingFitsError, fit, refused_whole, widest_overlap
@@ -85,10 +88,20 @@ def choose(
         objective, search = "seconds", Exact(search.seconds)
     if objective == "time":
         machine = calibrated(machine, store)
-    planning = _Planning(Objective(objective, machine), search, hold, order, store, note, Budget(search.seconds))
-    plan = planning.plan(graph, limit)
-    if limit is None and not unlimited and not fits_machine(plan):
-        plan = planning.plan_in_machine(graph)
+    aim = Objective(objective, machine)
+
+    def composed(graph: Graph, seconds: float) -> Plan:
+        """Everything chosen in its order."""
+        own = replace(search, seconds=seconds)
+        planning = _Planning(aim, own, hold, order, store, note, Budget(seconds))
+        plan = planning.plan(graph, limit)
+        return plan if limit is not None or unlimited or fits_machine(plan) else planning.plan_in_machine(graph)
+
+    if isinstance(search, Joint):
+        room = limit if limit is not None or unlimited else machine.device.memory_bytes
+        plan = jointly(graph, aim, room, search, composed, Ways(hold, order, store, note))
+    else:
+        plan = composed(graph, search.seconds)
     notes = (*notes, *plan.notes, *one_device(plan), *by_measurements(machine, store))
     if plan.predicted.simulated is None:
         plan = plan.but(simulated=simulated_step(plan, store))

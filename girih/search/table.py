@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SEARCHES: dict[str, str] = {
     "portfolio": "girih.search.portfolio.Portfolio",
     "exact": "girih.partition.searches.exact.Exact",
+    "joint": "girih.search.joint.search.Joint",
     "optimum": "girih.published.optimum.search.Optimum",
     "sampled": "girih.partition.searches.sampled.Sampled",
     "recursive": "girih.published.recursive.Recursive",

@@ -123,7 +123,7 @@ def bound_of(graph: Graph, machine: Machine, roofline: Roofline | None = None) -
             least = kinds.undivided(graph, node)
         else:
             if id(description) not in known:
-                items = [graph.values[name].item_bytes for name in (*node.inputs, *node.outputs)]
+                items = [graph.values[name].item_bytes for name in (*node.inputs, node.outputs[0])]
                 known[id(description)] = (description, kinds.least(description, items))
             least = known[id(description)][1]
         before = [ready.get(name, 0.0) for name, chained in zip(node.inputs, least.chained, strict=True) if chained]

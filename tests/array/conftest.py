@@ -5,6 +5,8 @@ Tests are of large arrays, whatever their size: the border is 0, and everything 
 says of values, dtypes and errors holds of small arrays as well: the files of `BOTH` run a second time with the border
 at infinity, where NumPy computes everything at once (in `make test` a fifth of the cases of each test); `of_large` and
 `of_small` (support/borders.py) name one side.
+Files that `IN_CHAINS` names run a third time, in which NumPy computes everything that it can in chains (`CHAINED`), of
+blocks of a few rows.
 """
 
 from __future__ import annotations
@@ -20,13 +22,21 @@ from counts import LONG, but_long
 import girih.array as gnp
 from girih.array.core.evaluation import BORDER
 
+CHAINED = 1e18
+"""A border above everything, with chains of whatever size."""
+IN_CHAINS = (
+    "core/test_views", "core/test_as_numpy", "functions/test_random_e", "functions/test_numpys",
+    "functions/test_scripts", "functions/test_writ", "functions/test_functions",
+)  # fmt: skip
 BOTH = ("array/core/", "array/functions/", "array/linalg/", "array/standard/")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "border" in metafunc.fixturenames and not names_a_side(metafunc.definition):
         both = any(folder in metafunc.definition.nodeid for folder in BOTH)
-        metafunc.parametrize("border", [0, math.inf] if both else [0], indirect=True, scope="module")
+        chained = any(name in metafunc.definition.nodeid for name in IN_CHAINS)
+        sides = [0, math.inf, *([CHAINED] if chained else [])] if both else [0]
+        metafunc.parametrize("border", sides, indirect=True, scope="module")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -56,9 +66,14 @@ def names_a_side(item: pytest.Item) -> bool:
 @pytest.fixture(scope="module", autouse=True)
 def border(request: pytest.FixtureRequest) -> Iterator[None]:
     BORDER.DEFAULT = request.param
+    if request.param == CHAINED:
+        BORDER.QUICK = BORDER.CHAINS = 0
+        BORDER.BLOCK = 32
     BORDER.put(None)
     yield
-    del BORDER.DEFAULT  # the class has it
+    for name in list(vars(BORDER)):
+        if name.isupper():
+            delattr(BORDER, name)  # the class has it
     BORDER.put(None)
 
 

@@ -53,10 +53,11 @@ TIMED = {
 # store/test_store_kills.py, graph networks in gnn, loops and batches in run/training; each case of `promises` in the
 # tests of what it promises.
 LONG_ONES = {
-    "array_api", "arrays_dask", "arrays_memory", "arrays_numpy", "capped_planning", "capped_quality", "first_use",
-    "gnn_accuracy", "gnn_epoch", "gnn_large", "gnn_partition", "gnn_scaling", "hf_models", "loops_analysis",
-    "loops_faults", "loops_gbt", "loops_lda", "memory_caps", "memory_tables", "optimize_cpu", "paper_speedups",
-    "partition_search", "pipelines", "predict_bytes", "predict_time", "process_memory", "promises",
+    "array_api", "arrays_dask", "arrays_memory", "arrays_numpy", "capped_planning", "capped_quality",
+    "export_dtensor", "export_fx",
+    "first_use", "gnn_accuracy", "gnn_epoch", "gnn_large", "gnn_partition", "gnn_scaling", "hf_models",
+    "loops_analysis", "loops_faults", "loops_gbt", "loops_lda", "memory_caps", "memory_tables", "optimize_cpu",
+    "paper_speedups", "partition_search", "pipelines", "predict_bytes", "predict_time", "process_memory", "promises",
     "rule_soundness", "rules", "same_training", "simulate_speed", "slow_links", "small_optimum", "soap_search",
     "swap_inference", "swap_search", "swap_throughput", "tables_bandwidth", "tables_throughput", "taso_table",
     "transports", "weight_sizes", "worker_memory",

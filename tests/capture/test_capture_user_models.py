@@ -13,7 +13,7 @@ from user_programs import PROGRAMS
 
 import girih
 from girih.capture import TrainingStep
-from girih.ops import description_of
+from girih.ops import first_description
 
 PAGES = (user_layers, user_sequences)
 
@@ -39,7 +39,7 @@ def test_two_devices_train_as_one(name: str) -> None:
         for batch in batches:
             found = running.verified_step(*batch)
             assert found.ok, found
-    undivided = {node.operator for node in plan.graph.nodes if description_of(plan.graph, node) is None}
+    undivided = {node.operator for node in plan.graph.nodes if first_description(plan.graph, node) is None}
     assert undivided == program.undivided
     if not draws(plan):
         compare(step_of(name), batches)

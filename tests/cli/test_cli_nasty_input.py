@@ -62,7 +62,7 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
             "model": MODELS, "--batch": NO_ZERO, "--micro-batches": NO_ZERO, "--precision": ("8", "bf17", ""),
             "--machine": MACHINES,
             "--memory": MEMORIES, "--hold": CHOICES, "--order": CHOICES, "--search": SEARCHES, "--objective": CHOICES,
-            "--optimizer": CHOICES, "--seconds": NO_ZERO, "--output": UNWRITABLE, "--store": NAMES,
+            "--optimizer": CHOICES, "--seconds": NO_ZERO, "--budget": NO_ZERO, "--output": UNWRITABLE, "--store": NAMES,
         },
     ),
     "show": (("plan.json",), {"plan": MISSING, "--device": (*NUMBERS, "2"), "--memory": ()}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from girih.cost.work import Work, bounds_of_edges, index_ranges, work_of
@@ -118,3 +120,19 @@ def test_a_graph_is_priced_by_its_edges() -> None:
     assert (half.operations, half.bytes) == (20 * 6, 20 * 24 + 48 + 160 + 120)
     assert bounds_of_edges(description, description.sizes) == {1: 41}
     assert bounds_of_edges(description, (5, *description.sizes[1:])) == {1: 21}
+
+
+def test_a_graph_with_two_sums_over_its_edges_is_priced_by_its_edges() -> None:
+    """Attention's gradient by what is read: of one head with a row of 4, and 40 edges."""
+    heads = dict.fromkeys(("dot", "logsumexp", "target"), (10, 1))
+    shapes = {"grad": (10, 1, 4), "x": (20, 1, 4), **heads, "source": (20, 1)}
+    rows = {"offsets": ("int", 21), "neighbours": ("int", 40)}
+    description = described("girih.attention_source_gradient", (20, 1, 5), {"slope": 0.2}, **shapes, **rows)
+    inputs = [
+        float(math.prod(size for size in shape if size != "int")) * (8 if shape[0] == "int" else 4)
+        for shape in (*shapes.values(), *rows.values())
+    ]
+    work = work_of(description, description.sizes, inputs, 400.0)
+    once = 40 * (4 + 3) * 4 + 20 * (4 + 1) * 4 + 21 * 8 + 40 * 8 + 400  # grad and its numbers by edges, all else whole
+    assert once <= work.bytes <= 1.5 * once
+    assert work.operations <= 40 * (4 * 20 + 4 * 20)  # not for each pair of edges, nor the scores for each column

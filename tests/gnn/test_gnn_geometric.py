@@ -84,14 +84,6 @@ def test_a_network_is_planned_over_devices(name: str, operator: str, times: int)
         assert run.verified_step(*batch).ok
 
 
-def test_layers_that_are_not_read_are_named() -> None:
-    graph = graph_of()
-    with pytest.raises(ValueError, match=r"GraphConv .* expected GCNConv"):
-        gnn.OnGraph(nn.GraphConv(5, 4), graph)
-    with pytest.raises(ValueError, match="'median'"):
-        gnn.OnGraph(nn.SAGEConv(5, 4, aggr="median"), graph)
-
-
 def test_other_edges_than_the_graphs_are_refused() -> None:
     graph = graph_of()
     network = gnn.OnGraph(nn.GCNConv(5, 4), graph)

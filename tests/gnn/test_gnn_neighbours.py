@@ -115,7 +115,7 @@ def test_gradients_are_the_numerical_ones() -> None:
 
 def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are divided among threads, and a few have most of the edges."""
-    monkeypatch.setattr("girih.kernels.neighbours.SMALL", 0)
+    monkeypatch.setattr("girih.kernels.neighbours.FEW", 0)
     rng = np.random.default_rng(5)
     graph = gnn.Adjacency.of_edges(rng.integers(0, 40, 3000), rng.integers(0, 40, 3000) ** 2 // 40, 40)
     x, heads = torch.randn(40, 12), torch.randn(40, 4, 3)

@@ -88,6 +88,21 @@ def test_two_processes_compute_the_same_in_the_memory_that_was_predicted() -> No
     assert losses == pytest.approx(eager_losses("learned"), rel=1e-10)
 
 
+def test_attention_takes_the_memory_that_was_predicted() -> None:
+    """With the room for shares of edges, of which few edges take that of one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        data = gnn.rmat(300, 2000, features=FEATURES, classes=CLASSES)
+        network = gnn.GAT(FEATURES, 8, CLASSES).double()
+        step = girih.TrainingStep(network, loss=gnn.loss, optimizer=torch.optim.SGD(network.parameters(), lr=0.1))
+        plan = girih.plan(step, data, machine="local:1", search="single", compare=())
+        with plan.start(backend="threads") as run:
+            assert run.run.peak_bytes(*run.inputs((), None)) == [run.plan.peak]
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_rocs_memory_manager_copies_least_and_keeps_the_limit() -> None:
     """Features lie in the large memory, and are copied in; losses are those of all on the device."""
     data = gnn.rmat(500, 4000, features=40, classes=CLASSES)
@@ -98,13 +113,17 @@ def test_rocs_memory_manager_copies_least_and_keeps_the_limit() -> None:
     for hold in ("roc", "odswap"):
         plan = girih.plan(step, data, machine="local:1", memory=whole.peak * 4 // 5, hold=hold, compare=())
         lives = plan.but(residency=()).lifetimes
-        copied[hold] = sum(plan.choice.residency[0].copied_bytes(lives.touches))
+        planned = plan.choice.residency[0].copied_bytes(lives.touches)
+        copied[hold] = sum(planned)
         assert plan.peak <= plan.memory
-        if hold == "roc":
-            assert "b.x" in plan.program.host
-            with plan.start(backend="threads") as run:
+        with plan.start(backend="threads") as run:
+            if hold == "roc":
+                assert "b.x" in plan.program.host
                 assert run.run.peak_bytes(*run.inputs((), None)) == [plan.peak]
-                losses = [run.step() for _ in range(2)]
+            before = run.statistics()[0].copied
+            losses = [run.step() for _ in range(2)]
+            counted = run.statistics()[0].copied
+        assert [after - then for then, after in zip(before, counted, strict=True)] == [2 * amount for amount in planned]
     assert 0 < copied["roc"] <= copied["odswap"]
     with whole.start(backend="threads") as run:
         assert [run.step() for _ in range(2)] == losses

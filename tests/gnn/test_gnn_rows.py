@@ -135,6 +135,22 @@ def test_two_processes_use_the_memory_that_was_predicted(data: Data) -> None:
     assert losses == pytest.approx(plain(network, data, 2), rel=1e-10)
 
 
+def test_actors_of_ray_get_the_rows_that_they_read(data: Data, ray_nodes: Any) -> None:
+    from girih.run.engines.engine import Ray
+
+    cuts = CUTS["gin"]
+    network = NETWORKS["gin"](FEATURES, HIDDEN, CLASSES).double()
+    plan = girih.plan(step_of(network), cut_of(data, cuts), machine="local:2")
+    assert bytes_of_rows(plan) == rows_between(data.graph, cuts) * sum(WIDTHS["gin"]) * ITEM
+    with plan.start(backend=Ray(ray_nodes().address)) as run:
+        losses = [run.step() for _ in range(2)]
+        received = [item.bytes_received for item in run.statistics()]
+        with pytest.raises(ValueError, match="expected 2"):
+            run.cut((0, 10, 20, 120))
+    assert received == [2 * int(amount) for amount in plan.bytes_received]
+    assert losses == pytest.approx(plain(network, data, 2), rel=1e-10)
+
+
 def every_operator(x: Any, source: Any, target: Any, weights: Any, scores: Any, graph: gnn.Adjacency) -> list[Any]:
     """What is computed over a graph, and all gradients."""
     outputs = [

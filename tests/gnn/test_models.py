@@ -12,7 +12,7 @@ import torch
 import torch_geometric.nn as geometric
 
 from girih.gnn import Adjacency, Data, GraphBuffers, community
-from girih.gnn.data.resident import edge_index
+from girih.gnn.geometric import edge_index
 from girih.gnn.models import NETWORKS, CommNet, GraphSAGE, ResidualGCN, read_graph
 
 FEATURES, CLASSES = 12, 5

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 import girih
 from girih import gnn
 from girih.gnn.data.data import Data
-from girih.gnn.data.resident import edge_index
+from girih.gnn.geometric import edge_index
 from girih.gnn.models import NETWORKS
 from girih.gnn.partitioner.orders import reordered
 from girih.gnn.training import accuracy, loss, predict

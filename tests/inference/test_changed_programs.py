@@ -20,7 +20,7 @@ from girih.inference.module import module_of
 from girih.inference.optimized import Made, Optimized, OptimizeError
 
 WAYS = ("refuse", "again", "model")
-TAKEN = {"another parameter", "a buffer, replaced"}
+TAKEN = {"another parameter", "a parameter, turned", "a buffer, replaced"}
 """Changes that `infer` takes up, as other weights."""
 
 
@@ -139,6 +139,8 @@ def test_an_optimised_model_after_a_change(name: str) -> None:
     around = AROUND.get(name, AROUND["nothing"])
     for fast in ways.values():
         assert answered(fast, model, OptimizeError)
+        assert fast._known((rows(model),), {}) is not None  # without a close look
+        assert fast._known((rows(model)[:3],), {}) is None
     with torch.no_grad():
         CHANGES.get(name, lambda model: None)(model)
     for way, fast in ways.items():

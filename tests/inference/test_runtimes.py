@@ -59,6 +59,20 @@ def test_parts_become_whole_operators() -> None:
     check_results(graph, whole)
 
 
+@pytest.mark.parametrize("heads", [4, 2])
+def test_attention_that_stayed_whole_is_pytorch_s(heads: int) -> None:
+    class Attention(nn.Module):
+        def forward(self, query: torch.Tensor, both: torch.Tensor) -> torch.Tensor:
+            mixed = nn.functional.scaled_dot_product_attention
+            return mixed(query, both, 2.0 * both, is_causal=True, enable_gqa=heads < 4)  # type: ignore[no-any-return]
+
+    inputs = torch.randn(2, 4, 5, 8), torch.randn(2, heads, 5, 8)
+    graph = capture(Inference(Attention()), inputs).graph
+    whole = Whole().apply(graph)
+    assert [node.operator for node in whole.nodes] == ["aten.mul.Tensor", "aten.scaled_dot_product_attention"]
+    check_results(graph, whole)
+
+
 @pytest.fixture(scope="module")
 def program() -> bytes:
     """The block as ONNX."""
@@ -161,3 +175,17 @@ def test_a_way_with_other_results_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         "refused: its results are others",
         "does not run: ImportError: no module named moon",
     ]
+
+
+def test_what_is_asked_before_a_call_counts() -> None:
+    """The model itself answers every call, and is asked nothing."""
+    ways = [("as it was", "eager", lambda: lambda x: time.sleep(0.002)), ("rewritten", "quick", lambda: lambda x: None)]
+    asked: list[object] = []
+
+    def check(*call: object) -> None:
+        asked.append(call)
+        time.sleep(0.02)
+
+    assert fastest(iter(ways), (3,), {}, check=check)[1].backend == "eager"
+    assert set(map(repr, asked)) == {"((3,), {})"}
+    assert fastest(iter(ways), (3,), {})[1].backend == "quick"

@@ -102,7 +102,7 @@ def test_the_minimum_by_random_search_is_never_below(seed: int, nodes: int) -> N
 # Under `bytes` most searches keep to Tofu's rule; these may copy at will, and so move less.
 PLACING = {"one-weird-trick", "model", "rnn-expert", "hybrid", "parameter-server"}  # and these may place
 COPYING = {"data", "sharded", "single", "megatron", *PLACING}
-SCORED = {"optimum", "sampled", "portfolio"}  # these ask for the simulated step
+SCORED = {"optimum", "sampled", "portfolio", "joint"}  # these ask for the simulated step
 # Not pipelines, which want micro-batches (test_pipeline.py), nor "megatron", which wants blocks (test_megatron.py), nor
 # "vertices", which wants a graph network (gnn/partitioner/test_search.py).
 PARTICULAR = ("pipeline", "pipeline-1f1b", "megatron", "vertices")

@@ -100,6 +100,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "no bias": attribute("first.bias", None),
     "another parameter": lambda model: setattr(model.head, "weight", nn.Parameter(torch.randn(8, 8))),
     "a smaller head": lambda model: setattr(model, "head", nn.Linear(8, 4)),
+    "a parameter, turned": lambda model: setattr(model.first.weight, "data", model.first.weight.data.t()),
     "a buffer, replaced": lambda model: setattr(model, "gain", torch.full((8,), 3.0)),
     "a buffer, of another form": lambda model: setattr(model, "gain", torch.tensor(3.0)),
     "bfloat16": lambda model: model.to(torch.bfloat16),

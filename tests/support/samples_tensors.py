@@ -18,6 +18,7 @@ from sampling import (
     sample,
     shape,
     some,
+    truth,
 )
 
 # ------------------------------------------------------------------------------------------- linear algebra
@@ -390,3 +391,27 @@ def grid_sampler(rng: Generator) -> Arguments:
     batch = integer(rng, 1, 3)
     modes = {"interpolation_mode": 0, "padding_mode": 0, "align_corners": False}
     return {"input": real(rng, (batch, 2, 3, 4)), "grid": 0.5 * real(rng, (batch, 2, 3, 2)), **modes}
+
+
+# ------------------------------------------------------------------------------------------- attention
+
+
+@sample("girih.attention")
+def attention(rng: Generator) -> Arguments:
+    batch, heads, groups, rows, keys, width = (integer(rng, 1, high) for high in (2, 2, 2, 3, 3, 2))
+    features = some(rng, width, integer(rng, 1, 2))
+    kinds = {"query": (heads * groups, rows, width), "key": (heads, keys, width), "value": (heads, keys, features)}
+    given = {name: real(rng, (batch, *size)) for name, size in kinds.items()} | {"scale": some(rng, 1.0, 0.3)}
+    size = (some(rng, 1, batch), some(rng, 1, heads * groups), some(rng, 1, rows), keys)
+    seen = truth(rng, size) | (np.arange(keys) == 0)
+    masks = {"mask": real(rng, size[integer(rng, 0, 2) :])}, {"mask": seen}
+    return {**given, **some(rng, {}, {"causal": True}, {"causal": True, "first": integer(rng, 1, 4)}, *masks)}
+
+
+@sample("girih.attention_backward")
+def attention_backward(rng: Generator) -> Arguments:
+    given = attention(rng)
+    size = (*given["query"].shape[:3], given["value"].shape[3])
+    of_rows = {"grad": real(rng, size), "output": real(rng, size), "logsumexp": 1.0 + real(rng, size[:3])}
+    tensors = {name: given.pop(name) for name in ("query", "key", "value")}
+    return {"grad": of_rows.pop("grad"), **tensors, **of_rows, **given}

@@ -48,22 +48,28 @@ class Evaluator(Protocol):
 
 
 class Border:
-    """The border of small work: what has fewer bytes is computed by NumPy at once, in this process.
+    """The borders of small work. What has fewer than `bytes` is computed by NumPy, in this process; what of that has
+    `chains` or more is written down first, and computed in blocks of `block` bytes (`girih.array.core.chains`). Only
+    what has `quick` or more is asked for that.
 
     A plan that is known costs some hundred microseconds to evaluate and some ten more for each operation
-    (`benchmarks.arrays_overhead`), and an array that was written to is copied into the next graph. Blocks and workers
-    win that back where arrays leave the processor's caches. Between, scripts that write, or ask for a value, after each
-    few operations lose most by a graph (`benchmarks.arrays_scripts`: 4 to 20 times at 8 MB), so the border is high.
+    (`benchmarks.arrays_overhead`), and an array that was written to is copied into the next graph. Workers win that
+    back where arrays are large. A call of a chain costs some ten microseconds, which blocks win back where arrays leave
+    the processor's second-level cache.
     """
 
     DEFAULT = 1 << 25
+    QUICK = 1 << 20
+    CHAINS = 1 << 22
+    BLOCK = 1 << 19
 
     def __init__(self) -> None:
-        self.bytes: float = self.DEFAULT
+        self.put(None)
 
     def put(self, own: float | None) -> None:
         """The border of a cluster; None: the default."""
-        self.bytes = self.DEFAULT if own is None else own
+        self.bytes: float = self.DEFAULT if own is None else own
+        self.quick, self.chains, self.block = self.QUICK, self.CHAINS, self.BLOCK
 
 
 BORDER = Border()

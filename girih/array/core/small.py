@@ -7,16 +7,22 @@ large arrays it is a constant: its `expression` is a copy of what it has at that
 
 An element of a small array is a number of NumPy's own types, which also has `compute()`. All other results are arrays
 of ours, `x.sum()` too.
+
+Of small arrays some megabytes large element-wise results come later: they are `Deferred`, calls of a chain
+(`girih.array.core.chains`), until something needs the value. All that looks at `held` does.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from girih.array.core import chains
 from girih.array.core.array import UNKNOWN, Array, Layout
 from girih.array.core.builder import apply, from_memory, number
 from girih.array.core.dtypes import SUPPORTED, name_of
@@ -156,7 +162,9 @@ class SmallArray(Array):
         kind = type(key)
         if kind not in PLACES and (kind is not tuple or not PLACES.issuperset(map(type, key))):
             key = computed(key)
-        WRITES[0] += 1
+        elif type(value) is Deferred and value.grows and self.writeable and _into(value, value.call, self.held[key]):
+            return
+        wrote()
         self.held[key] = value if type(value) in PLAIN else computed(value)
 
     def __iter__(self) -> Iterator[Any]:
@@ -175,7 +183,7 @@ class SmallArray(Array):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         if method == "__call__" and not options:
             given = taken(inputs)
-            if given is not None and given[1] < BORDER.bytes:
+            if given is not None and given[1] < BORDER.quick:
                 return ours(ufunc(*given[0]))
         return Array.__array_ufunc__(self, ufunc, method, *inputs, **options)  # type: ignore[attr-defined]
 
@@ -191,8 +199,10 @@ def _same(known: np.ndarray, content: np.ndarray) -> bool:
 
 
 def wrote() -> None:
-    """A small array is written to."""
+    """A small array will be written to: what is deferred is computed before."""
     WRITES[0] += 1
+    if chains.pending:
+        chains.settle()
 
 
 def small(value: np.ndarray | np.generic) -> SmallArray:
@@ -216,7 +226,7 @@ LATER: Any = _Later()
 def known(item: Any) -> Any:
     """What NumPy takes in the place of an argument, with lists and tuples; LATER where there is a large array in it."""
     kind = type(item)
-    if kind is SmallArray:
+    if kind is SmallArray or kind is Deferred:
         return item.held
     if kind in PLAIN:
         return item
@@ -231,7 +241,7 @@ def known(item: Any) -> Any:
 def computed(item: Any) -> Any:
     """As `known`, with the values of large arrays."""
     if isinstance(item, Array):
-        return item.held if type(item) is SmallArray else item.compute()[()] if item.scalar else item.compute()
+        return item.held if isinstance(item, SmallArray) else item.compute()[()] if item.scalar else item.compute()
     if type(item) in (tuple, list):
         return type(item)(map(computed, item))
     return item
@@ -283,7 +293,9 @@ def only_numpy(items: Iterable[Any]) -> bool:
 
 def taken(items: tuple[Any, ...], joined: bool = False) -> tuple[list[Any], float] | None:
     """What NumPy takes in the place of arguments, and how many bytes it makes of them at most, if that is element by
-    element. None: one of them is large. joined: it makes as many as they have together."""
+    element. None: one of them is large. joined: it makes as many as they have together.
+
+    Where that is `BORDER.quick` or more, there may be arrays among them whose values are deferred (`now`)."""
     plain: list[Any] = []
     most, size, shape, alike = 0, 1, None, True
     for item in items:
@@ -294,6 +306,10 @@ def taken(items: tuple[Any, ...], joined: bool = False) -> tuple[list[Any], floa
             x = item
         elif kind in PLAIN:
             plain.append(item)
+            continue
+        elif kind is Deferred and item.grows:
+            plain.append(item)
+            most = max(most, item.nbytes, BORDER.quick)
             continue
         else:
             x = known(item)
@@ -310,9 +326,14 @@ def taken(items: tuple[Any, ...], joined: bool = False) -> tuple[list[Any], floa
         elif x.shape != shape:
             alike = False
             size *= x.size
-    if not alike and size * 16 >= BORDER.bytes:
-        return plain, result_bytes(arrays_of(plain))
+    if not alike and size * 16 >= BORDER.quick:
+        return plain, max(most, result_bytes(arrays_of(plain)))
     return plain, most
+
+
+def now(plain: Sequence[Any]) -> list[Any]:
+    """What NumPy takes, with the values of what is deferred."""
+    return [item.held if isinstance(item, SmallArray) else item for item in plain]
 
 
 def ours(result: Any, before: tuple[Any, ...] = ()) -> Any:
@@ -329,7 +350,7 @@ def ours(result: Any, before: tuple[Any, ...] = ()) -> Any:
         if not result.dtype.isnative:
             result = result.astype(result.dtype.newbyteorder("="))
         for item in before:
-            if type(item) is SmallArray and item.held is result:
+            if isinstance(item, SmallArray) and item.held is result:
                 return item
         return small(result)
     if kind is tuple or kind is list:
@@ -337,6 +358,112 @@ def ours(result: Any, before: tuple[Any, ...] = ()) -> Any:
     if isinstance(result, tuple) and hasattr(result, "_fields"):
         return kind(*(ours(part, before) for part in result))
     return result
+
+
+# ------------------------------------------------------------------------------------------- deferred
+
+
+class Deferred(SmallArray):
+    """A small array whose value is a call of a chain until something needs it; from then on it is a SmallArray."""
+
+    __slots__ = ()
+
+    @property
+    def held(self) -> Any:  # type: ignore[override]
+        call = _slot.__get__(self)
+        if type(call) is not chains.Call:
+            return call  # which another thread has computed
+        value = chains.computed(call)
+        Deferred.show(self, value)
+        return value
+
+    def show(self, value: Any) -> None:
+        """The value is there."""
+        _slot.__set__(self, value)
+        self.__class__ = SmallArray  # type: ignore[assignment]
+
+    def __del__(self) -> None:
+        call = _slot.__get__(self)
+        if type(call) is chains.Call:
+            chains.forget(call)
+
+    @property
+    def call(self) -> Any:
+        """The call, or its value once that is there."""
+        call = _slot.__get__(self)
+        return call if type(call) is chains.Call and call.value is None else self.held
+
+    @property
+    def grows(self) -> bool:
+        """Can a chain go on from it?"""
+        call = _slot.__get__(self)
+        return type(call) is chains.Call and not call.combine
+
+    # what is asked of a call, of a value in another thread's hands, or of the array that it has become
+    scalar = property(lambda self: not self.ndim)  # type: ignore[assignment]
+    shape = property(lambda self: _slot.__get__(self).shape, lambda self, value: setattr(self.held, "shape", value))
+    dtype = property(lambda self: _sample(self).dtype)  # type: ignore[assignment]
+    ndim = property(lambda self: _sample(self).ndim)  # type: ignore[assignment]
+    size = property(lambda self: _slot.__get__(self).size)  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        return self.shape[0] if self.ndim else super().__len__()
+
+
+_slot: Any = vars(SmallArray)["held"]
+
+
+def _sample(x: Deferred) -> Any:
+    call = _slot.__get__(x)
+    return call.sample if type(call) is chains.Call else call
+
+
+def deferred(function: Any, items: Sequence[Any], combine: Any = None) -> Deferred | None:
+    """A call on small arrays, NumPy's own and numbers as a part of a chain; None: it is to be made at once."""
+    taken = []
+    for item in items:
+        kind = type(item)
+        if kind is Deferred:
+            taken.append(item.call if item.grows else item.held)
+        elif kind is SmallArray:
+            taken.append(item.held[...] if type(item.held) is np.ndarray else item.held)
+        elif kind is np.ndarray:  # which the program may write to
+            if item.nbytes > COPIED:
+                return None
+            taken.append(item.copy())
+        elif kind in SINGLE or isinstance(item, np.generic):
+            taken.append(item)
+        else:
+            return None
+    call = None if function is None else chains.record(function, taken, combine)
+    if call is None:
+        return None
+    if call.value is not None:
+        return small(call.value)  # type: ignore[return-value]
+    x: Deferred = _new(Deferred)
+    _slot.__set__(x, call)
+    x._constant = None
+    chains.show(call, weakref.ref(x))
+    return x
+
+
+COPIED = 1 << 16
+"""Bytes up to which an array of NumPy's is copied into a chain; a larger one ends it."""
+
+
+def _into(value: Deferred, call: chains.Call | None, goal: Any) -> bool:
+    """Write a call, of the value or that reads it, over what is there without an array between, if that can be."""
+    own = value.call
+    if call is None or type(own) is not chains.Call or type(goal) is not np.ndarray:
+        return False
+    shown = own.shown
+    chains.forget(own)  # as a rule nobody has it but the statement
+    chains.settle()
+    done = chains.computed_into(call, goal, call is not own)
+    if own.value is None:
+        chains.show(own, shown)
+    WRITES[0] += done
+    return done
 
 
 # ------------------------------------------------------------------------------------------- operators
@@ -362,19 +489,25 @@ def product_bytes(x: Any, y: Any) -> int:
 
 def _forward(name: str, function: Callable[[Any, Any], Any]) -> Callable[[SmallArray, Any], Any]:
     fits = _product_fits if name == "__matmul__" else _fits
+    chained = CHAINED.get(name)
 
     def applied(self: SmallArray, other: Any) -> Any:
         x, kind = self.held, type(other)
         if kind is SmallArray:
             y = other.held
-            quick = x.nbytes * y.size < BORDER.bytes or (x.shape == y.shape and x.nbytes < BORDER.bytes)
+            quick = x.nbytes * y.size < BORDER.quick or (x.shape == y.shape and x.nbytes < BORDER.quick)
         elif kind in SINGLE:
             y = other
-            quick = x.nbytes < BORDER.bytes
+            quick = x.nbytes < BORDER.quick
         else:
-            y, quick = known(other), False
-        if not quick and (y is LATER or not fits(x, y)):
-            return getattr(Array, name)(self.lazily(), other)
+            y, quick = LATER, False
+        if not quick:
+            made = None if chained is None else deferred(chained(other), (self, other))
+            if made is not None:
+                return made
+            y = known(other)
+            if y is LATER or not fits(x, y):
+                return getattr(Array, name)(self.lazily(), other)
         result = function(x, y)
         return small(result) if type(result) is np.ndarray else ours(result)
 
@@ -383,14 +516,18 @@ def _forward(name: str, function: Callable[[Any, Any], Any]) -> Callable[[SmallA
 
 def _reflected(name: str, function: Callable[[Any, Any], Any]) -> Callable[[SmallArray, Any], Any]:
     fits = _product_fits if name == "__rmatmul__" else _fits
+    chained = CHAINED.get(name.replace("__r", "__"))
 
     def applied(self: SmallArray, other: Any) -> Any:
-        if isinstance(other, Array):  # of a graph: Python asks the class below before that
-            return getattr(Array, name.replace("__r", "__"))(other, self)
+        if isinstance(other, Array) and not isinstance(other, SmallArray):
+            return getattr(Array, name.replace("__r", "__"))(other, self)  # Python asks the class below before that
         x = self.held
-        if type(other) in SINGLE and x.nbytes < BORDER.bytes:
+        if type(other) in SINGLE and x.nbytes < BORDER.quick:
             y = other
         else:
+            made = None if chained is None else deferred(chained(self), (other, self))
+            if made is not None:
+                return made
             y = known(other)
             if y is LATER or not fits(x, y):
                 return getattr(Array, name)(self.lazily(), other)
@@ -401,11 +538,17 @@ def _reflected(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Smal
 
 def _in_place(name: str, function: Callable[[Any, Any], Any]) -> Callable[[SmallArray, Any], Any]:
     forward = name.replace("__i", "__")
+    chained = CHAINED.get(forward)
 
     def applied(self: SmallArray, other: Any) -> Any:
         if type(self.held) is not np.ndarray:  # a number, which NumPy does not write to
             return getattr(self, forward)(other)
-        WRITES[0] += 1
+        if type(other) is Deferred and chained is not None and other.grows and self.writeable:
+            ufunc = chained(other)
+            call = None if ufunc is None else chains.record(ufunc, [self.held[...], other.call])
+            if _into(other, call, self.held):
+                return self
+        wrote()
         function(self.held, computed(other))
         return self
 
@@ -413,22 +556,79 @@ def _in_place(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Small
 
 
 def _alone(name: str, function: Callable[[Any], Any]) -> Callable[[SmallArray], Any]:
+    ufunc = {"__neg__": np.negative, "__abs__": np.absolute, "__invert__": np.invert}.get(name, np.positive)
+
     def applied(self: SmallArray) -> Any:
         x = self.held
+        if x.nbytes >= BORDER.quick and (made := deferred(ufunc, (self,))) is not None:
+            return made
         return small(function(x)) if _fits(x, None) else getattr(Array, name)(self.lazily())
 
     return applied
 
 
+def _deferring(name: str, forward: str) -> Callable[..., Any]:
+    """An operator of what is deferred: one more call; or, at once, that of its value. forward: its name without `r`."""
+    at_once = getattr(SmallArray, name)
+
+    def applied(self: Deferred, *other: Any) -> Any:
+        if self.grows:
+            items = (self, *other) if forward == name else (*other, self)
+            made = deferred(CHAINED[forward](items[-1]) if other else ALONE[name], items)
+            if made is not None:
+                return made
+        self.held  # noqa: B018 - which computes it
+        return at_once(self, *other)
+
+    return applied
+
+
+def cube(x: Any, _: Any) -> Any:
+    """x ** 3 by two products: NumPy's powers take many times as long."""
+    return x * x * x if x.dtype.kind in "iuf" else x**3
+
+
+def _power(exponent: Any) -> Callable[..., Any] | None:
+    """What NumPy's operator computes: simpler functions for some exponents. Not of arrays of exponents, of which a
+    single one may be an error."""
+    if type(exponent) not in SINGLE:
+        return None
+    return cube if type(exponent) is int and exponent == 3 else operator.pow
+
+
+def _always(ufunc: np.ufunc, _: Any) -> np.ufunc:
+    return ufunc
+
+
 ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift"
+COMPARISONS = "lt le gt ge eq ne"
+ALONE: dict[str, Any] = {
+    "__neg__": np.negative, "__pos__": np.positive, "__abs__": np.absolute, "__invert__": np.invert,
+}  # fmt: skip
+_UFUNCS: dict[str, Any] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
+    "mod": np.remainder, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "lshift": np.left_shift,
+    "rshift": np.right_shift, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "eq": np.equal, "ne": np.not_equal,
+}  # fmt: skip
+CHAINED: dict[str, Callable[[Any], Callable[..., Any] | None]] = {
+    **{f"__{name}__": partial(_always, ufunc) for name, ufunc in _UFUNCS.items()}, "__pow__": _power,
+}  # fmt: skip
+"""By operator, what gives the function of a chain for the second operand."""
 for _name in ARITHMETIC.split():
     _bare = _name.rstrip("_")
     setattr(SmallArray, f"__{_bare}__", _forward(f"__{_bare}__", getattr(operator, _name)))
     setattr(SmallArray, f"__r{_bare}__", _reflected(f"__r{_bare}__", getattr(operator, _name)))
     setattr(SmallArray, f"__i{_bare}__", _in_place(f"__i{_bare}__", getattr(operator, f"i{_bare}")))
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    if _bare != "matmul":
+        setattr(Deferred, f"__{_bare}__", _deferring(f"__{_bare}__", f"__{_bare}__"))
+        setattr(Deferred, f"__r{_bare}__", _deferring(f"__r{_bare}__", f"__{_bare}__"))
+for _name in COMPARISONS.split():
     setattr(SmallArray, f"__{_name}__", _forward(f"__{_name}__", getattr(operator, _name)))
-for _name in ("neg", "pos", "abs", "invert"):
-    setattr(SmallArray, f"__{_name}__", _alone(f"__{_name}__", getattr(operator, _name)))
+    setattr(Deferred, f"__{_name}__", _deferring(f"__{_name}__", f"__{_name}__"))
+for _name in ALONE:
+    setattr(SmallArray, _name, _alone(_name, getattr(operator, _name)))
+    setattr(Deferred, _name, _deferring(_name, _name))
 setattr(SmallArray, "__divmod__", _forward("__divmod__", divmod))  # noqa: B010 - as the others
 setattr(SmallArray, "__rdivmod__", _reflected("__rdivmod__", divmod))  # noqa: B010
+Deferred.__hash__ = SmallArray.__hash__  # type: ignore[method-assign]  # which == takes away

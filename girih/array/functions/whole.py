@@ -145,7 +145,7 @@ def nditer(op: Any, *arguments: Any, **options: Any) -> np.nditer:
     """
     arrays = op if isinstance(op, (tuple, list)) else (op,)
     writes = any("write" in flag for flag in np.ravel(options.get("op_flags", ())).tolist())
-    if writes and not all(type(x) in (SmallArray, type(None)) for x in arrays if isinstance(x, Array) or x is None):
+    if writes and not all(isinstance(x, SmallArray) for x in arrays if isinstance(x, Array)):
         raise TypeError("nditer writes into small arrays alone: write the loop as operations on whole arrays")
     wrote()
     return np.nditer(computed(op), *arguments, **options)

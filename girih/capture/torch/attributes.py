@@ -12,12 +12,13 @@ import random
 import sys
 from argparse import Namespace
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
+from itertools import chain, repeat
 from operator import is_
-from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ _OPTIMIZERS = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torc
 _LEAVES = (bool, int, float, complex, str, bytes, type(None), torch.Tensor, torch.dtype, ModuleType, *_OPTIMIZERS)
 _OPEN = (SimpleNamespace, Namespace)
 """Python's own objects that hold what a user writes into them."""
+_NONE = object()
+"""In the place of a variable that has no value."""
 MOST = 10_000
 """A container of more items is data, and not looked into."""
 
@@ -111,14 +114,33 @@ class Attributes:
         """Where the attributes of objects and classes lie (`__dict__`)."""
         return [place.holder.own for place in self.places if not isinstance(place.holder, (_OfFunction, _OfChance))]
 
+    @cached_property
+    def _watched(self) -> tuple[Identities, list[Any], list[Any], list[Any], list[tuple[CellType, Any]]]:
+        """What `untouched` compares: the items of containers; of functions, where their variables lie, by which names,
+        and what these are; their cells."""
+        views: list[tuple[Collection[Any], list[Any]]] = []
+        for container, content in self.containers.values():
+            if isinstance(container, dict):
+                views += [(container.keys(), [key for key, _ in content])]
+                views += [(container.values(), [item for _, item in content])]
+            else:
+                views.append((container, content))
+        functions = [(place.holder, place.held) for place in self.places if isinstance(place.holder, _OfFunction)]
+        named = [(*at, held[name]) for holder, held in functions for name, at in holder.places.items()]
+        cells = [(cell, held.get(name, _NONE)) for holder, held in functions for name, cell in holder.cells.items()]
+        owners, keys, values = ([item[column] for item in named] for column in range(3))
+        return Identities(views), owners, keys, values, cells
+
     def untouched(self) -> bool:
         """Is all that lies elsewhere the very same? (Quick; if not, `changed` says whether that means much.)"""
-        functions = [place for place in self.places if isinstance(place.holder, _OfFunction)]
-        return (
-            all(_are(place.holder.read(), place.held) for place in functions)
-            and all(_is_same(_content(container), content) for container, content in self.containers.values())
-            and all(_numbers(tensor) == numbers for _, tensor, numbers in self._tensors)
-        )
+        containers, owners, keys, values, cells = self._watched
+        if self.containers and not containers.same():
+            return False
+        if owners and not all(map(is_, map(dict.get, owners, keys, repeat(_NONE)), values)):
+            return False
+        if cells and any(_content_of(cell) is not value for cell, value in cells):
+            return False
+        return not (self._tensors and any(_numbers(tensor) != numbers for _, tensor, numbers in self._tensors))
 
     def changed(self) -> list[tuple[str, Any, Any]]:
         """(path, what it was, what it is) of attributes that are others now, or hold other things."""
@@ -160,6 +182,21 @@ class Attributes:
         return len(before) == len(after) and all(
             self._same(one, other, compared) for one, other in zip(before, after, strict=True)
         )
+
+
+class Identities:
+    """What lies in collections that grow and shrink: each with the very things that were in it."""
+
+    def __init__(self, collections: Iterable[tuple[Collection[Any], Sequence[Any]]]) -> None:
+        pairs = [*collections]
+        self._collections = [collection for collection, _ in pairs]
+        self._sizes = [len(items) for _, items in pairs]
+        self._items = [item for _, items in pairs for item in items]
+
+    def same(self) -> bool:
+        if [*map(len, self._collections)] != self._sizes:
+            return False
+        return all(map(is_, chain.from_iterable(self._collections), self._items))
 
 
 class _OfObject:
@@ -212,10 +249,8 @@ class _OfFunction:
 
     def read(self) -> dict[str, Any]:
         held = {name: own[key] for name, (own, key) in self.places.items() if key in own}
-        for name, cell in self.cells.items():
-            with suppress(ValueError):  # it has no value yet
-                held[name] = cell.cell_contents
-        return held
+        cells = {name: _content_of(cell) for name, cell in self.cells.items()}
+        return held | {name: value for name, value in cells.items() if value is not _NONE}
 
     def write(self, held: dict[str, Any]) -> None:
         now = self.read()
@@ -337,11 +372,6 @@ def _numbers(tensor: Tensor) -> Any:
     return (*marks, tensor.data_ptr(), str(sample(tensor).tolist())) if has_memory(tensor) else marks
 
 
-def _are(now: dict[str, Any], then: dict[str, Any]) -> bool:
-    """The very same things, in the same order?"""
-    return len(now) == len(then) and all(map(is_, now.values(), then.values()))
-
-
 def _is_installed(kind: type) -> bool:
     """Is it of a package that is installed, and neither Python's, PyTorch's nor ours?"""
     return kind.__module__.partition(".")[0] not in _OTHERS and not _is_users(kind.__module__)
@@ -353,6 +383,13 @@ def _is_users(module: str | None) -> bool:
     file = str(getattr(sys.modules.get(str(module)), "__file__", None))
     installed = "site-packages" in file or "dist-packages" in file
     return str(module).partition(".")[0] not in _OTHERS and not installed
+
+
+def _content_of(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it has no value yet
+        return _NONE
 
 
 def _content(container: Container) -> list[Any]:

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch._decomp import decompositions as torch_decompositions
 from torch._dispatch.python import enable_python_dispatcher
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from girih.capture.torch.rewritten import corrected_losses
+from girih.capture.torch.rewritten import stand_ins
 
 Tensor = Any
 
@@ -28,12 +27,11 @@ def surroundings() -> Iterator[None]:
         # nn.LSTM and others as ATen operators. (torch.backends.mkldnn.flags does more, and warns.)
         stack.enter_context(_setting(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled(), False))
         stack.enter_context(_recurrent_dropout())
-        stack.enter_context(corrected_losses())
+        stack.enter_context(stand_ins())
         # torch.distributions does not look whether its parameters and samples are admissible, unless told to.
         stack.enter_context(_setting(distribution.set_default_validate_args, distribution._validate_args, False))
         # PyTorch does not log the stack of a call that fails: capture raises an error that names it.
         stack.enter_context(_setting(log.setLevel, log.level, logging.CRITICAL))
-        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         stack.enter_context(enable_python_dispatcher())
         yield
 

@@ -13,6 +13,7 @@ from string import ascii_lowercase
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Tensor = Any
 aten = torch.ops.aten
@@ -237,15 +238,73 @@ def ctc_loss_of_numbers(log_probs: Tensor, targets: Tensor, inputs: Any, lengths
     return aten.ctc_loss.Tensor(log_probs, targets, inputs, lengths, *options)
 
 
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """F.scaled_dot_product_attention as one operator (`girih.kernels.attention`).
+
+    It is taken apart, into products and a softmax, where that operator does not say it (dropout, a mask that has a
+    gradient, batches that broadcast), and where the program asks for it by `sdpa_kernel(SDPBackend.MATH)`.
+    """
+    tensors = (query, key, value)
+    if not _is_whole(tensors, attn_mask, dropout_p, is_causal, enable_gqa):
+        with sdpa_kernel(SDPBackend.MATH):
+            return aten.scaled_dot_product_attention.default._op_dk(
+                _DispatchKey.CompositeImplicitAutograd,
+                *(*tensors, attn_mask, dropout_p, is_causal),
+                scale=scale,
+                enable_gqa=enable_gqa,
+            )
+    factor = query.shape[-1] ** -0.5 if scale is None else float(scale)
+    if query.dim() == 4:
+        return torch.ops.girih.attention(*tensors, factor, attn_mask, is_causal)[0]
+    return torch.ops.girih.attention(*(item.unsqueeze(0) for item in tensors), factor, attn_mask, is_causal)[0].squeeze(
+        0
+    )
+
+
+def _is_whole(tensors: Sequence[Tensor], mask: Tensor | None, dropout: float, causal: bool, grouped: bool) -> bool:
+    """Does `girih.attention` say this? What is not admissible PyTorch refuses, with its own words."""
+    query, key, value = tensors
+    rank = query.dim()
+    asked = torch.backends.cuda
+    if not (asked.flash_sdp_enabled() or asked.mem_efficient_sdp_enabled() or asked.cudnn_sdp_enabled()):
+        return False
+    if dropout or rank not in (3, 4) or {key.dim(), value.dim()} != {rank} or any(0 in item.shape for item in tensors):
+        return False
+    if len({item.dtype for item in tensors}) > 1 or not query.dtype.is_floating_point:
+        return False
+    alike = key.shape[:-1] == value.shape[:-1] and query.shape[-1] == key.shape[-1]
+    heads, shared = query.shape[-3], key.shape[-3]
+    if not alike or query.shape[: rank - 3] != key.shape[: rank - 3]:
+        return False
+    if heads != shared and (rank == 3 or not grouped or heads % shared):
+        return False
+    if mask is None:
+        return True
+    scores = (*query.shape[:-1], key.shape[-2])
+    fits = mask.dim() <= rank and all(a in (1, b) for a, b in zip(mask.shape[::-1], scores[::-1], strict=False))
+    return fits and not causal and not mask.requires_grad and mask.dtype in (torch.bool, query.dtype)
+
+
 _DispatchKey = torch._C.DispatchKey
 _CORRECTED: dict[tuple[Any, Any], Callable[..., Any]] = {
     (aten.multilabel_margin_loss_forward.default, _DispatchKey.Autograd): multilabel_margin_loss,
     (aten.ctc_loss.IntList, _DispatchKey.CompositeImplicitAutograd): ctc_loss_of_numbers,
+    (aten.scaled_dot_product_attention.default, _DispatchKey.CompositeImplicitAutograd): attention,
 }
 
 
 @contextmanager
-def corrected_losses() -> Iterator[None]:
+def stand_ins() -> Iterator[None]:
     """While open, functions of ours stand in for what PyTorch takes apart before it can be recorded."""
     before = {(operator, key): operator.py_kernels.get(key) for operator, key in _CORRECTED}
     _stand_in(_CORRECTED)

@@ -6,16 +6,17 @@ what its functions and classes read, and the optimizer's groups but for their le
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
+from torch.nn.modules import module as _inner
 
 from girih.capture.batches import with_leaves
 from girih.capture.errors import CaptureError
-from girih.capture.torch.attributes import Attributes, hooks_of
+from girih.capture.torch.attributes import Attributes, Identities, hooks_of
 from girih.capture.torch.optimizers import rule_of
 from girih.capture.torch.own_update import OwnUpdate
 from girih.capture.torch.state import state_of
@@ -52,7 +53,7 @@ class Settings:
 
     def changed(self) -> list[str]:
         """In words: what was one thing and is another."""
-        if self._untouched():
+        if self.untouched():
             return []
         told = _told(self._attributes.changed()) + differences(self._before, self._now())
         if not told:
@@ -61,23 +62,37 @@ class Settings:
 
     def _watch(self) -> None:
         """Note the very things that all of it consists of now."""
-        modules = [module for _, _, module in self._modules]
-        mappings = [vars(module)[key] for module in modules for key in _KEPT] + self._attributes.mappings()
-        self._kinds = [(module, type(module), type(module).forward) for module in modules]
-        self._watched = [(mapping, [*mapping.values()]) for mapping in mappings]
-        tensors = [*dict.fromkeys(tensor for module in modules for tensor in _tensors(module))]
-        self._forms = [(tensor, _form_of(tensor)) for tensor in tensors]
+        self._wholes = [module for _, _, module in self._modules]
+        mappings = [vars(module)[key] for module in self._wholes for key in _KEPT] + self._attributes.mappings()
+        self._empty = [mapping for mapping in mappings if not mapping]
+        self._held = Identities((mapping.values(), [*mapping.values()]) for mapping in mappings if mapping)
+        self._types = [*map(type, self._wholes)]
+        kinds: list[Any] = [*dict.fromkeys(self._types)]
+        self._forwards = kinds, [kind.forward for kind in kinds]
+        self._tensors = [*dict.fromkeys(tensor for module in self._wholes for tensor in _tensors(module))]
+        self._form_of = _form_of_trained if isinstance(self._step, TrainingStep) else _form_of
+        self._forms = [*map(self._form_of, self._tensors)]
         self._ids = {id(tensor): name for name, tensor in self._step.model.named_parameters()}
-        self._around = surroundings(), _settings_of_groups(self._step, self._ids)
+        self._around, self._groups = Around(), _settings_of_groups(self._step, self._ids)
 
-    def _untouched(self) -> bool:
+    def untouched(self, forms: bool = True) -> bool:
+        """Is each thing the very same? (Quick; if not, `changed` says whether that means much.) forms: look at shapes
+        and dtypes of tensors, too, which `Weights` does as well."""
         return (
-            all(len(now) == len(then) and all(map(is_, now.values(), then)) for now, then in self._watched)
-            and all(type(module) is kind and kind.forward is forward for module, kind, forward in self._kinds)
-            and all(_form_of(tensor) == form for tensor, form in self._forms)
+            not any(self._empty)
+            and self._held.same()
+            and all(map(is_, map(type, self._wholes), self._types))
+            and all(map(is_, map(_FORWARD, self._forwards[0]), self._forwards[1]))
+            and (not forms or [*map(self._form_of, self._tensors)] == self._forms)
             and self._attributes.untouched()
-            and (surroundings(), _settings_of_groups(self._step, self._ids)) == self._around
+            and self._around.same()
+            and (not self._groups or _settings_of_groups(self._step, self._ids) == self._groups)
         )
+
+    @property
+    def around(self) -> Found:
+        """Where the caller stood when this was noted."""
+        return self._around.found
 
     def _now(self) -> Found:
         found: Found = surroundings()
@@ -103,6 +118,7 @@ class Settings:
 
 
 _HOOKS = "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"
+_FORWARD = attrgetter("forward")
 _KEPT = "_parameters", "_buffers", "_modules", *_HOOKS
 
 
@@ -111,6 +127,10 @@ def _tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
 
 
 def _form_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.dtype
+
+
+def _form_of_trained(tensor: torch.Tensor) -> tuple[Any, ...]:
     hooks = tensor._backward_hooks
     return tensor.shape, tensor.dtype, tensor.requires_grad, len(hooks) if hooks else 0
 
@@ -153,14 +173,34 @@ def _form(tensor: torch.Tensor) -> torch.Tensor:
 
 def surroundings() -> Found:
     """Where the caller stands: what the same program is another for."""
-    inner = torch.nn.modules.module
-    hooks = inner._global_forward_pre_hooks, inner._global_forward_hooks, inner._global_backward_hooks
     return {
         ("autocast", "torch"): ambient_autocast(),
         ("get_default_dtype", "torch"): torch.get_default_dtype(),
         ("get_default_device", "torch"): str(torch.get_default_device()),
-        (HOOKS, "all modules"): [hook for known in hooks for hook in known.values()],
+        (HOOKS, "all modules"): [hook for known in _hooks_of_all() for hook in known.values()],
     }
+
+
+class Around:
+    """Where the caller stands now, and whether that is the same later. Where nothing is set, which is the rule, that
+    costs less than a microsecond."""
+
+    def __init__(self) -> None:
+        self.found = surroundings()
+        self._plain = torch.get_default_dtype() if _nothing_is_set() else None
+
+    def same(self) -> bool:
+        return (self._plain is torch.get_default_dtype() and _nothing_is_set()) or surroundings() == self.found
+
+
+def _nothing_is_set() -> bool:
+    """No autocast, no hook of all modules, and no mode, of which a default device is one."""
+    return not (torch._C._is_any_autocast_enabled() or torch._C._len_torch_function_stack() or any(_hooks_of_all()))
+
+
+def _hooks_of_all() -> tuple[Mapping[int, Any], ...]:
+    """Hooks of all modules."""
+    return _inner._global_forward_pre_hooks, _inner._global_forward_hooks, _inner._global_backward_hooks
 
 
 def _settings_of_groups(step: TrainingStep | Inference, names: dict[int, str]) -> Found:

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from girih.capture.batches import leaves_of, with_leaves
 from girih.capture.canonicalize.canonical import EnteringTensor, Exit, canonicalise
-from girih.capture.errors import CaptureError
+from girih.capture.errors import CaptureError, MoreBuffersError
 from girih.capture.scaled_step import SCALE, Scaling, scaled_steps
 from girih.capture.torch.attributes import attributes_of, check_next_step
 from girih.capture.torch.environment import surroundings
@@ -100,6 +100,13 @@ def capture(step: Step, batch: Any) -> Captured:
             line, and what to do. Or it keeps something in its modules for which the next step does another thing.
     """
     check_step(step)
+    try:
+        return _captured(step, batch)
+    except MoreBuffersError:
+        return _captured(step, batch)
+
+
+def _captured(step: Step, batch: Any) -> Captured:
     roots = {name: getattr(step, name, None) for name in ("model", "loss", "step", "call")}
     with attributes_of(roots) as attributes:
         first = _Capture(step, batch)
@@ -515,7 +522,7 @@ def _stand_ins(model: Any, tensors: dict[str, Tensor]) -> Iterator[None]:
     ]
     try:
         for places, key, old in before:
-            places[key] = by_id[id(old)]
+            places[key] = by_id.get(id(old), old)  # what a module does not tell of stays with its numbers
         yield
     finally:
         for places, key, old in before:

@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from girih.capture.torch.training import Inference, TrainingStep
-from girih.gnn.adjacency import Adjacency
 from girih.gnn.data.errors import DataError
 from girih.gnn.data.watch import checksums
-from girih.gnn.geometric import OnGraph, is_layer
+from girih.gnn.geometric import OnGraph, edge_index, is_layer
 from girih.gnn.neighbours import GraphBuffers
 
 Tensor = Any  # torch is untyped for the type checker
@@ -34,8 +32,8 @@ class Whole(NamedTuple):
 class Resident(torch.nn.Module):
     """A network, and the data that it reads (a `Data`) as buffers. Its state is the network's alone.
 
-    The network is called as `network(x, graph)`. One of torch_geometric is put on the graph (`OnGraph`); where it has
-    layers that are not read so, it is called as `network(x, edge_index)`, as it comes.
+    The network is called as `network(x, graph)`. One of torch_geometric is put on the graph (`OnGraph`); where that
+    cannot be, it is called as `network(x, edge_index)`, as it comes.
 
     Raises:
         DataError: the data has no features, or other features than the network's parameters are made for.
@@ -62,8 +60,9 @@ class Resident(torch.nn.Module):
         else:
             try:
                 own = OnGraph(network, data.graph, dtype)
-            except ValueError:
-                edges = edge_index(data.graph)
+                own.ready(self.x)
+            except Exception:  # a layer may do with its edges whatever it likes
+                own, edges = network, edge_index(data.graph)
         self.network = own
         self.register_buffer("edge_index", edges, persistent=False)
         networks = {id(item) for item in network.buffers()}
@@ -103,11 +102,6 @@ class Resident(torch.nn.Module):
 
     def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
         return self.network.load_state_dict(*arguments, **options)
-
-
-def edge_index(graph: Adjacency) -> Tensor:
-    """int64[2, edges] as torch_geometric has it: the vertex that is read, and the one that reads."""
-    return torch.from_numpy(np.stack([graph.neighbours, graph.readers]).astype(np.int64))
 
 
 def with_data(step: TrainingStep | Inference, data: Any) -> tuple[TrainingStep | Inference, tuple[()]]:

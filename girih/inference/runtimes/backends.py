@@ -24,7 +24,7 @@ def _of_tensors(name: str, model: bytes | str, threads: int, fixed: Mapping[str,
     compute = LIBRARIES[name](model, threads, always)
 
     def run(*inputs: Tensor) -> tuple[Tensor, ...]:
-        return tuple(torch.from_numpy(item) for item in compute(*(tensor.contiguous().numpy() for tensor in inputs)))
+        return tuple([torch.from_numpy(item) for item in compute(*[tensor.contiguous().numpy() for tensor in inputs])])
 
     return run
 

@@ -28,9 +28,10 @@ def onnxruntime(model: bytes | str, threads: int, fixed: Mapping[str, Array]) ->
     options.log_severity_level = 3
     session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = [item.name for item in session.get_inputs() if item.name not in fixed]
+    results = [item.name for item in session.get_outputs()]
 
     def run(*inputs: Array) -> list[Array]:
-        return list(session.run(None, {**dict(zip(names, inputs, strict=True)), **fixed}))
+        return list(session.run(results, {**dict(zip(names, inputs, strict=True)), **fixed}))
 
     return run
 

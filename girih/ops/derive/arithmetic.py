@@ -6,10 +6,24 @@ from functools import lru_cache
 from math import prod
 
 from girih.ops.derive.kinds import LOOK_UP, hit_of, kind_of
-from girih.ops.expressions import Applied, Expression, OpaqueRead, Read, Reduce, children, walk
+from girih.ops.expressions import (
+    Affine,
+    Applied,
+    Constant,
+    Expression,
+    OpaqueRead,
+    Piecewise,
+    Position,
+    Read,
+    Reduce,
+    children,
+    walk,
+)
 from girih.ops.operator import Description
 
-_CHEAP = {"eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not"}
+ONCE = "once"
+"""The function in descriptions that says that a kernel computes its argument once for what it depends on."""
+_CHEAP = {"eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", ONCE}
 _OPAQUE = 4
 
 
@@ -18,22 +32,37 @@ def floating_point_operations(description: Description) -> int:
     """The floating-point operations of a whole operator.
 
     Each function, and each element that is reduced, counts one at every point of the index variables around it. Opaque
-    functions are estimated as 4 for each output element. Where numbers are looked up in a table, or rows belong to
-    groups, only the place that is found counts, since a kernel computes nowhere else.
+    functions are estimated as 4 for each output element. What is computed `once` counts at the points of the index
+    variables that it reads, and the same function of the same tensors counts one time (the scores of an attention,
+    which all features of a row share). Where numbers are looked up in a table, or rows belong to groups, only the place
+    that is found counts, since a kernel computes nowhere else. Of what is concatenated, each part counts where it
+    stands.
     """
     outputs = frozenset(range(description.outputs))
     chosen = groups_of(description) | compared_of(description)
     total = 0
-    around: list[tuple[Expression, frozenset[int]]] = [(description.body, outputs)]
+    around: list[tuple[Expression, frozenset[int], tuple[int, ...]]] = [(description.body, outputs, description.sizes)]
+    counted: set[object] = set()
     while around:
-        item, variables = around.pop()
+        item, variables, sizes = around.pop()
+        if isinstance(item, Applied) and item.function == ONCE:
+            function = _renamed(item, sizes, {})
+            if function in counted:
+                continue
+            counted.add(function)
+            variables = _free(item)
         if isinstance(item, Reduce):
             variables |= frozenset(item.variables)
         each = _OPAQUE if isinstance(item, OpaqueRead) else _is_arithmetic(item)
         if each:
             points = variables if variables == outputs else variables - chosen
-            total += each * prod(description.sizes[variable] for variable in points)
-        around.extend((child, variables) for child in children(item))
+            total += each * prod(sizes[variable] for variable in points)
+        if isinstance(item, Piecewise) and item.index.variable is not None:
+            place = item.index.variable
+            for begin, end, part in zip(item.bounds, item.bounds[1:], item.parts, strict=False):
+                around.append((part, variables, (*sizes[:place], end - begin, *sizes[place + 1 :])))
+            continue
+        around.extend((child, variables, sizes) for child in children(item))
     return total
 
 
@@ -41,6 +70,35 @@ def floating_point_operations(description: Description) -> int:
 def operations_per_point(description: Description) -> float:
     """The operations of an operator divided by the points of its index space: a piece has as many for each point."""
     return floating_point_operations(description) / max(prod(description.sizes), 1)
+
+
+def _free(item: Expression) -> frozenset[int]:
+    """The index variables on which an expression depends."""
+    if isinstance(item, Read):
+        return frozenset(v for index in item.index if index is not None for v, _ in index.terms)
+    if isinstance(item, Position):
+        return frozenset(v for v, _ in item.index.terms)
+    inside = frozenset[int]().union(*map(_free, children(item)))
+    return inside - frozenset(item.variables) if isinstance(item, Reduce) else inside
+
+
+def _renamed(item: Expression, sizes: tuple[int, ...], names: dict[int, tuple[int, int]]) -> object:
+    """An expression whose index variables are numbered as they come, with their sizes: equal for equal functions."""
+
+    def at(index: Affine | None) -> object:
+        if index is None:
+            return None
+        terms = [(names.setdefault(v, (len(names), sizes[v])), factor) for v, factor in index.terms]
+        return tuple(terms), index.constant
+
+    if isinstance(item, Read):
+        return item.tensor, tuple(map(at, item.index))
+    if isinstance(item, Position):
+        return at(item.index)
+    own = item.value if isinstance(item, Constant) else getattr(item, "function", getattr(item, "reducer", ""))
+    inside = tuple([_renamed(child, sizes, names) for child in children(item)])
+    summed = tuple([names.get(v) for v in item.variables]) if isinstance(item, Reduce) else ()
+    return type(item).__name__, own, inside, summed
 
 
 def _is_arithmetic(item: Expression) -> bool:

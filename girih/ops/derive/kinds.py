@@ -68,8 +68,8 @@ def is_product(description: Description) -> bool:
     times an element of another, and of nothing else?"""
     if kind_of(description) != MATMUL:
         return False
-    sums = [item for item in walk(description.body) if isinstance(item, Reduce) and item.reducer == "sum"]
-    return any(len(_factors(item.body)) == 2 and _contraction(item) == MATMUL for item in sums)
+    root = description.root
+    return root is not None and len(_factors(root.body)) == 2 and _contraction(root) == MATMUL
 
 
 def _factors(body: Expression) -> list[Read]:

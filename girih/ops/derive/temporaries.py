@@ -23,6 +23,8 @@ CARD_SLICE_BYTES = 1 << 26
 """On a GPU, where each slice takes launches, and the whole chip is to have work."""
 NEIGHBOURS = 16
 """Elements of a channel side by side from which PyTorch's gradient of a batch norm is fast."""
+FEW = 1 << 20
+"""Numbers of rows that edges read, up to which a second thread would take longer to start than to help."""
 SHARES = 1024
 """Edges of a vertex whose shares of its attention are computed before their rows are added up."""
 TURNED = 60
@@ -131,11 +133,14 @@ def read_by_edges(work: KernelCall) -> int:
 
 
 def read_with_shares(work: KernelCall) -> int:
-    """The same, and what each thread knows of the edges that it is at: shares, slopes, and bits for exponentials (a
-    bound: few edges take few threads)."""
+    """The same, and what each thread knows of the edges that it is at: shares, slopes, and bits for exponentials. Few
+    edges are one thread's."""
     width = 8 if work.output.dtype == "float64" else 4
-    shares = SHARES * work.inputs["source"].shape[1] * (2 * width + 4)
-    return read_by_edges(work) + shares * work.threads
+    heads = work.inputs["source"].shape[1]
+    shares = SHARES * heads * (2 * width + 4)
+    features = work.inputs["x"].shape[2] if "x" in work.inputs else 1
+    few = work.inputs["neighbours"].elements * heads * features <= FEW
+    return read_by_edges(work) + shares * (1 if few else work.threads)
 
 
 def added_wide(work: KernelCall) -> int:

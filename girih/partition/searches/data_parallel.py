@@ -16,7 +16,7 @@ import numpy as np
 from girih.graph import Graph, Value
 from girih.layout import REPLICATE, Layout, Mesh
 from girih.ops import Description
-from girih.ops.known import descriptions
+from girih.ops.known import descriptions, several_descriptions
 from girih.partition.search import Search
 from girih.partition.searches.exact import exact
 from girih.partition.space.options import SECONDS, divisions_along
@@ -42,11 +42,13 @@ def batch_dimensions(graph: Graph, known: Mapping[str, int] | None = None) -> di
     """
     batch = [item.name for item in graph.inputs if item.role == "batch" and graph.values[item.name].shape]
     dimensions = dict(dict.fromkeys(batch, 0) if known is None else known)
-    for node, description in zip(graph.nodes, descriptions(graph), strict=True):
-        if description is not None and not dimensions.keys().isdisjoint(node.inputs):
-            dimension = _carried(description, tuple(map(dimensions.get, node.inputs)))
-            if dimension is not None:
-                dimensions.setdefault(node.outputs[0], dimension)
+    for node, several in zip(graph.nodes, several_descriptions(graph), strict=True):
+        if several and not dimensions.keys().isdisjoint(node.inputs):
+            carried = tuple(map(dimensions.get, node.inputs))
+            for name, description in zip(node.outputs, several, strict=True):
+                dimension = _carried(description, carried)
+                if dimension is not None:
+                    dimensions.setdefault(name, dimension)
     return dimensions
 
 

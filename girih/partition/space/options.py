@@ -47,7 +47,8 @@ class Rules:
     reductions: nodes may be divided along reduced index variables. one_dimension: all axes divide the same one.
     places: nodes and values may be placed on one coordinate of an axis (of at most MOST_PLACES), FlexFlow's operator
     dimension. shared: what several readers fetch may be brought once to a second layout, by `bytes`
-    (`girih.partition.space.fetches`). keeps: what is whole or split may become partial sums, for nothing.
+    (`girih.partition.space.fetches`). keeps: what is whole or split may become partial sums, for nothing. even: parts
+    of one tensor, and of one node's work, are of one length.
     """
 
     repeat: bool = False
@@ -58,6 +59,7 @@ class Rules:
     places: bool = False
     shared: bool = False
     keeps: bool = True
+    even: bool = False
 
 
 MOST_PLACES = 8
@@ -65,6 +67,9 @@ TOFU = Rules()
 APART = Rules(partial=True)
 WHOLE = Rules(partial=True, shared=True)
 SECONDS = Rules(repeat=True, partial=True)
+EVEN = Rules(partial=True, even=True)
+EVEN_SECONDS = Rules(repeat=True, partial=True, even=True)
+"""Of what DTensor can say, by `bytes` and by `seconds`."""
 SOAP = Rules(repeat=True, partial=True, places=True)
 CHAINS = Rules(repeat=True, partial=True, places=True, keeps=False)
 """Of Markov chains: they take a way that is free, and stay there, before they try another place."""
@@ -126,7 +131,8 @@ def value_layouts(shape: tuple[int, ...], floating: bool, mesh: Mesh, rules: Rul
     if rules.partial and floating:
         choices.append(PARTIAL)
     codes = _combinations(tuple(choices), mesh, rules)
-    fits = (_parts(codes, len(shape), mesh) <= np.maximum(np.asarray(shape, np.int64), 1)).all(axis=1)
+    parts, extents = _parts(codes, len(shape), mesh), np.maximum(np.asarray(shape, np.int64), 1)
+    fits = (parts <= extents).all(axis=1) & _divides(parts, extents, rules)
     codes = codes[fits]
     codes = _narrow(codes, codes == REPLICATE, prod(shape) <= rules.small, rules.repeat)
     return tuple(map(tuple, codes.tolist()))
@@ -240,7 +246,17 @@ def _admissible(description: Description, mesh: Mesh, rules: Rules) -> NDArray[n
     choices = [*able, REPEAT]
     if rules.partial:
         choices += [PASS - number for number in range(len(passing_sets(description)))]
-    return _executable(description, _combinations(tuple(choices), mesh, rules), mesh)
+    codes = _combinations(tuple(choices), mesh, rules)
+    even = _divides(_parts(codes, description.rank, mesh), np.asarray(description.sizes, np.int64), rules)
+    return _executable(description, codes[even], mesh)
+
+
+def _divides(parts: NDArray[np.int64], extents: NDArray[np.int64], rules: Rules) -> NDArray[np.bool_]:
+    """[assignments]: are all parts of one length, where the rules ask for that?"""
+    if not rules.even:
+        return np.ones(len(parts), np.bool_)
+    divides: NDArray[np.bool_] = (extents % parts == 0).all(axis=1)
+    return divides
 
 
 def _dividable(description: Description, partial: bool) -> list[int]:

@@ -324,11 +324,11 @@ class Tracker:
             return total
         output = Operand(shape, result.item_bytes, dtype=result.dtype)
         work = KernelCall(piece.attributes, inputs, output, cut, self.threads)
+        kept = sum(prod(self.shape_of(name)) * self.item_bytes(name) for name in step.writes)
         if every:
-            kept = sum(prod(self.shape_of(name)) * self.item_bytes(name) for name in step.writes)
             return total + self.scratch(ScratchCall(piece.operator, work, known_by(temporary), kept))
         assert temporary is not None
-        return total + held(temporary, piece.operator, work, self.scratch)
+        return total + held(temporary, piece.operator, work, self.scratch, kept if len(step.writes) > 1 else 0)
 
     def converted(self, step: ComputeStep, node: Node) -> int:
         """Bytes of the operands of an element-wise kernel that are copied into the type in which it computes."""

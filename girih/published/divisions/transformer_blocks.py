@@ -15,11 +15,11 @@ from girih.graph import Graph, Node
 from girih.ops import Description
 from girih.ops.derive.divisions import divisible, passing_sets
 from girih.ops.expressions import Affine
-from girih.ops.known import descriptions
+from girih.ops.known import descriptions, several_descriptions
 from girih.partition.space.layers import graph_makers
 
 ATTENTION, NETWORK, VOCABULARY = "attention block", "MLP", "vocabulary"
-PRODUCTS = frozenset({"girih.head_product", "aten.bmm", "aten.mm"})
+PRODUCTS = frozenset({"girih.head_product", "aten.bmm", "aten.mm", "girih.attention"})
 PASSING = frozenset({"aten.reshape", "aten.permute", "aten.add.Tensor"})
 """Sums of parts are added to one another and then reduced, as the paper has it; not behind a norm, as could be."""
 EMBEDDINGS = frozenset({"girih.embedding", "aten.embedding"})
@@ -257,11 +257,12 @@ class Flow:
             if description.reducer == "sum":
                 self.sums.update(node.outputs)
             return
-        dimension = _dimension(description.place, description.output.shape, variable, description, self.devices)
-        if dimension is None:
-            self.stuck |= origin
-        else:
-            self.cuts[node.outputs[0]], self.origins[node.outputs[0]] = dimension, origin
+        for name, each in zip(node.outputs, several_descriptions(self.graph)[number], strict=True):
+            dimension = _dimension(each.place, each.output.shape, variable, each, self.devices)
+            if dimension is None:
+                self.stuck |= origin
+            else:
+                self.cuts[name], self.origins[name] = dimension, origin
 
     def sets(self, node: Node, description: Description | None) -> list[int]:
         """The numbers of the sets of a node's inputs through which sums of parts pass, where all of a set are such."""

@@ -4,6 +4,7 @@
     logsumexp, then exp(x − that)                            → aten._softmax
     logsumexp, then x − that                                 → aten._log_softmax
     mean, mean square around it, rsqrt, normalise            → aten.layer_norm
+    girih.attention                                          → aten.scaled_dot_product_attention
     q·kᵀ as a product of batches, scaled, softmax, times v   → aten.scaled_dot_product_attention
 
 A part that something else reads too stays beside the whole. Cost: linear in the nodes.
@@ -174,6 +175,19 @@ def _attention(parts: Parts, writer: Writer, node: Node) -> bool:
     return True
 
 
+def _fused_attention(parts: Parts, writer: Writer, node: Node) -> bool:
+    """girih.attention, where nobody reads the logarithms of its sums."""
+    at = dict(node.arguments)
+    if at.get("first") or parts.graph.consumers.get(node.outputs[1]):
+        return False
+    more: dict[str, Argument] = {"attn_mask": at["mask"]} if at.get("mask") is not None else {}
+    if parts.shape(at["query"])[1] != parts.shape(at["key"])[1]:
+        more["enable_gqa"] = True
+    operands = {name: at[name] for name in ("query", "key", "value")}
+    causal = bool(at.get("causal", False))
+    return writer.instead("aten.scaled_dot_product_attention", **operands, **more, is_causal=causal, scale=at["scale"])
+
+
 def _four(parts: Parts, writer: Writer, x: Argument, shape: tuple[int, ...]) -> str:
     """x in four dimensions: what it was reshaped from, if that is it."""
     assert isinstance(x, Ref)
@@ -186,6 +200,7 @@ def _four(parts: Parts, writer: Writer, x: Argument, shape: tuple[int, ...]) -> 
 
 Rule = Callable[[Parts, Writer, Node], bool]
 RULES: dict[str, Rule] = {
+    "girih.attention": _fused_attention,
     "girih.max_pool": _max_pool,
     "girih.mean": _mean,
     "girih.embedding": _embedding,

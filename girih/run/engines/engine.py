@@ -150,7 +150,6 @@ class Ray(Engine):
     cpus: float = 1.0
 
     name = "ray"
-    trains = False
 
     def connect(self) -> Connection:
         from girih.run.engines.ray_connect import connect

@@ -22,8 +22,8 @@ from girih.capture.torch.initial import Initial
 from girih.graph import Input
 from girih.program import Program
 from girih.program.places.addresses import Addresses
-from girih.run.engines.crew import AgreeingCrew, Crew
-from girih.run.engines.engine import TRAINING, Engine, engine_here, engine_of
+from girih.run.engines.crew import AgreeingCrew, Crew, MendingCrew
+from girih.run.engines.engine import TRAINING, Connection, Engine, ThisHost, engine_here, engine_of
 from girih.run.training import checkpoint
 from girih.run.training.saving import Saving, manifest_of
 from girih.run.worker.initial import Recipe, check_known, cut_state, key_of, step_seed
@@ -55,7 +55,9 @@ class Run:
         observe: Observer | None,
         one_process: bool = False,
         checksums: Mapping[str, int] | None = None,
+        connection: Connection | None = None,
     ) -> None:
+        self._connection = connection or ThisHost(0.0)
         self.checksums = checksums or {}
         self.crew = crew
         self.seed = seed
@@ -212,8 +214,8 @@ class Run:
 
     @property
     def one_clock(self) -> bool:
-        """Do all workers read the clock of one host? Ranks may be on several."""
-        return not isinstance(self.crew, AgreeingCrew)
+        """Do all workers read the clock of one host? Ranks, and Ray's actors, may be on several."""
+        return not isinstance(self.crew, AgreeingCrew | MendingCrew)
 
     def timeline(self) -> list[list[MeasuredInterval]]:
         """The last step's instructions as each worker measured them; `start(…, timeline=True)`."""
@@ -231,6 +233,7 @@ class Run:
 
     def close(self) -> None:
         self.crew.close()
+        self._connection.close()
 
     def __enter__(self) -> Run:
         return self
@@ -416,7 +419,8 @@ def start(
     initial: recipes by path (`Initial`, or kind, a, b), for state that neither `state` (whole tensors by path) nor
         `resume` (a checkpoint of any division of the same program) gives. What is given twice: state, then resume,
         then initial.
-    backend: an engine that trains, or its name: `processes` of this host, `threads` of this process, or `torchrun`:
+    backend: an engine that trains, or its name: `processes` of this host, `threads` of this process, actors of `ray`
+        (with `save` into a folder that all hosts have), or `torchrun`:
         every rank calls this and all methods of the Run, with whole batches, and is itself one worker; results are
         whole on every rank, and `observe` is called on rank 0. Where a launcher has set ranks, `processes` means
         `torchrun`.
@@ -451,9 +455,17 @@ def start(
     options = Options(
         timeout=timeout, device=device, timeline=timeline, addresses=planned, strict=strict, without=without
     )
-    crew = engine.crew(program, options)
+    connection = engine.connect()
+    try:
+        crew = engine.crew(program, options)
+    except BaseException:
+        connection.close()
+        raise
     own = observe if crew.rank == 0 else None
-    run = Run(program, crew, seed=seed, steps=steps, observe=own, one_process=engine.one_process, checksums=checksums)
+    run = Run(
+        program, crew, seed=seed, steps=steps, observe=own, one_process=engine.one_process, checksums=checksums,
+        connection=connection,
+    )  # fmt: skip
     try:
         run._set_state(tensors, recipes, directory, resumed, digest)
     except BaseException:

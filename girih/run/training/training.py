@@ -22,6 +22,7 @@ from girih.plans.inputs import constants_of, flatten_batch, rates_of
 from girih.plans.plan import Plan, PlanError
 from girih.run.engines.engine import TRAINING, Engine, engine_here, engine_of
 from girih.run.engines.launcher import launched_rank, local_rank
+from girih.run.engines.ray_connect import RayUnavailableError
 from girih.run.worker.devices import check_device
 
 if TYPE_CHECKING:
@@ -262,7 +263,7 @@ def start_training(
             without=without,
             checksums={} if own_data is None else own_data.checksums,
         )
-    except (ValueError, CheckpointError) as error:
+    except (ValueError, CheckpointError, RayUnavailableError) as error:
         raise PlanError(str(error)) from error
     return TrainingRun(plan, run)
 

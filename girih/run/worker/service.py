@@ -66,7 +66,7 @@ class Statistics:
 
     sent, received: payload in bytes, for each peer. times: seconds. peak_bytes: of the last measured step, or 0.
     stolen: chunks of others' loops that it computed (threads count together). arena: of the worker's arena, or None;
-    without: why it has none.
+    without: why it has none. copied: bytes that steps have copied (out to, in from) the large memory, or files.
     """
 
     rank: int
@@ -77,6 +77,7 @@ class Statistics:
     stolen: int = 0
     arena: ArenaUse | None = None
     without: str = ""
+    copied: tuple[int, int] = (0, 0)
 
     @property
     def bytes_received(self) -> int:
@@ -228,6 +229,7 @@ class Service:
             0 if transport.board is None else transport.board.stolen,
             None if self.worker.region is None else self.worker.region.use(),
             self.worker.without,
+            (0, 0) if self.worker.copiers is None else (self.worker.copiers.copied[0], self.worker.copiers.copied[1]),
         )
 
     def timeline(self) -> list[MeasuredInterval]:

@@ -393,7 +393,7 @@ def _solved(
         np.where(np.isfinite(price), price, 0.0) * unit for price in (columns.out, columns.back, columns.again)
     )
     shared = columns.shared * unit
-    longest = max([compute, *(float(price.max(initial=0.0)) for price in (out, back, again, shared))])
+    longest = max([compute, *(float(price.max(initial=0.0)) for price in (out, back, again, shared))]) or 1.0
     out, back, again, shared, clock = (price / longest for price in (out, back, again, shared, clock))
     most, count = columns.bytes / unit, len(need)
 

@@ -111,12 +111,13 @@ def held(
     store: str | Path | None,
     note: Observe,
     seconds: float = SECONDS,
+    spend: Callable[[float], None] = lambda nanoseconds: None,
 ) -> Plan:
     """The plan in the best way to keep it within its memory limit.
 
     hold: `auto`, `swap`, `recompute`, or a published way to do it. order: of the steps, one of
     `girih.search.table.ORDERS`, or `auto`: the best of several. seconds: of computing, after which no
-    other way is tried, if one keeps the limit.
+    other way is tried, if one keeps the limit. spend: is told the nanoseconds of work.
 
     Raises:
         PlanError: no way keeps it; the message names the smallest limit that can be met, and the tensors that set it.
@@ -141,6 +142,7 @@ def held(
         moving = host is not None and hold != "recompute"
         way = _Ways(plan.but(overlap=window), store, moving, order, budget=seconds)
         way.explore(again=hold != "swap", note=partial(_note_part, note, number, len(windows)))
+        spend(way.work.spent)
         ways.append(way)
         if way.best.seconds <= (1 + ENOUGH) * unlimited:
             break

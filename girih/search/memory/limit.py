@@ -13,6 +13,7 @@ from girih.machine.units import format_bytes
 from girih.partition import SearchResult, Strategy
 from girih.partition.search import ScoredSearch, Search
 from girih.partition.searches.exact import Exact
+from girih.partition.solver.held import Exchanged
 from girih.partition.solver.memory_constrained import CannotFitError, Effort, Measured, memory_constrained
 from girih.partition.space.problem import Objective
 from girih.plans.choice import Choice
@@ -66,9 +67,7 @@ def fit(
         worst = max(trial(strategy).memory_by_device, key=lambda use: use.peak)
         return Measured(worst.peak, worst.at)
 
-    def exchanged(value: Value, source: Placement, target: Placement, dense: bool, kept: bool) -> int:
-        return exchange_bytes(objective.transfers, value, source, target, objective.machine.devices - 1, dense, kept)
-
+    exchanged = exchanges(objective)
     first = measure(result.strategy)
     if first.peak <= limit:
         return result
@@ -86,6 +85,15 @@ def fit(
         needs = _needs(error.smallest, error.bound, limit)
         told = _refusal(trial(error.best.strategy), f"{objective.machine}", limit, needs, proved=error.bound > limit)
         raise NothingFitsError(told, error.divisions) from error
+
+
+def exchanges(objective: Objective) -> Exchanged:
+    """What the last device holds while a value goes from one placement to another."""
+
+    def exchanged(value: Value, source: Placement, target: Placement, dense: bool, kept: bool) -> int:
+        return exchange_bytes(objective.transfers, value, source, target, objective.machine.devices - 1, dense, kept)
+
+    return exchanged
 
 
 @without_collection()

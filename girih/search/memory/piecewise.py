@@ -8,6 +8,7 @@ smaller shares contains more steps, so the first that is slower, or impossible, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from girih.layout.budget import Budget
@@ -31,12 +32,19 @@ class _OutOfTimeError(Exception):
 
 
 def cheaper_in_pieces(
-    plan: Plan, whole: Plan, hold: str, *, order: str | StepOrder, store: str | Path | None, note: Observe
+    plan: Plan,
+    whole: Plan,
+    hold: str,
+    *,
+    order: str | StepOrder,
+    store: str | Path | None,
+    note: Observe,
+    spend: Callable[[float], None] = lambda nanoseconds: None,
 ) -> Plan:
     """The faster of a plan that is held within its limit, and the same with more steps in pieces.
 
     plan: without movements. whole: the same, held. The bound of what is returned is of all ways to hold any of the
-    programs that were tried.
+    programs that were tried. spend: is told the nanoseconds of work.
     """
     assert plan.memory is not None
     if plan.choice.schedule != "graph" or whole.predicted.unlimited is None or plan.lowered.orders:
@@ -46,8 +54,9 @@ def cheaper_in_pieces(
     bounds = [whole.predicted.memory_bound]
     cutting: Cutting | None = None
 
-    def spend(nanoseconds: float) -> None:
+    def measured(nanoseconds: float) -> None:
         work.spend(nanoseconds)
+        spend(nanoseconds)
         if work.late:
             raise _OutOfTimeError
 
@@ -55,7 +64,7 @@ def cheaper_in_pieces(
         if best.seconds <= WORTH * whole.predicted.unlimited or work.late:
             break
         note("hold in pieces", number / len(SHARES))
-        cutting = cutting or Cutting.of(plan, spend)
+        cutting = cutting or Cutting.of(plan, measured)
         try:
             cut = cutting.within(int(plan.memory * share))
         except _OutOfTimeError:
@@ -63,7 +72,7 @@ def cheaper_in_pieces(
         if not cut.choice.pieces or cut.choice.pieces == chosen.choice.pieces:
             continue
         try:
-            other = held(cut, hold, order=order, store=store, note=note, seconds=SECONDS / 2)
+            other = held(cut, hold, order=order, store=store, note=note, seconds=SECONDS / 2, spend=spend)
         except PlanError:
             break
         bounds.append(other.predicted.memory_bound)

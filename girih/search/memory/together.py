@@ -10,12 +10,13 @@ faster (`girih.search.memory.piecewise`), unless their lower bound says that the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from girih.layout.budget import without_collection
 from girih.machine import Machine
 from girih.partition import SearchResult, Strategy
+from girih.partition.search import nobody
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
 from girih.search.judge import Best, Judge
@@ -51,18 +52,24 @@ def seconds_per_byte(machine: Machine) -> float:
 
 @without_collection()
 def together(
-    plans: Sequence[Plan], hold: str | Baseline, *, order: str | StepOrder, store: str | Path | None, note: Observe
+    plans: Sequence[Plan],
+    hold: str | Baseline,
+    *,
+    order: str | StepOrder,
+    store: str | Path | None,
+    note: Observe,
+    spend: Callable[[float], None] = lambda nanoseconds: None,
 ) -> Plan:
     """The fastest of plans of one graph with different divisions, each within its memory limit.
 
     hold, order: as `girih.search.memory.holding.held` takes them. What keeps the limit without movements takes part as
-    it is.
+    it is. spend: is told the nanoseconds of work of the ways that are tried in full.
 
     Raises:
         PlanError: none can be kept within it; the message is of the division that needs least.
     """
     if len(plans) == 1 or isinstance(hold, Baseline):  # what was published divides first
-        return _best(plans[0], hold, order=order, store=store, note=note)
+        return _best(plans[0], hold, order=order, store=store, note=note, spend=spend)
     tried: list[tuple[float, Plan]] = []
     refusals: list[PlanError] = []
     quick = "swap" if hold == "auto" and plans[0].machine.host is not None else hold
@@ -79,7 +86,7 @@ def together(
         if best.plan is not None and _bound(plan, store) >= best.seconds:
             continue
         try:
-            own = _best(plan, hold, order=order, store=store, note=note)
+            own = _best(plan, hold, order=order, store=store, note=note, spend=spend)
         except PlanError as error:
             refusals.append(error)
             continue
@@ -97,19 +104,28 @@ def _kept(
     store: str | Path | None,
     note: Observe | None = None,
     seconds: float = SECONDS,
+    spend: Callable[[float], None] = lambda nanoseconds: None,
 ) -> Plan:
     assert plan.memory is not None
     if plan.peak <= plan.memory:
         return plan
-    return held(plan, hold, order=order, store=store, note=note or (lambda what, share: None), seconds=seconds)
+    return held(plan, hold, order=order, store=store, note=note or nobody, seconds=seconds, spend=spend)
 
 
-def _best(plan: Plan, hold: str | Baseline, *, order: str | StepOrder, store: str | Path | None, note: Observe) -> Plan:
+def _best(
+    plan: Plan,
+    hold: str | Baseline,
+    *,
+    order: str | StepOrder,
+    store: str | Path | None,
+    note: Observe,
+    spend: Callable[[float], None],
+) -> Plan:
     """The plan held in the best way that is found, with steps in pieces where that is faster."""
-    kept = _kept(plan, hold, order=order, store=store, note=note)
+    kept = _kept(plan, hold, order=order, store=store, note=note, spend=spend)
     if kept is plan or hold != "auto":
         return kept
-    return cheaper_in_pieces(plan, kept, hold, order=order, store=store, note=note)
+    return cheaper_in_pieces(plan, kept, hold, order=order, store=store, note=note, spend=spend)
 
 
 def _bound(plan: Plan, store: str | Path | None) -> float:

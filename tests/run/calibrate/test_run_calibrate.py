@@ -77,7 +77,10 @@ def test_the_profile_is_kept_and_gives_the_machine_its_numbers(calibrated) -> No
     with Store(path) as store:
         assert load_profile(store, "local:2") == profile
         assert load_profile(store, "local:2", "threads") is None
+        assert load_profile(store, "local:2:2") == profile  # the same processes, on axes as a user writes them
         assert load_profile(store, "local:3") is None
+        assert load_profile(store, "local:4:2x2") is None
+    assert machine("local:2:2", profile).levels[0].points == machine("local:2", profile).levels[0].points
     item, plain = machine("local:2", profile), machine("local:2")
     assert item.device == replace(profile.device, memory_bytes=plain.device.memory_bytes)
     assert (item.mesh, item.name) == (plain.mesh, plain.name)

@@ -1,0 +1,1 @@
+"""Plans as programs of PyTorch's own engines, which run them without girih."""

@@ -1,0 +1,166 @@
+"""Divisions that the joint search proposes for one graph: what others do, and what is cheapest under prices.
+
+A priced problem is the constraint problem of the division (`girih.partition.space.problem`) whose tables are weighted:
+arithmetic by the price of computing, transfers by the price of links, and every byte that a device holds at a moment
+when memory was exceeded by a price of its own. The prices are multipliers: they rise where a simulated step was short
+of something, and fall where it was not (Held and Karp 1971).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.graph import Graph
+from girih.layout.budget import Budget
+from girih.partition import SearchResult, Strategy
+from girih.partition.searches.exact import solve
+from girih.partition.solver.elimination import Problem, restricted
+from girih.partition.solver.held import Exchanged, HeldTables, Moment, moments_of
+from girih.partition.solver.in_order import InOrder
+from girih.partition.solver.memory_constrained import ENOUGH
+from girih.partition.space.pricing import OutOfTimeError
+from girih.partition.space.problem import Objective, build, rules_of
+from girih.partition.strategy import SearchError
+from girih.search.table import search_of
+
+NAMES = ("exact", "data", "sharded", "megatron", "single", "one-weird-trick", "model", "pipeline", "pipeline-1f1b")
+"""Searches whose divisions are held and judged, whatever they take without a limit."""
+SMALL = 60
+"""Variables of the largest problem whose strategies are drawn in the order of their cost, and changed node by node."""
+DRAWN = 20_000
+"""Steps of drawing strategies in the order of their cost."""
+FASTER = 0.5
+"""How strongly the prices of computing and of links follow the shares of the step in which each is busy."""
+
+
+@dataclass(frozen=True)
+class Busy:
+    """What a simulated step was short of. computing, links: the largest share of the step in which a device computes,
+    or a port carries messages. over: bytes beyond the limit, with everything on the devices. at: the node during which
+    most is held (-1: before the first)."""
+
+    computing: float
+    links: float
+    over: float
+    at: int
+
+
+@dataclass
+class Prices:
+    """The multipliers: of computing, of links, and of a byte that is held at a moment, in seconds."""
+
+    computing: float = 1.0
+    links: float = 1.0
+    held: dict[Moment, float] = field(default_factory=dict)
+
+    def follow(self, busy: Busy, moment: Moment, per_byte: float, turn: int) -> None:
+        """Move by what a step was short of. per_byte: what moving a byte out of the way costs, in seconds; turn: how
+        often the prices have moved."""
+        ratio = math.exp(FASTER * (busy.links - busy.computing))
+        self.links, self.computing = self.links * ratio, self.computing / ratio
+        if busy.over > 0:
+            self.held[moment] = self.held.get(moment, 0.0) + per_byte * 2.0 ** (turn - 2)
+        else:
+            self.held = {at: price / 2 for at, price in self.held.items()}
+
+
+@dataclass
+class Divisions:
+    """Proposes strategies of one graph on one machine. budget: of the whole joint search, which it spends."""
+
+    graph: Graph
+    objective: Objective
+    exchanged: Exchanged
+    budget: Budget
+
+    def known(self) -> Iterator[tuple[str, SearchResult]]:
+        """What searches over tables find, by name; what can make nothing of the graph is left out."""
+        for name in NAMES if self.objective.machine.devices > 1 else NAMES[:1]:
+            if self.budget.late:
+                return
+            search = search_of(name, max(self.budget.seconds / 4, 1.0))
+            if not search.supports(self.objective):
+                continue
+            try:
+                found = search.search(self.graph, self.objective)
+            except (SearchError, OutOfTimeError):
+                continue
+            self.budget.spend(found.certificate.work * 1e9)
+            yield name, found
+
+    @cached_property
+    def space(self) -> HeldTables:
+        plain = build(self.graph, self.objective, rules_of(self.objective))
+        self.budget.spend(plain.seconds * 1e9)
+        return HeldTables(plain, self.exchanged)
+
+    @property
+    def small(self) -> bool:
+        return len(self.graph.nodes) + len(self.graph.values) <= SMALL
+
+    def moment(self, strategy: Strategy, at: int) -> Moment:
+        """Of the moments of a node the one at which most is held under a strategy."""
+        moments = moments_of(self.graph, at)
+        labels = self.space.plain.labels(strategy)
+        if labels is None:
+            return moments[0]
+        return max(moments, key=lambda moment: self.space.bytes(moment, labels, True))
+
+    def priced(self, prices: Prices) -> Strategy:
+        """The cheapest strategy under prices, as near as the solver comes in a part of the budget."""
+        plain = self.space.plain
+        problem = weighted(plain.problem, prices.computing, prices.links)
+        space = HeldTables(replace(plain, problem=problem), self.exchanged)
+        return self._solved(space.priced(prices.held, likely=True))
+
+    def _solved(self, problem: Problem, among: list[NDArray[np.int64]] | None = None) -> Strategy:
+        solution = solve(problem, self.objective, max(self.budget.seconds / 8, 0.5), enough=ENOUGH)
+        self.budget.spend(float(solution.statistics["seconds of work"]) * 1e9)
+        labels = solution.labels
+        if among is not None:
+            labels = np.asarray([kept[label] for kept, label in zip(among, labels, strict=True)])
+        return self.space.plain.strategy(labels)
+
+    def in_order(self) -> Iterator[tuple[float, Strategy]]:
+        """Strategies of a small graph with their seconds by tables, the cheapest first."""
+        search = InOrder(self.space, steps=DRAWN)
+        if search.able:
+            for cost, labels in search:
+                yield cost, self.space.plain.strategy(labels)
+
+    def near(self, strategy: Strategy) -> Iterator[Strategy]:
+        """Strategies of a small graph in which one node is divided otherwise, or one value lies otherwise: all other
+        nodes stay as they are, and the values lie as is cheapest for them."""
+        plain = self.space.plain
+        now = plain.labels(strategy)
+        if now is None:
+            return
+        values = len(plain.layouts)
+        fixed = [np.asarray([label]) for label in now]
+        free = [np.arange(size) for size in plain.problem.domains[:values]] + fixed[values:]
+        for variable, size in enumerate(plain.problem.domains):
+            for label in range(size):
+                if label == now[variable]:
+                    continue
+                for others in (free, fixed):
+                    among = [*others[:variable], np.asarray([label]), *others[variable + 1 :]]
+                    try:
+                        yield self._solved(restricted(plain.problem, among), among)
+                    except ValueError:  # no strategy is so
+                        continue
+
+
+def weighted(problem: Problem, computing: float, links: float) -> Problem:
+    """The problem with the costs of nodes and of transfers at these prices."""
+    if computing == links == 1.0:
+        return problem
+    tables = [table * computing for table in problem.tables]
+    unary = problem.unary
+    pairs = tuple((a, b, table + len(problem.tables)) for a, b, table in problem.pairs)
+    return replace(problem, unary=unary, pairs=pairs, tables=(*tables, *(table * links for table in problem.tables)))

@@ -1,0 +1,76 @@
+"""The joint search from its beginning to its end: compositions, rounds as long as they help, and what is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+
+from girih.graph import Graph
+from girih.layout.budget import Budget, without_collection
+from girih.partition.search import Search
+from girih.partition.space.problem import Objective
+from girih.plans.plan import Plan
+from girih.plans.rewritten import ProofError, Rewrite, Rewriting, rules
+from girih.search.joint.rounds import Rounds, Ways
+from girih.search.joint.told import told
+from girih.simulate.bounds import bound_of
+
+REWRITING = 0.25
+"""The share of the seconds that are left in which rules are tried."""
+GRAPHS = 4
+"""Ways to write the graph that are composed sequentially, at most, beside the given one."""
+
+Sequential = Callable[[Graph, float], Plan]
+"""The sequential composition of a graph, in so many seconds of work."""
+
+
+@without_collection()
+def jointly(
+    graph: Graph, aim: Objective, limit: int | None, search: Search, sequential: Sequential, ways: Ways
+) -> Plan:
+    """The plan that the joint search finds; the best sequential composition, where nothing is faster.
+
+    limit: bytes of each device, or None.
+
+    Raises:
+        PlanError: nothing keeps the limit; the message is that of the sequential composition.
+    """
+    rounds = Rounds(ways, Budget(search.seconds), aim.machine, limit)
+    refused = rounds.compose(graph, (), partial(sequential, graph, search.seconds))
+    for other, rewrites in _rewritten(graph, rounds):
+        rounds.compose(other, rewrites, partial(sequential, other, max(rounds.budget.seconds, 1.0)))
+    least, stopped = min(bound_of(written.graph, aim.machine).seconds for written in rounds.graphs), ""
+    while not stopped:
+        before = len(rounds.steps)
+        for written in sorted(rounds.graphs, key=rounds.is_other):
+            if rounds.seconds > least:
+                rounds.round(written)
+        if rounds.seconds <= least:
+            stopped = "optimal"
+        elif rounds.budget.late:
+            stopped = rounds.budget.why
+        elif len(rounds.steps) == before:
+            stopped = "no proposal is faster"
+    if rounds.best is None:
+        assert refused is not None
+        raise refused
+    return told(rounds, stopped)
+
+
+def _rewritten(graph: Graph, rounds: Rounds) -> Iterator[tuple[Graph, tuple[Rewrite, ...]]]:
+    """The graph rewritten by proved rules: by all that pay on one device, then by all but one of them."""
+    rounds.ways.note("joint: rewrites", 0.0)
+    every, used = rules(), list[str]()
+    for without in (None, *range(GRAPHS - 1)):
+        left = REWRITING * rounds.budget.seconds
+        if left <= 0 or (without is not None and not without < len(used) > 1):
+            return
+        some = every if without is None else tuple(rule for rule in every if str(rule) != used[without])
+        with suppress(ProofError):
+            other, rewrites = Rewriting(seconds=left, rules=some).apply(
+                graph, rounds.machine, spend=rounds.budget.spend
+            )
+            used = used or list(dict.fromkeys(item.rule for item in rewrites))
+            if rewrites:
+                yield other, rewrites

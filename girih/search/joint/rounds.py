@@ -1,0 +1,375 @@
+"""The rounds of the joint search: what is proposed, in which order, and how it is judged.
+
+It begins with the best sequential composition: the graph as it is, and as proved rules make it cheapest for one device,
+each divided, ordered and held as `portfolio` does. So it is never worse than that. Then, the graph of the best first:
+
+1. Divisions that others choose (`girih.search.joint.divisions.NAMES`) are held within the limit. The portfolio compares
+   them by an estimate of what their movements cost; here they are moved, computed again, reordered, and simulated.
+2. The division is solved anew under prices. These begin with what computing, links and bytes cost, and follow what the
+   simulated step was short of: where ports are busy longer than devices compute, links become dearer, and where memory
+   was exceeded, the bytes held then.
+3. The layers of the best plans are exchanged, each exchange held within the limit.
+4. Of small graphs the cheapest strategies by tables are held, one after another, and those beside the best.
+5. Other orders of the steps are tried where nothing moves.
+
+2 to 5 come again as long as a step got faster. What is proposed is held in a quick way first; what is among the fastest
+then is held in the best way that is found, and `girih.search.judge.Best` accepts it or does not. All work is counted
+against the seconds of the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from girih.graph import Graph
+from girih.layout.budget import Budget
+from girih.machine import Machine
+from girih.partition import SearchResult, Strategy
+from girih.partition.search import nobody
+from girih.partition.space.problem import Objective
+from girih.plans.choice import Choice
+from girih.plans.plan import Goal, Observe, Plan, PlanError
+from girih.plans.predict import predict, priced_on
+from girih.plans.rewritten import Rewrite
+from girih.program.moves.residency import floor
+from girih.rewrite.certificate import Certificate
+from girih.search.crossover import Crossing
+from girih.search.joint.divisions import Busy, Divisions, Prices
+from girih.search.judge import Best, Judge
+from girih.search.memory.holding import held
+from girih.search.memory.holds import Baseline
+from girih.search.memory.limit import WINDOWS, exchanges, widest_overlap
+from girih.search.memory.orders.order import StepOrder
+from girih.search.memory.step_seconds import simulated_seconds
+from girih.search.memory.together import seconds_per_byte, together
+from girih.search.moves import proposals
+from girih.search.table import ORDERS, order_of, search_of
+from girih.simulate.incremental import Simulator
+from girih.simulate.spans import busy_devices, busy_ports
+
+TURNS = 6
+"""How often the prices move in a round."""
+FULLY = 3
+"""Of what one kind of proposal was held quickly, how many are held in the best way that is found."""
+NEAR = 1.1
+"""Times the seconds of the best: what takes longer when it is held quickly is not held in full."""
+DRAWN, NEIGHBOURS = 100, 200
+"""Strategies of a small graph that are held quickly: drawn by their cost, and beside the best."""
+SCANNED = 1000
+"""Strategies that are drawn, at most, to be judged without a limit first."""
+JUDGED, HELD = 300_000.0, 40_000_000.0
+"""Nanoseconds of judging a strategy, and of holding one within the limit, beside those of its nodes."""
+QUICK = 0.0
+"""Seconds that holding a proposal quickly takes beyond its first ways."""
+
+
+@dataclass(frozen=True)
+class Ways:
+    """What the caller asked for beside the search; as `girih.search.choose.choose` takes it."""
+
+    hold: str | Baseline
+    order: str | StepOrder
+    store: str | Path | None
+    note: Observe
+
+
+@dataclass(frozen=True)
+class Step:
+    """One plan that was the fastest. work: seconds of work until then. by: who proposed it."""
+
+    work: float
+    seconds: float
+    by: str
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """One way to write the graph. rewrites: by which rules. plain: a plan of it, everything on the devices; judge: of
+    its strategies without a limit."""
+
+    graph: Graph
+    rewrites: tuple[Rewrite, ...]
+    plain: Plan
+    judge: Judge
+    divisions: Divisions
+
+
+@dataclass
+class Rounds:
+    """The state of a joint search on a machine, under a limit of bytes or None.
+
+    graphs: the ways to write the graph, the given one first; compositions: their sequential ones. steps: the plans that
+    were the fastest, one after the other. seen: what was proposed already, with what it took when it was held quickly,
+    None where it could not be; full: what was held in the best way.
+    """
+
+    ways: Ways
+    budget: Budget
+    machine: Machine
+    limit: int | None
+    graphs: list[Written] = field(default_factory=list)
+    compositions: list[Plan] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    seen: dict[object, tuple[float, Plan] | None] = field(default_factory=dict)
+    full: set[object] = field(default_factory=set)
+
+    def compose(self, graph: Graph, rewrites: tuple[Rewrite, ...], sequential: Callable[[], Plan]) -> PlanError | None:
+        """Begin with one way to write the graph, and its sequential composition. Why there is none, if so."""
+        objective = Objective("seconds", self.machine)
+        choice = Choice(search_of("single").search(graph, objective).strategy, rewrites)
+        certificate = Certificate(float("inf"), 0.0, "seconds", "none", "", "")
+        plain = Plan(graph, self.machine, choice, certificate, Goal("joint", "time", self.limit))
+        judge = Judge(plain.but(memory=None, overlap=WINDOWS[0]), self.ways.store)
+        divisions = Divisions(graph, objective, exchanges(objective), self.budget)
+        self.graphs.append(Written(graph, rewrites, plain, judge, divisions))
+        try:
+            plan = sequential().but(rewrites=rewrites)
+        except PlanError as error:
+            return error
+        self.budget.spend(plan.certificate.work * 1e9)
+        self.compositions.append(plan)
+        self.take(plan, plan.certificate.cost, "sequential, rewritten" if rewrites else "sequential")
+        return None
+
+    def is_other(self, written: Written) -> bool:
+        """Is this not the way in which the graph of the best is written?"""
+        return self.best is not None and self.best.choice.rewrites != written.rewrites
+
+    # -------------------------------------------------------------------------------------------- what is taken
+
+    @cached_property
+    def kept(self) -> Best:
+        return Best(Judge(self.graphs[0].plain, self.ways.store))
+
+    @property
+    def best(self) -> Plan | None:
+        return self.kept.plan
+
+    @property
+    def seconds(self) -> float:
+        return self.kept.seconds
+
+    def take(self, plan: Plan, seconds: float, by: str) -> None:
+        """Make a plan, which takes so long, the best if it is faster than all before and keeps its limits."""
+        before = self.best
+        self.kept.offer(plan, seconds)
+        if self.best is not before:
+            self.steps.append(Step(self.budget.spent / 1e9, seconds, by))
+
+    def quick(self, plan: Plan) -> tuple[float, Plan] | None:
+        """What a plan without movements takes, held as is quickly found; None where it cannot be held."""
+        key = _key(plan)
+        if key not in self.seen:
+            self.seen[key] = None
+            with suppress(PlanError):
+                self.seen[key] = self._quick(plan)
+        return self.seen[key]
+
+    def _quick(self, plan: Plan) -> tuple[float, Plan] | None:
+        ways = self.ways
+        if self.fits(plan):
+            plan = plan.but(overlap=widest_overlap(plan))
+            self.spend(plan)
+            return predict(plan, store=ways.store, memory=False).seconds, plan
+        if ways.hold == "none":
+            return None
+        self.budget.spend(HELD)
+        if self.best is not None and floor(plan.lifetimes)[0] > (plan.memory or 0):
+            return None  # a step alone needs more
+        hold = "swap" if ways.hold == "auto" and plan.machine.host is not None else ways.hold
+        order = "captured" if ways.order == "auto" else ways.order
+        own = held(plan, hold, order=order, store=ways.store, note=nobody, seconds=QUICK, spend=self.budget.spend)
+        return simulated_seconds(own, ways.store), own
+
+    def fits(self, plan: Plan) -> bool:
+        """Does it keep its limit with the widest overlap, so that there is nothing to hold? Where tensors are not to be
+        held otherwise, with any."""
+        if plan.memory is None:
+            return True
+        widest = WINDOWS[0] if plan.choice.schedule == "graph" else plan.choice.overlap
+        if plan.but(overlap=widest).peak <= plan.memory:
+            return True
+        return self.ways.hold == "none" and plan.peak <= plan.memory
+
+    def spend(self, plan: Plan) -> None:
+        self.budget.spend(Judge(plan).work * 1e9)
+
+    def consider(self, plans: Iterable[tuple[str, Plan]], most: int) -> None:
+        """Hold these quickly, at most so many, and the fastest of them in full."""
+        tried: list[tuple[float, str, Plan]] = []
+        for number, (name, plan) in enumerate(plans):
+            if self.budget.late or number >= most:
+                break
+            if (found := self.quick(plan)) is None:
+                continue
+            tried.append((found[0], name, plan))
+            self.take(found[1], found[0], name)
+        tried.sort(key=lambda item: item[0])
+        for seconds, name, plan in tried[:FULLY]:
+            if self.budget.late or seconds > NEAR * self.seconds or self.ways.hold == "none":
+                break
+            if self.fits(plan) or (key := _key(plan)) in self.full:
+                continue
+            self.full.add(key)
+            with suppress(PlanError):
+                whole = self.fully(plan)
+                self.take(whole, simulated_seconds(whole, self.ways.store), name)
+
+    def fully(self, plan: Plan) -> Plan:
+        """Held in the best way that is found."""
+        ways = self.ways
+        widest = plan.but(overlap=WINDOWS[0]) if plan.choice.schedule == "graph" else plan
+        return together((widest,), ways.hold, order=ways.order, store=ways.store, note=nobody, spend=self.budget.spend)
+
+    # -------------------------------------------------------------------------------------------- what is proposed
+
+    def round(self, written: Written) -> None:
+        """Consider everything that is proposed for one way to write the graph."""
+        for number, (what, proposed, most) in enumerate(self.kinds(written)):
+            if self.budget.late:
+                break
+            self.ways.note(f"joint: {what}", number / 6)
+            self.consider(proposed, most)
+
+    def kinds(self, written: Written) -> Iterator[tuple[str, Iterator[tuple[str, Plan]], int]]:
+        many = written.plain.machine.devices > 1
+        yield "divisions of others", self.known(written), 2**62
+        if not many:
+            return
+        yield "divisions by prices", self.by_prices(written), 2**62
+        if self.best is None:  # what follows begins with plans that keep the limit
+            return
+        if written.divisions.small:
+            yield "cheapest strategies", self.drawn(written), DRAWN
+            yield "strategies beside the best", self.beside(written), NEIGHBOURS
+        yield "exchange layers", self.crossed(written), 2**62
+        yield "other orders", self.ordered(), 2**62
+
+    def divided(self, written: Written, strategy: Strategy) -> Plan:
+        return written.plain.but(strategy=strategy)
+
+    def promising(self, written: Written, strategy: Strategy) -> bool:
+        """Without a limit, does it take less than the best?"""
+        self.budget.spend(JUDGED + written.judge.work * 1e9)
+        return written.judge(strategy) < self.seconds
+
+    def known(self, written: Written) -> Iterator[tuple[str, Plan]]:
+        """What other searches divide, each in its own way."""
+        for name, found in written.divisions.known():
+            graph = found.graph or written.graph
+            yield (
+                f"division {name}",
+                written.plain.but(graph=graph, strategy=found.strategy, schedule=found.schedule),
+            )
+
+    def by_prices(self, written: Written) -> Iterator[tuple[str, Plan]]:
+        """Divisions under prices that follow what the last one was short of."""
+        prices, divisions = Prices(), written.divisions
+        best = self.best
+        plan = written.plain if best is None or best.graph is not written.graph else best
+        worth = min(seconds_per_byte(plan.machine), self.seconds / max(plan.peak, 1))
+        plan = plan.whole
+        for turn in range(TURNS):
+            if self.budget.late:
+                return
+            busy = self.busy(plan)
+            prices.follow(busy, divisions.moment(plan.strategy, busy.at), worth, turn)
+            plan = self.divided(written, divisions.priced(prices))
+            if self.promising(written, plan.strategy):
+                yield "prices", plan
+
+    def busy(self, plan: Plan) -> Busy:
+        """What a plan's step is short of, with everything on the devices."""
+        self.spend(plan)
+        wide = plan.but(overlap=WINDOWS[0], memory=None)
+        priced = priced_on(wide, wide.machine, self.ways.store, "processes")
+        simulator = Simulator(wide.program, priced.simulated, priced.priced.prices)
+        schedule, seconds = simulator.schedule(), max(simulator.seconds, 1e-12)
+        worst = max(plan.memory_by_device, key=lambda use: use.peak)
+        return Busy(
+            float(busy_devices(schedule).max(initial=0.0)) / seconds,
+            float(busy_ports(schedule).max(initial=0.0)) / seconds,
+            0.0 if plan.memory is None else float(worst.peak - plan.memory),
+            worst.at,
+        )
+
+    def drawn(self, written: Written) -> Iterator[tuple[str, Plan]]:
+        for number, (cost, strategy) in enumerate(written.divisions.in_order()):
+            # A table's seconds are of what may at best overlap with as much again.
+            if self.budget.late or number == SCANNED or cost > 2 * self.seconds:
+                return
+            if self.promising(written, strategy):
+                yield "strategies by cost", self.divided(written, strategy)
+
+    def beside(self, written: Written) -> Iterator[tuple[str, Plan]]:
+        """What differs in one node or value from the best."""
+        best = self.best
+        if best is None or best.graph is not written.graph:
+            return
+        for strategy in written.divisions.near(best.strategy):
+            if self.budget.late:
+                return
+            if self.promising(written, strategy):
+                yield "one node otherwise", self.divided(written, strategy)
+
+    def crossed(self, written: Written) -> Iterator[tuple[str, Plan]]:
+        """Layers exchanged between the plans of this graph that are fastest, each exchange held within the limit."""
+        found = [item for item in self.seen.values() if item is not None and item[1].graph is written.graph]
+        own = sorted(found, key=lambda item: item[0])[:FULLY]
+        if len(own) < 2:
+            return
+        made: list[Plan] = []
+
+        def score(strategy: Strategy) -> float:
+            if not self.promising(written, strategy):
+                return float("inf")
+            plan = self.divided(written, strategy)
+            held_so = self.quick(plan)
+            if held_so is None:
+                return float("inf")
+            if held_so[0] < self.seconds:
+                made.append(plan)
+            self.take(held_so[1], held_so[0], "layers exchanged")
+            return held_so[0]
+
+        known = {id(plan.strategy): seconds for seconds, plan in own}
+        results = tuple(
+            SearchResult(plan.strategy, plan.certificate, search=str(number)) for number, (_, plan) in enumerate(own)
+        )
+        objective = Objective(
+            "time",
+            written.plain.machine,
+            score=lambda strategy: known[id(strategy)] if id(strategy) in known else score(strategy),
+            judging=written.judge.work,
+        )
+        Crossing(self.budget.seconds / 4, results).search(written.graph, objective)
+        for plan in made[-1:]:  # the last that was kept is among the fastest
+            yield "layers exchanged", plan
+
+    def ordered(self) -> Iterator[tuple[str, Plan]]:
+        """The best in other orders, where nothing moves."""
+        best = self.best
+        if best is None or best.choice.residency or best.choice.sequence is not None or best.choice.pieces:
+            return
+        if best.lowered.orders or self.ways.order != "auto":
+            return
+        judge = Judge(best, self.ways.store)
+        for name in ORDERS:
+            if self.budget.late:
+                return
+            with suppress(PlanError):
+                for plan in proposals(order_of(name), best, judge):
+                    self.spend(plan)
+                    self.take(plan, judge.seconds(plan), f"order {name}")
+        return
+        yield
+
+
+def _key(plan: Plan) -> object:
+    """Equal for plans of the same graph and division."""
+    strategy = plan.strategy
+    return id(plan.graph), strategy.divisions, tuple(strategy.layouts.items()), plan.choice.schedule

@@ -1,0 +1,100 @@
+"""What a joint search tells of its answer: its bound, how the best became faster, and what each choice is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import fields, replace
+
+from girih.machine.units import format_gap, format_seconds
+from girih.plans.choice import Choice
+from girih.plans.plan import Plan, PlanError
+from girih.plans.predict import predict
+from girih.search.joint.rounds import Rounds
+from girih.search.judge import FAILED
+from girih.simulate.bounds import Bound, bound_of
+
+SPACE = "the ways to write the graph that were tried, divisions and places of every node, orders, movements"
+SHOWN = 6
+"""Plans that were the fastest for a while which the note names."""
+
+
+def told(rounds: Rounds, stopped: str) -> Plan:
+    """The best plan of a search that has ended, with its certificate and notes."""
+    best = rounds.best
+    assert best is not None
+    least = bound(rounds, best)
+    seconds = rounds.seconds
+    limit = min(least.seconds, seconds)  # costs are of whole ticks
+    statistics: dict[str, float | int | str] = {
+        "found by": rounds.steps[-1].by,
+        **{f"seconds, {step.by}": step.seconds for step in rounds.steps},
+        **{f"bound, {name}": part for name, part in least.parts},
+        "graphs": len(rounds.graphs),
+        "proposals": len(rounds.seen),
+        "seconds of work": round(rounds.budget.spent / 1e9, 3),
+    }
+    notes = [*best.notes]
+    if len(rounds.steps) > 1:
+        notes.append(over_time(rounds, limit))
+    for name, slower in worth(rounds, best):
+        statistics[f"without its {name}"] = slower
+        words = "it exceeds the limit" if slower == float("inf") else f"{slower / seconds:.2f} × the time"
+        notes.append(f"{name} other than in the best sequential composition; set back alone: {words}")
+    certificate = replace(
+        best.certificate,
+        cost=seconds,
+        bound=limit,
+        unit="seconds",
+        how=least.how,
+        stopped=stopped,
+        space=SPACE,
+        statistics=statistics,
+    )
+    return best.but(certificate=certificate, search="joint", notes=tuple(notes), simulated=seconds)
+
+
+def bound(rounds: Rounds, best: Plan) -> Bound:
+    """The least bound of any way in which the graph was written, with its parts."""
+    graphs = {id(graph): graph for graph in (*(written.graph for written in rounds.graphs), best.graph)}
+    return min((bound_of(graph, rounds.machine) for graph in graphs.values()), key=lambda item: item.seconds)
+
+
+def over_time(rounds: Rounds, least: float) -> str:
+    """How the best became faster, and its gap smaller, with the work."""
+    first, *others = rounds.steps
+    shown = [first, *others[-(SHOWN - 1) :]]
+    words = "; ".join(
+        f"{format_seconds(step.seconds)} (gap {format_gap(step.seconds / least - 1 if least else float('inf'))}) after "
+        f"{step.work:.1f} s of work by {step.by}"
+        for step in shown
+    )
+    return f"the best over time: {words}"
+
+
+def worth(rounds: Rounds, best: Plan) -> Iterator[tuple[str, float]]:
+    """Each part of the choice that is other than in the best sequential composition, with the seconds of the step where
+    it alone is set back; infinite where the limit is exceeded then. What is of another division is as if nothing of it
+    was chosen."""
+    if not rounds.compositions:
+        return
+    before = min(rounds.compositions, key=lambda plan: plan.certificate.cost)
+    if best.choice == before.choice:
+        return
+    plain = Choice(best.strategy)
+    same = best.graph is before.graph and best.strategy == before.strategy
+    if best.graph is not before.graph or best.strategy != before.strategy:
+        yield ("rewrites" if best.choice.rewrites != before.choice.rewrites else "strategy"), before.certificate.cost
+    for part in fields(Choice):
+        if part.name in ("rewrites", "strategy", "routes", "room", "schedule"):
+            continue
+        own, other = (getattr(choice, part.name) for choice in (best.choice, before.choice if same else plain))
+        if own == other or own == getattr(before.choice, part.name):
+            continue
+        slower = float("inf")
+        with suppress(PlanError, ValueError):
+            changed = best.but(**{part.name: other}, **({"room": None} if part.name == "residency" else {}))
+            refused = rounds.kept.judge.refused(changed)
+            if refused < FAILED:
+                slower = predict(changed, store=rounds.ways.store, memory=False).seconds
+        yield part.name, slower

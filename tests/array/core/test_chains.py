@@ -1,0 +1,143 @@
+"""Chains: NumPy's calls that are written down and computed block by block; nobody sees that values come late."""
+
+from __future__ import annotations
+
+import tracemalloc
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from borders import of_small
+
+import girih.array as gnp
+from girih.array.core import chains
+from girih.array.core.evaluation import BORDER
+from girih.array.core.small import Deferred
+
+COUNT = 1 << 20
+"""Elements of 8 MB, of which chains are by the borders that there are."""
+pytestmark = of_small
+
+PROGRAMS = [
+    "(x * 2 + y) / (y + 3) - x", "(x * y).sum()", "np.where(x > y, x, -y)[3:7]", "x ** 3 + x ** 2", "abs(x - y).max()",
+    "((x.reshape(-1, 1, 2) - y[:6].reshape(3, 2)) ** 2).sum(-1).argmin(1)",
+    "(x > 0.5).sum()", "(x * 1j + y).mean()", "(x * y).std()",
+    "np.sqrt(x) + np.exp(-y)", "(x + y).astype('float32') * 2", "np.clip(x * 3, 0.5, 1).min()", "(x < y).any()",
+    "(x.reshape(-1, 4) * np.arange(4.0)).sum(0)", "(x.reshape(-1, 4) * 2).mean(1, keepdims=True) + 1",
+    "(x.reshape(-1, 4) * 2).sum(axis=(0, 1))", "(i * 3 + 1).sum()", "((i * 3) % 7 == 2) & (i > 3)", "(i * i).prod(0)",
+    "(x * 2)[::-1] + x", "(x + 1).reshape(2, -1).T", "5 - x // y", "x * 2 + np.float32(3)",
+    "(i << 2) ^ i", "x - x.mean()",
+]  # fmt: skip
+
+
+def both(text: str) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    names = {"x": rng.random(COUNT), "y": rng.random(COUNT) + 0.1, "i": np.arange(COUNT)}
+    ours = eval(text, {"np": gnp, **{name: gnp.asarray(item) for name, item in names.items()}})
+    return np.asarray(eval(text, {"np": np, **names})), ours.compute()
+
+
+@pytest.mark.parametrize("text", PROGRAMS)
+def test_values_are_numpys(text):
+    expected, got = both(text)
+    assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+def test_what_nobody_holds_never_exists_whole():
+    x = gnp.asarray(np.random.default_rng(0).random(COUNT))
+    tracemalloc.start()
+    total = ((x * 2 + 1) / (x + 1)).sum()
+    assert type(total) is Deferred
+    float(total)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 4 << 20
+
+
+def test_shape_and_dtype_are_known_before_the_value():
+    x = gnp.ones((COUNT, 1))
+    y = (x[:, 0] > 0.5) * 2
+    assert type(y) is Deferred
+    assert (y.shape, y.dtype, y.ndim, y.size, len(y), y.nbytes) == ((COUNT,), np.int64, 1, COUNT, COUNT, 8 * COUNT)
+    assert type(y) is Deferred
+    assert y[5] == 2
+    assert type(y) is not Deferred
+
+
+def test_later_writes_are_not_seen():
+    x, y = gnp.ones(COUNT), gnp.ones(COUNT)
+    view = x[1:]
+    first, second = view * 2, y + x
+    total = (first * 3).sum()
+    x[:] = 5
+    y += 7
+    first[3] = 100
+    assert (first[2], first[3], second[9], float(total)) == (2, 100, 2, 6 * (COUNT - 1))
+    assert view[4] == 5
+
+
+def test_what_is_written_is_not_computed_elsewhere_before():
+    x, y = gnp.zeros((COUNT // 4, 4)), gnp.ones((COUNT // 4, 4))
+    expected = np.zeros((COUNT // 4, 4))
+    kept = y * 2 + 1
+    x[1:, :2] = kept[1:, :2]
+    x[:, 3:] = kept[:, 3:]
+    x += y * 3 + 1
+    x += x * 2 + 1
+    x[1:] = x[:-1] * 2 + 1
+    expected[1:, :2], expected[:, 3:] = 3, 3
+    expected += 4
+    expected += expected * 2 + 1
+    expected[1:] = expected[:-1] * 2 + 1
+    np.testing.assert_array_equal(x.compute(), expected)
+    assert kept[0, 0] == 3
+
+
+def test_a_loop_that_asks_for_no_value_does_not_grow():
+    x = gnp.ones(COUNT)
+    for _ in range(3 * chains.LONGEST):
+        x = x * 0.5 + 1
+    assert x.call.length <= chains.LONGEST
+    assert abs(x[0] - 2) < 1e-12
+
+
+def test_warnings_name_the_line_of_the_call_once():
+    x = gnp.arange(COUNT) * 1.0 - 9
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        made = gnp.sqrt(x) + 1  # here
+        assert not given
+        made[0].compute()
+        with np.errstate(invalid="ignore"):
+            gnp.sqrt(x * 1)[0].compute()
+    assert [str(item.message) for item in given] == ["invalid value encountered in sqrt"]
+    lines = Path(__file__).read_text().splitlines()
+    assert lines[given[0].lineno - 1].endswith("# here")
+    with np.errstate(invalid="raise"), pytest.raises(FloatingPointError):
+        gnp.sqrt(x)
+
+
+def test_errors_are_numpys_and_come_with_the_call():
+    x, y = gnp.ones(COUNT), gnp.ones((COUNT, 3))
+    with pytest.raises(ValueError, match="could not be broadcast together"):
+        x + gnp.ones(COUNT + 1)
+    with pytest.raises(ValueError, match=rf"\({COUNT},3\)"):
+        y * 2 + x
+    with pytest.raises(np.exceptions.AxisError):
+        (y * 2).sum(axis=2)
+    with pytest.raises(ValueError, match="negative integer powers"):
+        gnp.arange(COUNT) ** -gnp.arange(COUNT)
+
+
+def test_numpys_own_arrays_may_be_written_to():
+    own = np.ones(COUNT)
+    row = np.ones(3)
+    x, y = gnp.ones(COUNT) * 2 + own, gnp.ones((COUNT, 3)) * row
+    own[:], row[:] = 9, 9
+    assert (x[0], y[0, 0]) == (3, 1)
+
+
+def test_below_the_border_nothing_is_deferred():
+    assert type(gnp.ones(BORDER.quick // 8 - 1) * 2) is not Deferred

@@ -1,0 +1,111 @@
+"""The joint search: never slower than the parts chosen in turn, within the limit, the same each time, and told."""
+
+from __future__ import annotations
+
+import pytest
+
+from girih.api import plan_graph
+from girih.graph import Graph, parse_graph
+from girih.machine import Device, Level, Machine
+from girih.machine.machine import Tier
+from girih.plans.check import check
+from girih.plans.plan import Plan, PlanError
+from girih.plans.predict import predict
+
+PRODUCTS = """graph
+  input %x: float32[64, 64]  batch  "0"
+  input %q: float32[64, 64]  parameter  "q"
+  input %k: float32[64, 64]  parameter  "k"
+  %a: float32[64, 64] = aten.mm(self=%x, mat2=%q)  # forward
+  %b: float32[64, 64] = aten.mm(self=%x, mat2=%k)  # forward
+  %t: float32[64, 64] = aten.permute(self=%b, dims=[1, 0])  # forward
+  %s: float32[64, 64] = aten.mm(self=%a, mat2=%t)  # forward
+  return %s result"""
+"""Scores of attention: two products of one input, and the product of both."""
+
+THREE = """graph
+  input %x: float32[32, 32]  batch  "0"
+  input %w: float32[32, 32]  parameter  "w"
+  %a: float32[32, 32] = aten.mm(self=%x, mat2=%w)  # forward
+  %b: float32[32, 32] = aten.relu(self=%a)  # forward
+  %c: float32[32, 32] = aten.mul.Tensor(self=%b, other=%x)  # forward
+  %d: float32[32, 32] = aten.mm(self=%a, mat2=%c)  # forward
+  %e: float32[32, 32] = aten.add.Tensor(self=%d, other=%b)  # forward
+  return %e result"""
+
+SUM = """graph
+  input %x: float32[32, 32]  batch  "0"
+  input %w: float32[32, 32]  parameter  "w"
+  %a: float32[32, 32] = aten.add.Tensor(self=%x, other=%w)  # forward
+  %b: float32[32, 32] = aten.mul.Tensor(self=%a, other=%w)  # forward
+  %c: float32[32, 32] = aten.add.Tensor(self=%b, other=%x)  # forward
+  return %c result"""
+"""A product within a sum, which is one kernel by a rule."""
+
+
+def two_devices(link: float = 1e9, host: float = 2e8) -> Machine:
+    """Links of so many bytes/s, and a large memory behind each device that is as fast as said."""
+    device = Device("small", 2e9, 10**9, 1e9, 1e-7)
+    return Machine("small", device, (Level("links", (2,), link, 1e-7),), host=Tier("host", 10**9, host, host))
+
+
+def planned(graph: Graph, memory: int | None, search: str = "joint:seconds=0.6") -> Plan:
+    return plan_graph(graph, machine=two_devices(), memory=memory, search=search)
+
+
+@pytest.mark.parametrize(("text", "share"), [(SUM, None), (SUM, 0.7), (THREE, 0.7), (PRODUCTS, 0.5)])
+def test_never_slower_than_the_parts_in_turn_and_within_the_limit(text: str, share: float | None) -> None:
+    graph = parse_graph(text)
+    free = planned(graph, None, "portfolio")
+    limit = None if share is None else int(share * free.peak)
+    try:
+        turn = planned(graph, limit, "portfolio")
+    except PlanError as error:
+        with pytest.raises(PlanError, match=str(error)[:40]):
+            planned(graph, limit)
+        return
+    plan = planned(graph, limit)
+    check(plan)
+    assert plan.search == "joint"
+    assert 0 < plan.certificate.bound <= plan.certificate.cost <= turn.certificate.cost
+    assert plan.certificate.cost == plan.predicted.simulated == predict(plan).seconds
+    assert limit is None or plan.peak <= limit
+    assert plan.certificate.statistics["seconds, sequential"] == turn.certificate.cost
+
+
+def test_a_dearer_division_that_moves_less_is_found_and_told() -> None:
+    """Under this limit what the tables find cheapest must move; another division need not, or hides it."""
+    graph, limit = parse_graph(PRODUCTS), 65_536
+    turn, plan = planned(graph, limit, "portfolio"), planned(graph, limit)
+    check(plan)
+    assert plan.certificate.cost < 0.97 * turn.certificate.cost
+    assert plan.strategy != turn.strategy
+    told = " ".join(plan.notes)
+    assert "the best over time: " in told
+    assert "strategy other than in the best sequential composition; set back alone: " in told
+    assert plan.certificate.statistics["without its strategy"] == turn.certificate.cost
+
+
+def test_the_same_work_finds_the_same() -> None:
+    graph, limit = parse_graph(PRODUCTS), 65_536
+    first, second = (planned(graph, limit) for _ in range(2))
+    assert first.choice == second.choice
+    assert first.certificate.statistics == second.certificate.statistics
+
+
+def test_without_work_it_is_the_sequential_composition() -> None:
+    graph = parse_graph(PRODUCTS)
+    turn, plan = planned(graph, None, "portfolio:seconds=0"), planned(graph, None, "joint:seconds=0")
+    assert plan.choice == turn.choice
+    assert plan.certificate.cost == turn.certificate.cost
+    assert plan.certificate.stopped == "time"
+
+
+def test_rules_are_a_part_of_it() -> None:
+    graph = parse_graph(SUM)
+    turn, plan = planned(graph, None, "portfolio"), planned(graph, None)
+    check(plan)
+    assert plan.choice.rewrites
+    assert plan.graph != graph
+    assert plan.certificate.cost < turn.certificate.cost
+    assert plan.certificate.statistics["graphs"] == 2
