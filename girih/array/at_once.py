@@ -375,6 +375,15 @@ class SmallOrLarge(UniversalFunction):
         self._lazy = lazy
 
     def __call__(self, *items: Any, **options: Any) -> Any:
+        if len(items) == self.nin and not options and type(items[0]) is SmallArray:  # as nearly always
+            x, y = items[0].held, items[-1]
+            if x.nbytes < BORDER.quick:
+                if self.nin == 1:
+                    return ours(self.ufunc(x))
+                if self.nin == 2 and type(y) is SmallArray and y.held.shape == x.shape and y.nbytes < BORDER.quick:
+                    return ours(self.ufunc(x, y.held))
+                if self.nin == 2 and type(y) in SINGLE:
+                    return ours(self.ufunc(x, y))
         if (
             self.nin < len(items) <= self.nin + self.nout and "out" not in options
         ):  # as NumPy's, which takes them by position too

@@ -18,7 +18,7 @@ from girih.partition import SearchResult, Strategy
 from girih.partition.search import is_seconds
 from girih.plans.choice import Choice, lowering, moves, moving_lifetimes, ordering, unlowered, widest_lifetimes
 from girih.plans.scratch import account, notes_of
-from girih.program import Program
+from girih.program import Overlap, Program
 from girih.program.life.accounts import MemoryUse
 from girih.program.life.lifetimes import Lifetimes, lifetimes
 from girih.program.passes import Address, apply
@@ -196,8 +196,10 @@ class Plan:
         return self.but(sequence=None, residency=(), room=None, pieces=())
 
     def divided_by(self, found: SearchResult, search: str) -> Self:
-        """The plan as a search of this name divides it, without what was chosen to keep its memory limit."""
+        """The plan as a search of this name divides it, without what was chosen to keep its memory limit. A schedule of
+        its own has its exchanges overlap already, so the plan's overlap is left out of it."""
         return self.whole.but(
+            overlap=self.choice.overlap if found.schedule == "graph" else Overlap(),
             graph=found.graph or self.graph,
             strategy=found.strategy,
             schedule=found.schedule,

@@ -19,6 +19,9 @@ from girih.partition.strategy import SearchError
 from girih.rewrite.certificate import Certificate
 from girih.search.crossover import Crossing
 
+SAME = {"model": "pipeline"}
+"""By the name of a search one that finds the same where it can: the stages of a step in micro-batches."""
+
 
 class Counted:
     """A score that is asked once for each strategy, and spends its work.
@@ -79,6 +82,8 @@ class Candidates:
         """
         if not (support := search.supports(objective)):
             raise SearchError(support.why_not)
+        if SAME.get(search.name) in self.results:
+            raise SearchError(f"search {search.name} would find what {SAME[search.name]} has found")
         self.results[search.name] = result = search.search(self.graph, objective)
         return result
 

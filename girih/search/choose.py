@@ -31,9 +31,16 @@ from girih.search.memory.orders.order import StepOrder
 from girih.search.memory.step_seconds import simulated_seconds
 from girih.search.memory.together import divided, seconds_per_byte, together
 from girih.search.moves import improved, searched
-from girih.search.portfolio import ALONE, Portfolio
+from girih.search.portfolio import Portfolio
 from girih.search.table import BASELINES, HOLDS, baseline_of, search_of
 
+APART = ("sharded", "megatron", "pipeline-1f1b")
+"""What is judged beside the fastest plan that a search of the objective `time` finds, unless the search tried it. These
+stand apart from its candidates, whose layers are exchanged: Megatron-LM splits the attention heads of the graph before
+it divides it, and one forward, one backward is another order of the whole step."""
+BESIDE = 0.5
+"""The share of the search's seconds of work that they have. It comes on top of the seconds, so that what the search
+itself finds is never worse. They take much less of it, mostly: their tables are small."""
 MOST_JUDGED = 100_000_000
 """Nodes × devices of a program whose step is simulated for each candidate: with so many, one takes half a minute."""
 
@@ -145,12 +152,13 @@ class _Planning:
         plan = self.divided(graph, result, limit)
         if isinstance(first, Exact) and result.graph is not None and limit is not None and plan.peak > limit:
             # What is held for several readers leaves too little memory: each of them fetches for itself.
-            apart = replace(first, rules=replace(first.rules_of(goal), shared=False))
-            result = searched(apart, graph, goal)
+            each = replace(first, rules=replace(first.rules_of(goal), shared=False))
+            result = searched(each, graph, goal)
             self.budget.spend(result.certificate.work * 1e9)
             plan = self.divided(graph, result, limit)
         graph = plan.graph
         refused: NothingFitsError | None = None
+        apart: Plan | None = None
         if goal.machine.devices == 1:
             if why := refused_whole(plan, search):
                 refused = NothingFitsError(why)
@@ -173,12 +181,9 @@ class _Planning:
             moving = limit is not None and self.hold != "none"
             judge = Judge(plan, self.store, seconds_per_byte(goal.machine) if moving else inf)
             best = judged(plan, search, first.name, judge, budget=self.budget, note=self.note)
-            if isinstance(search, Portfolio) and goal.machine.devices > 1 and best.certificate.stopped != ALONE:
-                # Megatron-LM splits the attention heads of the graph before it divides it. It stands apart from the
-                # portfolio's candidates because their layers are exchanged, and it has no layers in common with them.
-                other = improved(best, (search_of("megatron", search.seconds),), judge, Budget(search.seconds))
-                if other is not best:
-                    return other
+            apart = self.apart(best, judge)
+            if apart is not None and (limit is None or best.peak <= limit):
+                return apart
             fitting = () if judge.fitting is None else (judge.fitting[1],)
             plans = divided(best, (), (*fitting, *(plan.strategy for plan in plans)))
         plan = plans[0]
@@ -186,6 +191,8 @@ class _Planning:
             try:
                 plan = together(plans, self.hold, order=self.order, store=self.store, note=self.note)
             except PlanError as error:
+                if apart is not None:
+                    return apart
                 if refused is None or goal.machine.host is not None:
                     raise
                 raise PlanError(f"{refused}; {error}") from error  # what divisions need says more
@@ -193,7 +200,19 @@ class _Planning:
                 cost = simulated_seconds(plan, self.store)
                 bound = min(plan.certificate.bound, cost)  # costs are of whole ticks
                 plan = plan.but(certificate=replace(plan.certificate, cost=cost, bound=bound))
+                if apart is not None and apart.certificate.cost < cost:
+                    return apart
         return plan
+
+    def apart(self, best: Plan, judge: Judge) -> Plan | None:
+        """What stands apart (`APART`), where its step is faster than that of the best plan and within the limit. What
+        does not keep the limit counts with its price until it is moved, so that it is compared again afterwards."""
+        search, alone = self.search, best.certificate.statistics.get("found by") == "single"
+        if not isinstance(search, Exact | Portfolio) or best.machine.devices == 1 or alone:
+            return None
+        searches = tuple(search_of(name, search.seconds) for name in APART if name not in best.certificate.tried)
+        faster = improved(best, searches, judge, Budget(BESIDE * search.seconds), self.note)
+        return None if faster is best else faster
 
     def divided(self, graph: Graph, result: SearchResult, limit: int | None) -> Plan:
         """The plan of what a search found, nothing else chosen."""

@@ -38,10 +38,10 @@ LEAST = 0.2
 LONGER = 8.0
 """How much longer than a search over data parallelism's or an expert's tables one over those of all divisions takes, at
 least: what it cannot be stopped in included, the last tables and the solver's first answer."""
-CONVOLUTIONAL = ("one-weird-trick", "equal", "exact", "model", "rnn-expert", "hybrid")
-RECURRENT = ("model", "rnn-expert", "exact", "hybrid", "one-weird-trick", "equal")
+CONVOLUTIONAL = ("one-weird-trick", "equal", "exact", "pipeline", "model", "rnn-expert", "hybrid")
+RECURRENT = ("pipeline", "model", "rnn-expert", "exact", "hybrid", "one-weird-trick", "equal")
 """The order in which candidates are searched beside data parallelism, for networks with convolutions and others."""
-EXPERTS = ("one-weird-trick", "rnn-expert", "hybrid", "model")
+EXPERTS = ("one-weird-trick", "rnn-expert", "hybrid", "pipeline", "model")
 """The sampled search begins with the best of their plans, too (FlexFlow §3.5.2)."""
 
 

@@ -16,6 +16,7 @@ from girih.graph import Graph
 from girih.layout.budget import Budget
 from girih.partition import SearchResult
 from girih.partition.search import Search, nobody
+from girih.partition.space.pricing import OutOfTimeError
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
 from girih.plans.plan import Observe, Plan, PlanError
@@ -54,18 +55,20 @@ def searched(search: Search, graph: Graph, objective: Objective) -> SearchResult
         raise PlanError(f"search {search.name}: {error}") from error
 
 
-def proposals(proposer: Proposer, plan: Plan, judge: Judge) -> Iterator[Plan]:
+def proposals(proposer: Proposer, plan: Plan, judge: Judge, budget: Budget | None = None) -> Iterator[Plan]:
     """What a proposer makes of a plan. A search divides its graph anew, or one that it has written otherwise; an order,
-    or a way to hold, begins with everything on the devices.
+    or a way to hold, begins with everything on the devices. budget: of work, which a search spends; None: it has its
+    own seconds.
 
     Raises:
+        OutOfTimeError: the budget is too small for the tables of a search.
         PlanError: it can make nothing of this plan.
         TypeError: it is of no kind that proposes plans.
     """
     if isinstance(proposer, Move):
         yield from proposer.propose(plan, judge)
     elif isinstance(proposer, Search):
-        yield plan.divided_by(searched(proposer, plan.graph, judge.goal), proposer.name)
+        yield plan.divided_by(searched(proposer, plan.graph, replace(judge.goal, budget=budget)), proposer.name)
     elif isinstance(proposer, StepOrder):
         plain = plan.whole
         yield plain.but(sequence=tuple(proposer.order(plain.lifetimes.links).tolist()))
@@ -83,8 +86,8 @@ def improved(plan: Plan, proposers: Sequence[Proposer], judge: Judge, budget: Bu
     the plan itself if nothing is faster. What a proposer can make nothing of is passed over.
 
     plan: of the objective `time`, so that its certificate's cost is seconds of the simulated step. The certificate of
-    the answer says who proposed it, and what each proposal takes that was the fastest for a while. budget: of work, as
-    the judge counts it.
+    the answer says who proposed it, and what each proposal takes that was the fastest for a while. budget: of work, of
+    searches and of the judge: a proposer for which too little is left is passed over.
 
     Raises:
         PlanError: the plan is of another objective.
@@ -93,11 +96,13 @@ def improved(plan: Plan, proposers: Sequence[Proposer], judge: Judge, budget: Bu
         raise PlanError(f"plans are improved by their simulated step: expected objective time, got {plan.objective}")
     best, kept = plan, Best(judge, plan, plan.certificate.cost)
     for proposer in proposers:
+        if not budget.affords(judge.work * 1e9):
+            break
         note(f"search {proposer.name}", 0.0)
         try:
-            for other in proposals(proposer, best, judge):
-                if budget.late:
-                    return best
+            for other in proposals(proposer, best, judge, budget):
+                if not budget.affords(judge.work * 1e9):
+                    break
                 budget.spend(judge.work * 1e9)
                 told, seconds = best.certificate, kept.offer(other, judge.seconds(other))
                 if kept.plan is other:
@@ -107,6 +112,6 @@ def improved(plan: Plan, proposers: Sequence[Proposer], judge: Judge, budget: Bu
                         least = bound_of(other.graph, other.machine)
                         certificate = replace(certificate, bound=least.seconds, how=least.how)
                     best = other.but(certificate=certificate, search=proposer.name, simulated=None)
-        except PlanError:
+        except (OutOfTimeError, PlanError):
             continue
     return best

@@ -29,7 +29,9 @@ from girih.search.candidates import Candidates, Counted
 from girih.search.table import search_of
 from girih.simulate.bounds import bound_of
 
-CANDIDATES = ("data", "single", "exact", "sharded", "equal", "one-weird-trick", "hybrid", "model", "rnn-expert")
+FIRST = ("data", "single", "exact")
+EXPERTS = ("sharded", "equal", "one-weird-trick", "hybrid", "pipeline", "model", "rnn-expert")
+"""What is asked, in this order. Where none of the first is faster than one device, experts are not."""
 ALONE = "no division is faster than one device"
 SPACE = "divisions and places of every node"
 ENOUGH = 0.01
@@ -60,7 +62,7 @@ class Portfolio(ScoredSearch):
         score = Counted(self.score(objective), budget, objective.judging)
         found = {result.search: result for result in self.known}
         candidates, stopped = Candidates(graph, objective, score, budget, self.observe, found), "every candidate"
-        for name in () if one else CANDIDATES:
+        for name in () if one else (*FIRST, *EXPERTS):
             if name in found:
                 continue
             self.observe(f"search {name}", 0.0)

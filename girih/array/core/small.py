@@ -164,7 +164,9 @@ class SmallArray(Array):
             key = computed(key)
         elif type(value) is Deferred and value.grows and self.writeable and _into(value, value.call, self.held[key]):
             return
-        wrote()
+        WRITES[0] += 1
+        if chains.pending:
+            chains.settle()
         self.held[key] = value if type(value) in PLAIN else computed(value)
 
     def __iter__(self) -> Iterator[Any]:

@@ -48,7 +48,7 @@ class Rules:
     places: nodes and values may be placed on one coordinate of an axis (of at most MOST_PLACES), FlexFlow's operator
     dimension. shared: what several readers fetch may be brought once to a second layout, by `bytes`
     (`girih.partition.space.fetches`). keeps: what is whole or split may become partial sums, for nothing. even: parts
-    of one tensor, and of one node's work, are of one length.
+    of one tensor, and of one node's work, are of one length, and one axis alone cuts a dimension.
     """
 
     repeat: bool = False
@@ -132,7 +132,7 @@ def value_layouts(shape: tuple[int, ...], floating: bool, mesh: Mesh, rules: Rul
         choices.append(PARTIAL)
     codes = _combinations(tuple(choices), mesh, rules)
     parts, extents = _parts(codes, len(shape), mesh), np.maximum(np.asarray(shape, np.int64), 1)
-    fits = (parts <= extents).all(axis=1) & _divides(parts, extents, rules)
+    fits = (parts <= extents).all(axis=1) & _divides(codes, parts, extents, rules)
     codes = codes[fits]
     codes = _narrow(codes, codes == REPLICATE, prod(shape) <= rules.small, rules.repeat)
     return tuple(map(tuple, codes.tolist()))
@@ -247,15 +247,18 @@ def _admissible(description: Description, mesh: Mesh, rules: Rules) -> NDArray[n
     if rules.partial:
         choices += [PASS - number for number in range(len(passing_sets(description)))]
     codes = _combinations(tuple(choices), mesh, rules)
-    even = _divides(_parts(codes, description.rank, mesh), np.asarray(description.sizes, np.int64), rules)
+    even = _divides(codes, _parts(codes, description.rank, mesh), np.asarray(description.sizes, np.int64), rules)
     return _executable(description, codes[even], mesh)
 
 
-def _divides(parts: NDArray[np.int64], extents: NDArray[np.int64], rules: Rules) -> NDArray[np.bool_]:
-    """[assignments]: are all parts of one length, where the rules ask for that?"""
+def _divides(
+    codes: NDArray[np.int64], parts: NDArray[np.int64], extents: NDArray[np.int64], rules: Rules
+) -> NDArray[np.bool_]:
+    """[assignments]: are all parts of one length, and cut by one axis each, where the rules ask for that?"""
     if not rules.even:
         return np.ones(len(parts), np.bool_)
-    divides: NDArray[np.bool_] = (extents % parts == 0).all(axis=1)
+    cuts = (codes[:, :, None] == np.arange(parts.shape[1])).sum(axis=1)
+    divides: NDArray[np.bool_] = ((extents % parts == 0) & (cuts <= 1)).all(axis=1)
     return divides
 
 

@@ -1,5 +1,8 @@
 """Workers as threads of this process: no start-up, no copies between them; PyTorch releases the interpreter in kernels.
 
+What a single worker does in a moment is done in the thread that asks for it: to wake another one takes longer than
+most small work.
+
 A thread cannot be killed: one that hangs inside a kernel is left behind (it is a daemon), and the run is over. Ctrl-C
 stops the others wherever they are (`girih.run.engines.stopping`).
 """
@@ -25,7 +28,16 @@ from girih.run.transport.transport import NoTransport, ThreadHub, ThreadTranspor
 from girih.run.worker.devices import device_of
 from girih.run.worker.service import Options, Service
 
+QUICK_BYTES = 1 << 24
+"""A program of fewer bytes, all values together, and without functions of users is done in a moment."""
 _Command = tuple[str, dict[str, Any]] | None
+
+
+def _quick(program: Program) -> bool:
+    graph = program.graph
+    if any(name == "function" for node in graph.nodes for name, _ in node.arguments):
+        return False
+    return sum(value.bytes for value in graph.values.values()) < QUICK_BYTES
 
 
 class ThreadCrew:
@@ -44,12 +56,14 @@ class ThreadCrew:
         self.broken: WorkerError | ClosedError | None = None
         self._turn = Lock()
         self.services: list[Service | None] = [None] * self.size
+        self._quick: tuple[Program | LoopBlocks, bool] = (program, False)
         self._replies: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         self._commands: list[queue.SimpleQueue[_Command]] = [queue.SimpleQueue() for _ in range(self.size)]
         # A new thread computes with as many threads as whoever set a number last, in whichever thread that was: so each
         # worker says its own, and this thread's number is then again that of threads to come.
         own = torch.get_num_threads()
         options = replace(options, threads=options.threads or own)
+        self._kernel_threads = options.threads
         self._threads = [
             WorkerThread(
                 self._serve, (program, rank, options), name=f"girih worker {rank}", wake=partial(commands.put, None)
@@ -78,6 +92,8 @@ class ThreadCrew:
             if self.broken is not None:
                 raise self.broken
             try:
+                if self.size == 1 and name in ("evaluate", "fetch") and self._is_quick():
+                    return [self._here(name, fields[0])]
                 for commands, own in zip(self._commands, fields, strict=True):
                     commands.put((name, own))
                 del fields
@@ -89,6 +105,31 @@ class ThreadCrew:
                 self.broken = WorkerError(0, where(self.program, IDLE), reason, lost=True)
                 self.close()
                 raise
+
+    def _is_quick(self) -> bool:
+        """Is the program under way done in a moment, whatever the user wrote? Looked at once for each program."""
+        program, quick = self._quick
+        if program is not self.program:
+            program = self.program
+            quick = isinstance(program, Program) and _quick(program)
+            self._quick = program, quick
+        return quick
+
+    def _here(self, name: str, fields: dict[str, Any]) -> Any:
+        """A command of the only worker, in this thread, with as many threads for kernels as the worker's has."""
+        service = self.services[0]
+        assert service is not None
+        own = torch.get_num_threads()
+        try:
+            if own != self._kernel_threads:
+                torch.set_num_threads(self._kernel_threads)
+            with self.hub.board.working():
+                return service.handle(name, fields)
+        except Exception as error:
+            self._break(failure_of(0, error).error())
+        finally:
+            if own != self._kernel_threads:
+                torch.set_num_threads(own)
 
     def status(self) -> list[Status]:
         """How far each thread is, read from the memory that all share."""

@@ -141,6 +141,21 @@ def export_dtensor(plan: Plan) -> DTensorExport:
             "of a mean over labels, DTensor takes the mean of the ranks' means, which is another number where labels "
             "are left out (-100), unequally many on each rank: divide the sum by the count in your loss"
         )
+    written = [item.path for item in graph.inputs if item.role == "buffer" and item.name in graph.updates]
+    if divided := [path for path in written if set(parameters[path].kept) != {"R"}]:
+        different.append(
+            f"DTensor has no rule for a divided buffer that the forward writes, as batch norm does ({divided[0]}), and "
+            "will refuse it"
+        )
+    for node in graph.nodes:
+        if node.operator == "girih.mean" and node.phase == "forward" and not graph.values[node.outputs[0]].shape:
+            words = _words_or_none(strategy.layouts[node.inputs[0]])
+            if words is None or any(word.startswith("S") for word in words):
+                different.append(
+                    f"{node.source or 'the loss'}: of F.mse_loss, smooth_l1_loss and huber_loss with reduction='mean' "
+                    "DTensor makes gradients as many times too large as ranks divide their input (PyTorch 2.13): write "
+                    "the mean, (x - y).square().mean()"
+                )
     names = tuple(f"axis_{number}" for number in range(mesh.axes))
     whole = [number for number in range(mesh.axes) if _gathered(parameters.values(), batch.values(), number)]
     return DTensorExport(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import torch
 from borders import of_large
 from user_threads import DATA, THREADS, evaluated_by_threads
 
@@ -14,6 +15,7 @@ import girih
 import girih.array as gnp
 from girih.array.core import evaluation
 from girih.capture.lazy import expressions
+from girih.run.engines.threads import QUICK_BYTES
 
 
 @of_large
@@ -67,3 +69,24 @@ def test_long_chains_end_in_any_thread() -> None:
         thread.join()
     assert not expressions._ending.held
     assert not expressions._ending.lets_go
+
+
+@of_large
+def test_small_work_of_a_single_worker_needs_no_other_thread() -> None:
+    with gnp.cluster(1, backend="threads") as cluster:
+        store = cluster.run.crew.services[0].store
+        idents: list[int] = []
+        evaluate = store.evaluate
+
+        def noted(**fields: object) -> object:
+            idents.append(threading.get_ident())
+            return evaluate(**fields)
+
+        store.evaluate = noted
+        before = torch.get_num_threads()
+        assert float((gnp.arange(10.0) * 2).sum()) == 90
+        assert gnp.map(lambda tile: tile + 1, gnp.ones(4) * 2).tolist() == [3] * 4  # which may hang
+        assert gnp.ones(QUICK_BYTES // 8).sum() == QUICK_BYTES // 8
+        here = threading.get_ident()
+        assert [ident == here for ident in idents] == [True, False, False]
+        assert torch.get_num_threads() == before

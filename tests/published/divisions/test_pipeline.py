@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import pytest
@@ -13,6 +14,7 @@ import girih
 from girih.api import Plan
 from girih.capture import capture
 from girih.layout import coordinates_of
+from girih.machine import machine
 from girih.models import example
 from girih.plans.check import check
 from girih.plans.inputs import program_of
@@ -161,3 +163,20 @@ def test_a_transformers_stages_work_side_by_side(shared: bool) -> None:
     ideal = (busy.sum() + 3 * busy.max()) / 4
     assert busy.max() < 1.2 * busy.min()
     assert timeline.seconds < 1.05 * ideal
+
+
+def test_a_pipeline_is_judged_beside_what_a_search_by_time_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search itself has no work to spend and ends with data parallelism, which suits large weights and slow links
+    badly."""
+    monkeypatch.setattr("girih.search.choose.BESIDE", 1e9)
+    where = machine("local:4")
+    slow = tuple(replace(level, bytes_per_second=1e8, latency_seconds=1e-6) for level in where.levels)
+    where = replace(where, levels=slow, device=replace(where.device, flops_per_second=1e10))
+    step, batch = tower(4)
+    few = tuple(part[:64] for part in batch)
+    plan = girih.plan(step, few, machine=where, objective="time", search="exact:seconds=1e-6", compare=())
+    check(plan)
+    assert plan.search == plan.certificate.statistics["found by"] == "pipeline-1f1b"
+    assert plan.choice.schedule == "1f1b"
+    assert plan.certificate.cost == pytest.approx(plan.predict().seconds)
+    assert plan.certificate.cost < min(took for name, took in plan.certificate.tried.items() if name != plan.search)

@@ -87,7 +87,11 @@ def test_a_search_for_dtensor_cuts_evenly(program: ModuleType) -> None:
             regions = plan.program.layout_regions(name)
             lengths = {tuple(box) for box in (regions[..., 1] - regions[..., 0]).tolist()}
             assert len(lengths) == 1, (name, str(layout))
-        assert not [line for line in plan.export("dtensor").different if "chunks" in line]
+            cut = [axis for axis in layout.codes if axis >= 0]
+            assert len(cut) == len(set(cut)), (name, str(layout))
+        different = plan.export("dtensor").different
+        assert not [line for line in different if "chunks" in line]
+        assert (objective == "time") or any("mse_loss" in line for line in different)
     for options, word in (({"for_engine": "nccl"}, "expected dtensor"), ({"search": "data"}, "leave search=data out")):
         with pytest.raises(girih.PlanError, match=word):
             girih.plan(step, batch, compare=(), **{"for_engine": "dtensor", **options})
