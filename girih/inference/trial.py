@@ -91,10 +91,10 @@ def fastest(
                 expected = [item.clone() if isinstance(item, torch.Tensor) else item for item in results]
             elif program.endswith(INT8):
                 probes = [(arguments, named), *(_at_random(arguments, named, seed) for seed in range(PROBES))]
-                error = max(_error(run, built[0][2], *probe) for probe in probes)
-                errors[len(built)] = error
-                if not error <= tolerance:  # it is NaN where one of the two is
-                    why = f"refused: it is off by {error:.2g} of the largest number, and {tolerance:g} is allowed"
+                worst = max(_error(run, built[0][2], *probe) for probe in probes)
+                errors[len(built)] = worst
+                if not worst <= tolerance:  # it is NaN where one of the two is
+                    why = f"refused: it is off by {worst:.2g} of the largest number, and {tolerance:g} is allowed"
                     built.append((program, backend, None, why))
                     continue
             elif not same(results, expected):
