@@ -11,6 +11,7 @@ way within it, or within `TIE`, is as fast, and is taken. Cost: the rounds take 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,10 +92,10 @@ def fastest(
                 expected = [item.clone() if isinstance(item, torch.Tensor) else item for item in results]
             elif program.endswith(INT8):
                 probes = [(arguments, named), *(_at_random(arguments, named, seed) for seed in range(PROBES))]
-                worst = max(_error(run, built[0][2], *probe) for probe in probes)
-                errors[len(built)] = worst
-                if not worst <= tolerance:  # it is NaN where one of the two is
-                    why = f"refused: it is off by {worst:.2g} of the largest number, and {tolerance:g} is allowed"
+                off = max(_error(run, built[0][2], *probe) for probe in probes)
+                errors[len(built)] = off
+                if off > tolerance:
+                    why = f"refused: it is off by {off:.2g} of the largest number, and {tolerance:g} is allowed"
                     built.append((program, backend, None, why))
                     continue
             elif not same(results, expected):
@@ -141,7 +142,7 @@ def _at_random(
 
 def _error(run: Any, model: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> float:
     """By how much results are off, as a share of the largest number of each; infinite where they are of another kind,
-    or whole numbers differ."""
+    where whole numbers differ, and where one of the two alone is NaN."""
     results, expected = (tree_leaves(way(*arguments, **named)) for way in (run, model))
     if len(results) != len(expected):
         return float("inf")
@@ -152,9 +153,10 @@ def _error(run: Any, model: Any, arguments: Sequence[Any], named: Mapping[str, A
         if one.shape != other.shape or one.dtype != other.dtype:
             return float("inf")
         apart, largest = distance(one, other)
-        if apart and not other.is_floating_point():
+        share = float(apart) / max(float(largest), 1e-30)
+        if math.isnan(share) or (share and not other.is_floating_point()):
             return float("inf")
-        worst = max(float(apart) / max(float(largest), 1e-30), worst)
+        worst = max(share, worst)
     return worst
 
 

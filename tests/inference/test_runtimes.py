@@ -218,3 +218,13 @@ def test_int8_is_tried_where_a_tolerance_is_stated(
     assert 0 < apart < tolerance
     with pytest.raises(OptimizeError, match="int8 has won, which is not written"):
         fast.save(tmp_path / "x.girih")
+
+
+def test_a_program_in_int8_is_refused_where_numbers_are_lost() -> None:
+    nan, one = torch.tensor([float("nan"), 1.0]), torch.tensor([1.0, 1.0])
+    for result in ((nan, one), (one, nan), (one, one[:1]), (one,), (one, one.long())):
+        ways = [("as it was", "x", lambda: lambda x: (one, one)),
+                ("rewritten, int8", "y", lambda result=result: lambda x: result)]  # fmt: skip
+        candidates, chosen, _ = fastest(iter(ways), (one,), {}, tolerance=0.5)
+        assert chosen.backend == "x"
+        assert candidates[1].why.startswith("refused: it is off by inf")
