@@ -72,6 +72,7 @@ def attention(
     mask: added to the scores, or of truth values, true where a row sees a key; it broadcasts. causal: row t sees the
     keys up to t + first.
     """
+    _check(query, key, value, mask)
     groups = query.shape[1] // key.shape[1]
     if groups == 1:
         return _rows(query, key, value, scale, _added(mask, query), causal, first)
@@ -90,6 +91,13 @@ def attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients by query, key and value, of `attention`'s results and operands. first: where it is negative, the
     first rows see no key."""
+    _check(query, key, value, mask)
+    shapes = (*query.shape[:3], value.shape[3]), query.shape[:3]
+    if grad.shape != shapes[0] or output.shape != shapes[0] or logsumexp.shape != shapes[1]:
+        raise ValueError(
+            f"grad and output must be {list(shapes[0])}, logsumexp {list(shapes[1])}, to fit query and value: got "
+            f"{list(grad.shape)}, {list(output.shape)} and {list(logsumexp.shape)}"
+        )
     if causal and first < 0:
         grad_, query_, output_, total = (item[:, :, -first:] for item in (grad, query, output, logsumexp))
         seen = mask if mask is None or mask.dim() < 2 or mask.shape[-2] == 1 else mask[..., -first:, :]
@@ -113,6 +121,30 @@ def attention_backward(
             total += more
         del part, more
     return by_query, sums[0].to(key.dtype), sums[1].to(value.dtype)
+
+
+def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
+    """PyTorch's kernels look at no size.
+
+    Raises:
+        ValueError: the operands do not fit together.
+    """
+    four = query.dim() == key.dim() == value.dim() == 4
+    if not four or 0 in key.shape[1:3] or key.shape[:3] != value.shape[:3] or query.shape[0] != key.shape[0]:
+        fits = False
+    else:
+        fits = query.shape[3] == key.shape[3] and query.shape[1] % key.shape[1] == 0
+    if not fits:
+        shapes = ", ".join(f"{name} {list(item.shape)}" for name, item in zip("qkv", (query, key, value), strict=True))
+        raise ValueError(
+            "attention takes query [batch, heads, rows, width], key [batch, some heads, keys, width] and value [batch, "
+            f"some heads, keys, features], of whole groups of heads: got {shapes}"
+        )
+    scores = (*query.shape[:3], key.shape[2])
+    if mask is not None and not (
+        mask.dim() <= 4 and all(a in (1, b) for a, b in zip(mask.shape[::-1], scores[::-1], strict=False))
+    ):
+        raise ValueError(f"the mask must broadcast to {list(scores)}, got {list(mask.shape)}")
 
 
 def _of_heads(mask: Tensor | None, heads: slice) -> Tensor | None:

@@ -70,6 +70,7 @@ RANKS = "PyTorch could take some columns for a batch of vectors"
 ELSEWHERE = "opaque: girih's own operators compute the three gradients apart, and they divide"
 DIVIDED = "parts of a sum over 0 give infinities of both signs, or NaN"
 EDGES = "rows are multiplied by weights inside the choice of a row's edges"
+ONE = "holds for one result alone of those that a call makes, which are divided together"
 MISSED: dict[str, dict[str, str]] = {
     "aten._adaptive_avg_pool3d_backward": {"SS->S": ATTRIBUTE},
     "aten.addcdiv": {"PPR->P": DIVIDED},
@@ -95,6 +96,21 @@ MISSED: dict[str, dict[str, str]] = {
     "aten.scatter_reduce.two": {"PRP->P": TOGETHER},
     "aten.view_as_complex": {"P->P": COMPLEX},
     "girih.assign": {"PRP->P": TOGETHER},
+    "girih.attention": dict.fromkeys(("RRPR->R", "RRS->S", "RRSR->R", "RRSR->S", "SRPR->S", "SRSR->S"), ONE),
+    "girih.attention_backward": dict.fromkeys(
+        (
+            "PRRPPR->P",
+            "PRRPRR->P",
+            "PRRRRR->P",
+            "RRRPPR->P",
+            "RRRPPR->R",
+            "RRRPRR->R",
+            "RRRRPR->R",
+            "RRSSPR->S",
+            "RRSSRR->P",
+        ),
+        ONE,
+    ),
     "girih.carried": {"PP->P": OWN},
     "girih.join_panels": {"S->S": ATTRIBUTE},
     "girih.join_parts": {"P->P": OWN, "P->R": OWN},

@@ -53,7 +53,7 @@ def degree(expression: Expression, inputs: frozenset[int]) -> int | None:
             return min(known) if min(known) < 0 else (sum(known) if sum(known) <= 1 else None)
         if expression.function == "div":
             return known[0] if known[1] == 0 else None
-        if expression.function == "neg":
+        if expression.function in ("neg", "once"):
             return known[0]
         if expression.function in ("add", "sub"):
             return _common(known)

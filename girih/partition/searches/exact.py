@@ -28,6 +28,7 @@ from girih.partition.space.problem import (
 )
 from girih.partition.strategy import SearchError, SearchResult
 from girih.rewrite.certificate import Certificate
+from girih.rewrite.passes.attention import TakeAttentionApart
 
 SPACE = "every assignment of mesh axes to index variables of every node and to dimensions of every value"
 
@@ -56,15 +57,17 @@ class Exact(Search):
     space: by `bytes` `whole`, `apart`, where each reader fetches for itself what it lacks, or `tofu`, Tofu's own, where
     every sum is added where it is made, too. rules: what may be chosen, in the place of the space. By `time`,
     `girih.search.fastest` goes on from what it finds by `seconds`. enough: the gap, as a share of the cost, with which
-    it may end.
+    it may end. attention: `whole`, or `apart`: as products and a softmax (`girih.rewrite.passes.attention`), whose
+    scores are values of the graph.
 
     Raises:
-        SearchError: there is no such space.
+        SearchError: there is no such space, or no such attention.
     """
 
     rules: Rules | None = None
     enough: float = field(default=0.0, repr=False)
     space: str = "whole"
+    attention: str = "whole"
 
     name: ClassVar[str] = "exact"
 
@@ -72,8 +75,14 @@ class Exact(Search):
         super().__post_init__()
         if self.space not in SPACES:
             raise SearchError(f"no space {self.space!r}: expected one of {', '.join(SPACES)}")
+        if self.attention not in ("whole", "apart"):
+            raise SearchError(f"no attention {self.attention!r}: expected whole, or apart")
 
     def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        if self.attention == "apart":
+            apart = TakeAttentionApart().apply(graph)
+            result = replace(self, attention="whole").search(apart, objective)
+            return result if apart is graph or result.graph is not None else replace(result, graph=apart)
         rules = self.rules_of(objective)
         if rules.shared and objective.unit == "bytes":
             return whole_space(graph, objective, rules, self.seconds)
