@@ -26,7 +26,7 @@ MODELS = (
     ("alexnet", 256, "titanx-40g:4"),
     ("rnn-4-1k", None, "titanx-40g:4"),
 )
-QUICK = (("mlp-tiny", 512, "titanx-40g:2"),)
+QUICK = (("mlp-tiny", None, "titanx-40g:2"),)
 SHARES = (1.0, 0.6, 0.35)
 
 
