@@ -12,9 +12,9 @@ The graph is prepared beforehand for both (self loops, normalisation, transposes
 threads has a process of its own, which has run a small graph before, and whose first epoch does not count; processes
 alternate. So that all of it takes minutes, a form whose first epoch takes twice what the best form does ends with that
 one, and only forms within 1.5 times the best are measured again, and on two threads. CPU seconds of an epoch decide,
-wall seconds stand beside. Memory: how far the process rises above what it held before the first epoch. A form whose
-process is killed, as for want of memory, is told, and counts for nothing; where that happens to all of them, as to GAT,
-which makes rows for each edge, both sides are measured on a fifth of the vertices and edges.
+wall seconds stand beside. Memory: how far the process rises above what it held before the first epoch. A form that
+needs more than `--memory` GB, which its process may not allocate, is told, and counts for nothing; where that happens
+to all of them, as to GAT, which makes rows for each edge, both sides are measured on a fifth of the vertices and edges.
 
 Floors: at least `--floor` times torch_geometric's best in geometric mean over networks and threads, none below 1.3, and
 at most the memory of that best path.
@@ -41,6 +41,7 @@ import girih
 from benchmarks.common import Benchmark, Report, Row, Timing, clock, median, note, repeats_option, since
 from girih import gnn
 from girih.gnn.models import NETWORKS as OWN
+from girih.machine.names import memory_here
 
 FEATURES, HIDDEN, CLASSES, HEADS = 100, 256, 40, 8
 NETWORKS = ("gcn", "sage", "gin", "gat")
@@ -109,10 +110,11 @@ def edges_of(graph: gnn.Adjacency, name: str, path: str) -> tuple[Any, ...]:
 
 
 def run(
-    file: str, name: str, path: str, threads: int, epochs: int, enough: float
+    file: str, name: str, path: str, threads: int, epochs: int, enough: float, limit: int
 ) -> tuple[list[float], list[Timing], int]:
     """(losses, seconds of each epoch but the first, bytes that the process rose). enough: where the first epoch takes
-    more CPU seconds, it is the only one, and counts."""
+    more CPU seconds, it is the only one, and counts. limit: bytes that the process may allocate."""
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     torch.set_num_threads(threads)
     small = gnn.rmat(2_000, 20_000, features=FEATURES, classes=CLASSES)
     _epochs(small.graph, small.x, small.labels, name, path, 1, float("inf"))  # loads libraries, and compiled loops
@@ -176,9 +178,12 @@ def compare(
             enough = HOPELESS * min(known, default=float("inf"))
             try:
                 with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
-                    found = alone.submit(run, file, name, path, threads, options.epochs, enough).result()
-            except BrokenProcessPool:  # such as for want of memory: a row for each edge
-                note({"network": name, "threads": threads, "path": path, "CPU / wall s": "killed"})
+                    found = alone.submit(
+                        run, file, name, path, threads, options.epochs, enough, int(options.memory * 1e9)
+                    ).result()
+            except (BrokenProcessPool, RuntimeError, MemoryError) as error:  # for want of memory: a row for each edge
+                why = str(error).strip().splitlines()[-1][:100] or "killed"
+                note({"network": name, "threads": threads, "path": path, "CPU / wall s": f"fails: {why}"})
                 del taken[path]
                 continue
             losses[path], seconds, rose[path] = found
@@ -189,7 +194,7 @@ def compare(
     again = _contenders(taken)
     middle = {path: median(found) for path, found in taken.items()}
     if len(paths) < 2:
-        row: Row = {"network": name, "threads": threads, "girih": str(middle["girih"]), "best": "all were killed"}
+        row: Row = {"network": name, "threads": threads, "girih": str(middle["girih"]), "best": "all fail"}
         return row, again
     best = min(paths[1:], key=lambda path: middle[path].cpu)
     ratio = middle[best].cpu / middle["girih"].cpu
@@ -207,7 +212,7 @@ def compare(
         "theirs": str(middle[best]),
         "others": ", ".join(
             [f"{path} {middle[path].cpu:.2f}" for path in paths[1:] if path != best]
-            + [f"{path} killed" for path in killed]
+            + [f"{path} fails" for path in killed]
         ),
         "ratio": round(ratio, 2),
         "wall": round(middle[best].wall / middle["girih"].wall, 2),
@@ -263,6 +268,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     repeats_option(parser)
     parser.set_defaults(repeats=2)
     parser.add_argument("--epochs", type=int, default=1, help="epochs of each process (default 1)")
+    parser.add_argument("--memory", type=float, default=0.7 * memory_here() / 1e9,
+                        help="GB that a process may allocate (default: 0.7 of this host's)")  # fmt: skip
     parser.add_argument("--networks", nargs="*", choices=NETWORKS, help="only these")
 
 

@@ -23,6 +23,7 @@ _HOMES = {
     "infer": "girih.api",
     "load": "girih.api",
     "optimize": "girih.inference.facade",
+    "load_optimized": "girih.inference.facade",
     "read_exported": "girih.inference.facade",
     "read_onnx": "girih.inference.facade",
     "cluster": "girih.array.session.clusters",
@@ -39,6 +40,7 @@ __all__ = [
     "fit",
     "infer",
     "load",
+    "load_optimized",
     "optimize",
     "plan",
     "read_exported",
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from girih.array.session.clusters import cluster
     from girih.capture.errors import CaptureError
     from girih.capture.torch.training import Inference, TrainingStep
-    from girih.inference.facade import optimize, read_exported, read_onnx
+    from girih.inference.facade import load_optimized, optimize, read_exported, read_onnx
     from girih.plans.plan import PlanError
 
 

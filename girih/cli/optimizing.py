@@ -90,6 +90,7 @@ def optimize_program(options: argparse.Namespace, progress: TerminalProgress) ->
 WRITTEN = {
     ".pt2": "torch.export.load(…).module() runs it",
     ".onnx": "ONNX Runtime, OpenVINO and others run it",
+    ".girih": "girih.load_optimized(…) runs it",
     ".json": "girih run runs it",
     ".json.gz": "girih run runs it",
 }

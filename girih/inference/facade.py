@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from girih.capture.torch.exported import ExportedModule
+    from girih.inference.kept import Kept
     from girih.inference.onnx.module import OnnxModule
     from girih.inference.optimized import Optimized
     from girih.rewrite.backtracking import RuleSearch
@@ -31,6 +32,7 @@ def optimize(
     store: str | Path | None = None,
     progress: Observe | None = None,
     otherwise: str = "model",
+    tolerance: float | None = None,
     trust: bool = False,
 ) -> Optimized:
     """The model with its operators rewritten so that it is faster here: a module with the same results.
@@ -54,7 +56,9 @@ def optimize(
     §2.7). rules: by default those of `girih.rewrite.rules`; others are proved first, or refused. backends: what it may
     run on, of `eager`, `onednn`, `inductor`, `onnxruntime` and `openvino`; by default all that are installed. The model
     as it was, in eager PyTorch, is always among what is timed, so that nothing gets slower than it was. store: the file
-    in which measured kernels are kept.
+    in which measured kernels are kept. tolerance: by which share of the largest number results may be off, as 0.02;
+    then programs whose products are in int8 (ONNX Runtime's dynamic quantisation) are tried too, on the example and on
+    numbers at random. By default nothing is computed in shorter types than the model's.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program, or of an ONNX file.
@@ -89,6 +93,7 @@ def optimize(
         store=None if store is None else Store(store),
         progress=progress or (lambda what, share: None),
         otherwise=otherwise,
+        tolerance=tolerance,
     )
 
 
@@ -114,6 +119,20 @@ def read_onnx(
 
         raise CaptureError("reading ONNX files needs the package onnx: pip install 'girih[onnx]'") from error
     return read(path, example, sizes, otherwise)
+
+
+def load_optimized(path: str | Path) -> Kept:
+    """The model of a file that `fast.save("x.girih")` wrote, to call as the model was, within a second: nothing is
+    searched, timed or compiled by us. It is for calls of the form for which it was optimised, and refuses others.
+
+    The file is data, checked before it is used: nothing in it is unpickled, and the program has ONNX's operators alone.
+
+    Raises:
+        KeptError: there is no such file, it is another or damaged, or needs a library that is not installed.
+    """
+    from girih.inference.kept import read
+
+    return read(path)
 
 
 def read_exported(program: ExportedProgram | str | Path, *, trust: bool = False) -> ExportedModule:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
 from girih.capture import Captured, CaptureError, Inference, capture
 from girih.capture.batches import leaves_of
@@ -34,6 +34,8 @@ from girih.graph import Graph
 from girih.inference.calls import Call, batch_of, call_of, difference, is_flat
 from girih.inference.costs import KernelCosts, RuntimeCosts
 from girih.inference.export import ExportError, copy, exported, save, write
+from girih.inference.kept import Kept, KeptError, described
+from girih.inference.kept import write as write_kept
 from girih.inference.layouts import LayoutCosts
 from girih.inference.module import module_of
 from girih.inference.onnx.module import OnnxModule
@@ -41,7 +43,7 @@ from girih.inference.open_sizes import Sizes, opened
 from girih.inference.runtimes.apart import Apart
 from girih.inference.runtimes.backends import RUNTIMES, installed
 from girih.inference.searching import Found, rewrite, search_of
-from girih.inference.trial import Candidate, Progress, Way, clock_of, fastest
+from girih.inference.trial import INT8, Candidate, Progress, Way, clock_of, fastest, same
 from girih.plans.indices import check_numbers, look_ups
 from girih.rewrite.backtracking import Applied, Rewritten, RuleSearch, fingerprint
 from girih.rewrite.certificate import Certificate, explained
@@ -64,7 +66,7 @@ MOST_CALLS = 8
 """For which something is kept at a time."""
 AS_IT_WAS, REWRITTEN, FOR_ONNX = "as it was", "rewritten", "rewritten for ONNX Runtime"
 """Programs: the model, and what was found by kernels of PyTorch, or of ONNX Runtime."""
-FILES = (".pt2", ".onnx")
+FILES = (".pt2", ".onnx", ".girih")
 SWEEP = 0.4
 """The share of the search's seconds, at most, that the whole graph at once gets."""
 
@@ -94,7 +96,7 @@ class Explanation:
     @property
     def rewritten(self) -> bool:
         """Is what was chosen a rewritten program?"""
-        return self.chosen.program != AS_IT_WAS
+        return self.chosen.program.removesuffix(INT8) != AS_IT_WAS
 
     @property
     def sequence(self) -> tuple[Applied, ...]:
@@ -153,6 +155,8 @@ class Explanation:
         for item in self.candidates:
             mark = "→" if item is self.chosen else " "
             text = item.why if item.seconds is None else f"{_ms(item.seconds)}"
+            if item.seconds is not None and item.error is not None:
+                text += f", off by {item.error:.2g} of the largest number"
             lines.append(f"{mark} {item.program:<26} {item.backend:<11} {text}")
         what = "the model as it was" if not self.rewritten else "the rewritten program"
         how = "" if self.chosen.backend == "eager" else f", run by {self.chosen.backend},"
@@ -360,6 +364,35 @@ class Optimized(nn.Module):
                 stacklevel=3,
             )
 
+    def _write_kept(self, made: Made, path: Path) -> None:
+        backend, given = made.explanation.chosen.backend, tuple(made.named[name] for name in sorted(made.named))
+        arguments, leaves = made.arguments or given, tree_leaves(batch_of(made.arguments, made.named))
+        if backend not in RUNTIMES:
+            raise OptimizeError(
+                f"{backend} has won, whose program {path.name} cannot hold: fast.save('x.pt2') writes it as PyTorch's"
+            )
+        tensors = all(type(item) in (torch.Tensor, nn.Parameter) for item in arguments)
+        if not tensors or not made.call.flat or getattr(self.model, "fixed", None):
+            raise OptimizeError(f"{path.name} holds models whose arguments are tensors, and free: fast.save('x.onnx')")
+        if made.explanation.rewritten:
+            written = exported(self.module, made.tensors)
+        else:
+            written = exported(self.model, made.arguments, made.named)
+        program = written.model_proto.SerializeToString()
+        captured = capture(Inference(self.model), dict(made.named) if made.named else made.arguments)
+        names = [captured.batch_names[name] for name, _ in leaves_of(batch_of(made.arguments, made.named))]
+        order = self._places(made)
+        with torch.no_grad():
+            expected = tree_flatten(made.run(*made.arguments, **made.named))
+        content = described(
+            backend, made.explanation.threads, sorted(made.named), leaves, order, expected, captured.graph,
+            [names[place] for place in order], program,
+        )  # fmt: skip
+        results = tree_leaves(Kept(content, program)(*made.arguments, **made.named))
+        if not same(results, expected[0]):
+            raise OptimizeError(f"{path.name} cannot hold the program: written as ONNX again it has other results")
+        write_kept(path, content, program)
+
     def _written_as_it_was(self, made: Made, sizes: Sizes, path: Path) -> bool:
         """The model for all its sizes, if it can be written so."""
         if isinstance(self.model, OnnxModule):
@@ -395,7 +428,9 @@ class Optimized(nn.Module):
 
     def save(self, path: str | Path) -> None:
         """Write the program that won, for where girih is not: as PyTorch's exported program (`.pt2`), which
-        `torch.export.load(path).module()` runs, or as an ONNX model (`.onnx`). What a back end adds is not in it.
+        `torch.export.load(path).module()` runs, or as an ONNX model (`.onnx`). What a back end adds is not in it. Or,
+        with its library, threads and the form of its call, for `girih.load_optimized` (`.girih`), where ONNX Runtime or
+        OpenVINO has won.
 
         The rewritten program takes the tensors of a batch in their order. Nothing is written if it fails.
 
@@ -405,11 +440,13 @@ class Optimized(nn.Module):
         first = self._first
         path, chosen = Path(path), first.explanation.chosen.program
         if path.suffix not in FILES:
-            raise OptimizeError(f"{path} is to end in {' or '.join(FILES)}")
+            raise OptimizeError(f"{path} is to end in {', '.join(FILES[:-1])} or {FILES[-1]}")
         if not path.parent.is_dir():
             raise OptimizeError(f"there is no folder {path.parent} to write {path.name} into")
         if changed := self._changed():
             raise OptimizeError(f"{changed} after it was optimised: optimise it again")
+        if chosen.endswith(INT8):
+            raise OptimizeError("int8 has won, which is not written: optimise it without tolerance, and save that")
         rewritten = first.explanation.rewritten
         arguments, named = (first.tensors, {}) if rewritten else (first.arguments, first.named)
         model = self.module if rewritten else self.model
@@ -417,9 +454,12 @@ class Optimized(nn.Module):
             if path.suffix == ".onnx":
                 self._write_onnx(first, path)
                 return
+            if path.suffix == ".girih":
+                self._write_kept(first, path)
+                return
             with torch.no_grad():
                 torch.export.save(torch.export.export(model, tuple(arguments), dict(named)), path)
-        except (RuntimeError, ExportError, torch._dynamo.exc.TorchDynamoException) as error:
+        except (RuntimeError, ExportError, KeptError, torch._dynamo.exc.TorchDynamoException) as error:
             raise OptimizeError(f"PyTorch cannot export the program {chosen}: {_first_line(error)}") from error
 
 
@@ -436,6 +476,7 @@ def optimise(
     store: Store | None = None,
     progress: Progress = lambda what, share: None,
     otherwise: str = MODEL,
+    tolerance: float | None = None,
 ) -> Optimized:
     """See `girih.optimize`."""
     backends = installed(BACKENDS) if backends is None else backends
@@ -446,7 +487,11 @@ def optimise(
         search = search_of(search, seconds, alpha)
     except ValueError as error:
         raise OptimizeError(str(error)) from error
-    make = partial(_made, model, rules, threads, search, tuple(backends), store, progress)
+    if tolerance is not None and (isinstance(tolerance, bool) or not isinstance(tolerance, float | int)):
+        raise OptimizeError(f"expected a number for tolerance, got {tolerance!r}")
+    if tolerance is not None and not 0 < tolerance < 1:
+        raise OptimizeError(f"tolerance is a share of the largest number, such as 0.01, got {tolerance}")
+    make = partial(_made, model, rules, threads, search, tuple(backends), store, progress, float(tolerance or 0))
     return Optimized(model, make, example, otherwise)
 
 
@@ -458,6 +503,7 @@ def _made(
     backends: Sequence[str],
     store: Store | None,
     progress: Progress,
+    tolerance: float,
     example: Any,
 ) -> Made:
     """The fastest way for one call."""
@@ -485,9 +531,9 @@ def _made(
             if all(fingerprint(item.graph) != fingerprint(other.graph) for other in found.values()):
                 found[program] = item
         programs = _Programs(model, captured, found, (arguments, named), count, apart, original)
-        ways, call, clock = programs.ways(backends), call_of(arguments, named), clock_of(count)
-        candidates, chosen, run = fastest(ways, arguments, named, progress, clock, _check_of(model, call))
-    best = found.get(chosen.program, found[REWRITTEN])
+        ways, call, clock = programs.ways(backends, tolerance > 0), call_of(arguments, named), clock_of(count)
+        candidates, chosen, run = fastest(ways, arguments, named, progress, clock, _check_of(model, call), tolerance)
+    best = found.get(chosen.program.removesuffix(INT8), found[REWRITTEN])
     sizes = len(graph.nodes), len(best.graph.nodes)
     explanation = Explanation(sizes, best.swept, best.found, candidates, chosen, count, isinstance(model, OnnxModule))
     return Made(call, arguments, named, run, best.module, programs.tensors, explanation)
@@ -672,8 +718,8 @@ class _Programs:
 
         return call
 
-    def ways(self, backends: Sequence[str]) -> Iterator[Way]:
-        """The simplest first."""
+    def ways(self, backends: Sequence[str], short: bool = False) -> Iterator[Way]:
+        """The simplest first. short: in short types, too."""
         yield AS_IT_WAS, "eager", lambda: self.model
         if "eager" in backends:
             yield REWRITTEN, "eager", lambda: self.nested(self.own.module.forward)
@@ -689,6 +735,8 @@ class _Programs:
         for program, written in every.items() if chosen else ():
             for name in chosen:
                 yield program, name, partial(self._runtime, name, written)
+        for program, written in every.items() if short and "onnxruntime" in chosen else ():
+            yield program + INT8, "onnxruntime", partial(self._runtime, "onnxruntime", partial(self._in_int8, written))
 
     def _runtime(self, name: str, program: Callable[[], tuple[str, Any]]) -> Callable[..., Any]:
         file, fixed = program()
@@ -702,6 +750,15 @@ class _Programs:
             return run(*tensors)
 
         return self.nested(checked if checks else run)
+
+    def _in_int8(self, written: Callable[[], tuple[str, Any]]) -> tuple[str, Any]:
+        """The program with products of weights in whole numbers of 8 bits, whose scales are found at each call."""
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        file, fixed = written()
+        short = self.apart.folder / f"{Path(file).stem}-int8.onnx"
+        quantize_dynamic(file, short, op_types_to_quantize=["MatMul"], per_channel=True, weight_type=QuantType.QInt8)
+        return str(short), fixed
 
     def _rewritten(self, program: str, found: _Found) -> tuple[str, Any]:
         file = self.apart.folder / f"{program.replace(' ', '-')}.onnx"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from girih.inference.runtimes.apart import ApartError
 from girih.run.distance import distance
@@ -29,6 +29,9 @@ ROUNDS = 15, 101
 SECONDS = 4.0
 QUANTILE = 0.2
 TIE, MOST_NOISE = 1.01, 1.05
+INT8, PROBES = ", int8", 4
+"""Behind a program's name: its products are computed in whole numbers of 8 bits; and how many calls at random it is
+compared in."""
 PAUSE = 2e-3
 """Seconds between two ways: threads of the one before spin for a while before they sleep."""
 ROUNDINGS, SHORT_ROUNDINGS = 8192, 4
@@ -45,12 +48,13 @@ Way = tuple[str, str, Callable[[], Run]]
 @dataclass(frozen=True)
 class Candidate:
     """A way to run the model. program: `as it was` or `rewritten`. seconds: that its faster rounds took; None: it does
-    not run, and why."""
+    not run, and why. error: of a program in short types, by how much it was off, as a share of the largest number."""
 
     program: str
     backend: str
     seconds: float | None
     why: str = ""
+    error: float | None = None
 
 
 def fastest(
@@ -60,13 +64,16 @@ def fastest(
     progress: Progress = lambda what, share: None,
     clock: Clock = time.perf_counter,
     check: Callable[..., object] | None = None,
+    tolerance: float = 0.0,
 ) -> tuple[tuple[Candidate, ...], Candidate, Run]:
     """All candidates, the one that is chosen, and what runs it. ways: the simplest first; the first is the model
     itself, with whose results all others are compared, and a way with others is refused. check: what is asked before
-    each call of the others, which counts in their time."""
+    each call of the others, which counts in their time. tolerance: of programs in short types (`INT8`), on the example
+    and on others at random."""
     built: list[tuple[str, str, Run | None, str]] = []
     expected: list[Any] = []
     gone: dict[int, float] = {}
+    errors: dict[int, float] = {}
     least = float("inf")
     with torch.no_grad():
         for program, backend, build in ways:
@@ -82,6 +89,14 @@ def fastest(
                 continue
             if not built:
                 expected = [item.clone() if isinstance(item, torch.Tensor) else item for item in results]
+            elif program.endswith(INT8):
+                probes = [(arguments, named), *(_at_random(arguments, named, seed) for seed in range(PROBES))]
+                error = max(_error(run, built[0][2], *probe) for probe in probes)
+                errors[len(built)] = error
+                if not error <= tolerance:  # it is NaN where one of the two is
+                    why = f"refused: it is off by {error:.2g} of the largest number, and {tolerance:g} is allowed"
+                    built.append((program, backend, None, why))
+                    continue
             elif not same(results, expected):
                 built.append((program, backend, None, "refused: its results are others"))
                 continue
@@ -100,11 +115,47 @@ def fastest(
     chosen = able[choice(took)]
     seconds = gone | {number: quick(times) for number, times in zip(able, took, strict=True)}
     candidates = tuple(
-        Candidate(program, backend, seconds.get(number), why) for number, (program, backend, _, why) in enumerate(built)
+        Candidate(program, backend, seconds.get(number), why, errors.get(number))
+        for number, (program, backend, _, why) in enumerate(built)
     )
     winner = built[chosen][2]
     assert winner is not None
     return candidates, candidates[chosen], winner
+
+
+def _at_random(
+    arguments: Sequence[Any], named: Mapping[str, Any], seed: int
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """A call like this one, with other numbers where they are no whole ones: as large, and as far apart."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def other(tensor: Any) -> Any:
+        if not tensor.is_floating_point() or not tensor.numel():
+            return tensor
+        spread = tensor.std(correction=0)
+        return tensor.mean() + spread * torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
+
+    probe: tuple[Sequence[Any], Mapping[str, Any]] = tree_map_only(torch.Tensor, other, (tuple(arguments), dict(named)))
+    return probe
+
+
+def _error(run: Any, model: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> float:
+    """By how much results are off, as a share of the largest number of each; infinite where they are of another kind,
+    or whole numbers differ."""
+    results, expected = (tree_leaves(way(*arguments, **named)) for way in (run, model))
+    if len(results) != len(expected):
+        return float("inf")
+    worst = 0.0
+    for one, other in zip(results, expected, strict=True):
+        if not isinstance(other, torch.Tensor):
+            continue
+        if one.shape != other.shape or one.dtype != other.dtype:
+            return float("inf")
+        apart, largest = distance(one, other)
+        if apart and not other.is_floating_point():
+            return float("inf")
+        worst = max(float(apart) / max(float(largest), 1e-30), worst)
+    return worst
 
 
 def _checked(run: Any, check: Callable[..., object] | None) -> Any:

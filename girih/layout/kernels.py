@@ -111,8 +111,12 @@ def costs(  # type: ignore[no-untyped-def]
     target_kinds = np.empty((dimensions, targets), np.int64)
     firsts, most, widest = [], 0, 0
     for d in range(dimensions):
-        source_kinds[d], source_firsts = _kinds(np.ascontiguousarray(held[:, :, :, d]).reshape(sources, -1))
-        target_kinds[d], target_firsts = _kinds(np.ascontiguousarray(needed[:, :, d]).reshape(targets, -1))
+        kinds, source_firsts = _kinds(np.ascontiguousarray(held[:, :, :, d]).reshape(sources, -1))
+        for s in range(sources):  # one by one: to copy a row, Numba compiles the text of its error for two seconds
+            source_kinds[d, s] = kinds[s]
+        kinds, target_firsts = _kinds(np.ascontiguousarray(needed[:, :, d]).reshape(targets, -1))
+        for t in range(targets):
+            target_kinds[d, t] = kinds[t]
         firsts.append((source_firsts, target_firsts))
         most, widest = max(most, len(source_firsts)), max(widest, len(target_firsts))
     length = np.empty((dimensions, most, widest, levels, devices))

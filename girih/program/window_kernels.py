@@ -146,14 +146,30 @@ def windows(table, works, fetch, store):  # type: ignore[no-untyped-def]
     return begin, end
 
 
+@inside()
+def _by_slot(rows, of, slots):  # type: ignore[no-untyped-def]
+    """The rows by the slot, 0 to `slots`, that each has in `of`; those of one slot as they were. It counts: Numba's
+    argsort takes a second to compile."""
+    places = np.zeros(slots + 2, np.int64)
+    for row in rows:
+        places[of[row] + 1] += 1
+    for slot in range(slots + 1):
+        places[slot + 1] += places[slot]
+    ordered = np.empty(len(rows), np.int64)
+    for row in rows:
+        ordered[places[of[row]]] = row
+        places[of[row]] += 1
+    return ordered
+
+
 @compiled(lambda table, *_: 20 * len(table.kind), nogil=True)
 def ordered(table, works, entering, begin, end):  # type: ignore[no-untyped-def]
     """(is it the start of a transfer, its row) of all compute steps and transfers, in the order of slots. entering: the
     buffers that are there from the start."""
     computes, hops, _, _ = _slots(table)
     slots, transfers = len(computes), len(hops)
-    starting = hops[np.argsort(begin[hops] * (slots + 1) + end[hops], kind="mergesort")]
-    waiting = hops[np.argsort(end[hops], kind="mergesort")]
+    waiting = _by_slot(hops, end, slots)
+    starting = _by_slot(waiting, begin, slots)
     begun, waited = 0, 0
     written = np.zeros(table.buffers, np.bool_)
     written[entering] = True

@@ -107,6 +107,8 @@ def choose(
     if isinstance(search, Joint):
         room = limit if limit is not None or unlimited else machine.device.memory_bytes
         plan = jointly(graph, aim, room, search, composed, Ways(hold, order, store, note))
+        if limit is None and plan.choice.room is None:  # nothing moves: the room is not what was asked for
+            plan = plan.but(memory=None)
     else:
         plan = composed(graph, search.seconds)
     notes = (*notes, *plan.notes, *one_device(plan), *by_measurements(machine, store))

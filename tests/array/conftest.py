@@ -3,7 +3,8 @@ small work.
 
 Tests are of large arrays, whatever their size: the border is 0, and everything is left to the workers. What a test
 says of values, dtypes and errors holds of small arrays as well: the files of `BOTH` run a second time with the border
-at infinity, where NumPy computes everything at once; `of_large` and `of_small` (support/borders.py) name one side.
+at infinity, where NumPy computes everything at once (in `make test` a fifth of the cases of each test); `of_large` and
+`of_small` (support/borders.py) name one side.
 Files that `IN_CHAINS` names run a third time, in which NumPy computes everything that it can in chains (`CHAINED`), of
 blocks of a few rows.
 """
@@ -11,10 +12,12 @@ blocks of a few rows.
 from __future__ import annotations
 
 import math
+import zlib
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
-from counts import but_long
+from counts import LONG, but_long
 
 import girih.array as gnp
 from girih.array.core.evaluation import BORDER
@@ -29,12 +32,35 @@ BOTH = ("array/core/", "array/functions/", "array/linalg/", "array/standard/")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    given = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
-    if "border" in metafunc.fixturenames and "border" not in given:
+    if "border" in metafunc.fixturenames and not names_a_side(metafunc.definition):
         both = any(folder in metafunc.definition.nodeid for folder in BOTH)
         chained = any(name in metafunc.definition.nodeid for name in IN_CHAINS)
         sides = [0, math.inf, *([CHAINED] if chained else [])] if both else [0]
         metafunc.parametrize("border", sides, indirect=True, scope="module")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where NumPy computes at once, `make test` tries a fifth of the cases of each test, by their names, and one at
+    least: the same in every run."""
+    again: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in () if LONG else items:
+        case = getattr(item, "callspec", None)
+        if case is not None and case.params.get("border") == math.inf and not names_a_side(item):
+            again[item.nodeid.partition("[")[0]].append(item)
+    left_out: set[pytest.Item] = set()
+    for cases in again.values():
+        _, *others = sorted(cases, key=by_name)
+        left_out.update(item for item in others if by_name(item) % 5)
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=list(left_out))
+
+
+def by_name(item: pytest.Item) -> int:
+    return zlib.crc32(item.nodeid.encode())
+
+
+def names_a_side(item: pytest.Item) -> bool:
+    return any(mark.args[0] == "border" for mark in item.iter_markers("parametrize"))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -222,6 +222,8 @@ def test_the_program_is_saved_for_pytorch_alone(tmp_path: Path) -> None:
         ({"rules": (parse("relu(x) == sigmoid(x)"),)}, r"refuted, so not used: .*relu\(x\) == sigmoid\(x\)"),
         ({"rules": (parse("x[m, n]: relu(x) == moonify(x)"),)}, "no operator 'moonify' is described"),
         ({"search": 3}, "no search 3 for rewrites: there are backtracking and saturation, or a Backtracking"),
+        ({"tolerance": "a"}, "expected a number for tolerance, got 'a'"),
+        ({"tolerance": 1.5}, "tolerance is a share of the largest number, such as 0.01, got 1.5"),
         ({"otherwise": "maybe"}, "no way 'maybe' to answer other calls: there are model, again, refuse"),
     ],
 )

@@ -15,6 +15,7 @@ from torch import nn
 import girih
 from girih.capture import Inference, capture
 from girih.capture.torch.state import state_of
+from girih.inference import trial
 from girih.inference.export import ExportError, exported, write
 from girih.inference.module import module_of
 from girih.inference.optimized import OptimizeError
@@ -128,7 +129,7 @@ def test_a_model_goes_through_a_file_and_back(tmp_path: Path) -> None:
     fast.save(tmp_path / "faster.pt2")
     again = torch.export.load(tmp_path / "faster.pt2").module()(*inputs)
     torch.testing.assert_close(again[0], expected[0], rtol=1e-4, atol=1e-5)
-    with pytest.raises(OptimizeError, match=r"is to end in \.pt2 or \.onnx"):
+    with pytest.raises(OptimizeError, match=r"is to end in \.pt2, \.onnx or \.girih"):
         fast.save(tmp_path / "faster.txt")
 
 
@@ -189,3 +190,31 @@ def test_what_is_asked_before_a_call_counts() -> None:
     assert fastest(iter(ways), (3,), {}, check=check)[1].backend == "eager"
     assert set(map(repr, asked)) == {"((3,), {})"}
     assert fastest(iter(ways), (3,), {})[1].backend == "quick"
+
+
+@pytest.mark.parametrize(("tolerance", "runs"), [(0.2, True), (1e-6, False), (None, False)])
+def test_int8_is_tried_where_a_tolerance_is_stated(
+    tolerance: float | None, runs: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(trial, "FAR", float("inf"))
+    monkeypatch.setattr(trial, "choice", lambda took: len(took) - 1)
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(32, 32), nn.ReLU()).eval(), torch.randn(4, 32)
+    options = {"threads": 1, "seconds": 0.1, "backends": ("onnxruntime",), "tolerance": tolerance}
+    fast = girih.optimize(model, x, **options)
+    short = [item for item in fast.explain().candidates if item.program.endswith(", int8")]
+    if tolerance is None:
+        assert short == []
+        return
+    assert len(short) == 2
+    if not runs:
+        assert all(item.why.startswith("refused: it is off by ") for item in short)
+        return
+    assert all(0 < item.error < tolerance for item in short)
+    assert fast.explain().chosen in short
+    assert f"off by {short[-1].error:.2g} of the largest number" in str(fast.explain())
+    apart = (fast(x) - model(x)).detach().abs().max() / model(x).abs().max()
+    assert 0 < apart < tolerance
+    with pytest.raises(OptimizeError, match="int8 has won, which is not written"):
+        fast.save(tmp_path / "x.girih")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from counts import LONG
 from numba.core.caching import IndexDataCacheFile
+from numba.core.compiler import Flags
 
 import girih.layout.jit  # noqa: F401  (it changes how files of the cache are named)
 
@@ -77,3 +78,15 @@ def test_all_that_girih_compiles_goes_that_way() -> None:
         if re.search(r"^\s*(import numba|from numba import)", path.read_text(encoding="utf-8"), re.MULTILINE)
     ]
     assert others == ["girih/layout/jit.py"]
+
+
+def test_options_of_functions_are_compared_as_numba_compares_them() -> None:
+    """By what holds, whether it was set or is so by default; else code would be taken for other options' code."""
+    plain, same, other = Flags(), Flags(), Flags()
+    same.no_cpython_wrapper = plain.no_cpython_wrapper
+    other.no_cpython_wrapper = not plain.no_cpython_wrapper
+    assert same._values != plain._values
+    assert plain == same
+    assert hash(plain) == hash(same)
+    assert plain != other
+    assert plain != 1

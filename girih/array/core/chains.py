@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -94,6 +95,9 @@ def _nothing() -> None:
 
 pending: dict[int, Call] = {}
 """Calls whose values somebody shows, and that are not computed, by identity."""
+
+_turn = threading.RLock()
+"""One thread of the program computes chains at a time: they may share calls."""
 
 # ------------------------------------------------------------------------------------------- writing down
 
@@ -230,14 +234,16 @@ def forget(call: Call) -> None:
 def settle() -> None:
     """Compute everything that is written down and shown: somebody is about to write."""
     while pending:
-        computed(next(iter(pending.values())))
+        for call in list(pending.values()):
+            computed(call)
 
 
 def computed(call: Call) -> Any:
     """The value, which is shown from now on."""
-    if call.value is None:
-        _run(call)
-    return call.value
+    with _turn:
+        if call.value is None:
+            _run(call)
+        return call.value
 
 
 def computed_into(call: Call, goal: np.ndarray, over: bool = False) -> bool:
@@ -254,7 +260,8 @@ def computed_into(call: Call, goal: np.ndarray, over: bool = False) -> bool:
             shares = isinstance(content, np.ndarray) and np.may_share_memory(content, goal)
             if shares and (not over or one is not call or kind == WHOLE or not _same_place(content, goal)):
                 return False
-    _run(call, goal)
+    with _turn:
+        _run(call, goal)
     return True
 
 
@@ -304,13 +311,13 @@ def _run(root: Call, into: np.ndarray | None = None) -> None:
             root.value = root.function(*(item.value if kind == CALL else item for kind, item in kinds))
         else:
             _run_blocks(order, root, into, at_work)
-    for call in order[:-1] if into is not None else order:
-        if call.value is not None:
-            call.kinds, call.operands, call.length = (), (), 1
-            shown = call.shown()
-            forget(call)
-            if shown is not None:
-                shown.show(call.value)
+        for call in order[:-1] if into is not None else order:
+            if call.value is not None:
+                call.kinds, call.operands, call.length = (), (), 1
+                shown = call.shown()
+                forget(call)
+                if shown is not None:
+                    shown.show(call.value)
 
 
 def _run_blocks(order: list[Call], root: Call, into: np.ndarray | None, at_work: list[Call]) -> None:

@@ -118,13 +118,22 @@ def export_dtensor(plan: Plan) -> DTensorExport:
             different.append(f"{name}: {uneven}")
     needs = _needs(plan)
     parameters = {}
+    convolving = {
+        item.path.rpartition(".")[0]
+        for item in graph.inputs
+        if item.role == "parameter" and _convolves(graph, graph.consumers[item.name])
+    }
     for item in graph.inputs:
         if item.role in ("parameter", "buffer"):
             used = _place(plan, needs, item.name, None) or kept[item.name]
             if "P" in used:  # each rank its part, and zeros: DTensor has no such step
                 different.append(f"{item.path}: the plan adds each rank's part of it, DTensor gathers it before")
                 used = tuple("R" if word == "P" else word for word in used)
+            if item.path.rpartition(".")[0] in convolving:
+                used = ("R",) * mesh.axes
             parameters[item.path] = Kept(kept[item.name], used)
+    if any(_convolves(graph, [number]) and strategy.divisions[number].codes for number in range(len(graph.nodes))):
+        different.append("DTensor divides convolutions by the batch alone, with whole weights")
     batch = {item.path: kept[item.name] for item in graph.inputs if item.role == "batch"}
     for item in graph.inputs:
         if item.role == "state" and graph.values[item.name].shape:
@@ -140,12 +149,6 @@ def export_dtensor(plan: Plan) -> DTensorExport:
         different.append(
             "of a mean over labels, DTensor takes the mean of the ranks' means, which is another number where labels "
             "are left out (-100), unequally many on each rank: divide the sum by the count in your loss"
-        )
-    written = [item.path for item in graph.inputs if item.role == "buffer" and item.name in graph.updates]
-    if divided := [path for path in written if set(parameters[path].kept) != {"R"}]:
-        different.append(
-            f"DTensor has no rule for a divided buffer that the forward writes, as batch norm does ({divided[0]}), and "
-            "will refuse it"
         )
     for node in graph.nodes:
         if node.operator == "girih.mean" and node.phase == "forward" and not graph.values[node.outputs[0]].shape:
@@ -167,6 +170,10 @@ def export_dtensor(plan: Plan) -> DTensorExport:
         tuple(names[number] for number in whole),
         tuple(different),
     )
+
+
+def _convolves(graph: Graph, numbers: Iterable[int]) -> bool:
+    return any(graph.nodes[number].operator.startswith("aten.convolution") for number in numbers)
 
 
 def _without_rules(graph: Graph) -> list[str]:
@@ -324,6 +331,10 @@ def _modules(plan: Plan, parameters: Mapping[str, Kept], needs: Needs) -> dict[s
             or any(user not in inside and graph.nodes[user].phase == "forward" for user in graph.consumers[name])
         ]
         inputs = [(name, _place(plan, needs, name, inside)) for name in entering]
+        if _convolves(graph, inside):
+            inputs = [
+                (name, words and tuple(word if word == "S0" else "R" for word in words)) for name, words in inputs
+            ]
         results = [(name, _words_or_none(plan.strategy.layouts[name])) for name in leaving]
         found[owner] = ModuleBorders(*(
             tuple(Border(graph.values[name].shape, words) for name, words in side if words is not None)

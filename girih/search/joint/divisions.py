@@ -72,18 +72,26 @@ class Prices:
 
 @dataclass
 class Divisions:
-    """Proposes strategies of one graph on one machine. budget: of the whole joint search, which it spends."""
+    """Proposes strategies of one graph on one machine.
+
+    budget: of the whole joint search, which it spends. names: of the searches that were not asked yet. drawn: were
+    strategies drawn in the order of their cost?
+    """
 
     graph: Graph
     objective: Objective
     exchanged: Exchanged
     budget: Budget
+    names: list[str] = field(init=False)
+    drawn: bool = False
+
+    def __post_init__(self) -> None:
+        self.names = [*(NAMES if self.objective.machine.devices > 1 else NAMES[:1])]
 
     def known(self) -> Iterator[tuple[str, SearchResult]]:
-        """What searches over tables find, by name; what can make nothing of the graph is left out."""
-        for name in NAMES if self.objective.machine.devices > 1 else NAMES[:1]:
-            if self.budget.late:
-                return
+        """What searches over tables find, each once; what can make nothing of the graph is left out."""
+        while self.names and not self.budget.late:
+            name = self.names.pop(0)
             search = search_of(name, max(self.budget.seconds / 4, 1.0))
             if not search.supports(self.objective):
                 continue
@@ -128,7 +136,10 @@ class Divisions:
         return self.space.plain.strategy(labels)
 
     def in_order(self) -> Iterator[tuple[float, Strategy]]:
-        """Strategies of a small graph with their seconds by tables, the cheapest first."""
+        """Strategies of a small graph with their seconds by tables, the cheapest first; once."""
+        if self.drawn:
+            return
+        self.drawn = True
         search = InOrder(self.space, steps=DRAWN)
         if search.able:
             for cost, labels in search:

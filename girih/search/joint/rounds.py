@@ -8,13 +8,13 @@ each divided, ordered and held as `portfolio` does. So it is never worse than th
 2. The division is solved anew under prices. These begin with what computing, links and bytes cost, and follow what the
    simulated step was short of: where ports are busy longer than devices compute, links become dearer, and where memory
    was exceeded, the bytes held then.
-3. The layers of the best plans are exchanged, each exchange held within the limit.
-4. Of small graphs the cheapest strategies by tables are held, one after another, and those beside the best.
+3. Of small graphs the cheapest strategies by tables are held, one after another, and those beside the best.
+4. The layers of the best plans are exchanged, each exchange held within the limit.
 5. Other orders of the steps are tried where nothing moves.
 
-2 to 5 come again as long as a step got faster. What is proposed is held in a quick way first; what is among the fastest
-then is held in the best way that is found, and `girih.search.judge.Best` accepts it or does not. All work is counted
-against the seconds of the search.
+What begins with the best comes again as long as a step got faster. What is proposed is held in a quick way first; what
+is among the fastest then is held in the best way that is found, and `girih.search.judge.Best` accepts it or does not.
+All work is counted against the seconds of the search.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ QUICK = 0.0
 
 @dataclass(frozen=True)
 class Ways:
-    """What the caller asked for beside the search; as `girih.search.choose.choose` takes it."""
+    """What the caller asked for beside the search, as `girih.search.choose.choose` takes it."""
 
     hold: str | Baseline
     order: str | StepOrder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import tracemalloc
 import warnings
 from pathlib import Path
@@ -141,3 +142,27 @@ def test_numpys_own_arrays_may_be_written_to():
 
 def test_below_the_border_nothing_is_deferred():
     assert type(gnp.ones(BORDER.quick // 8 - 1) * 2) is not Deferred
+
+
+@pytest.mark.parametrize("turn", range(5))
+def test_threads_of_the_program_share_what_is_deferred(turn):
+    y = gnp.ones(COUNT) * 2 + turn
+    total = (y * y).sum()
+    seen: list[float] = []
+    work = [lambda: seen.append(float(y[7])), lambda: seen.append(float(total))] * 4
+    threads = [threading.Thread(target=one) for one in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == sorted([2.0 + turn, COUNT * (2.0 + turn) ** 2] * 4)
+
+
+def test_a_warning_that_is_an_error_leaves_the_value():
+    x = gnp.log(gnp.zeros(COUNT)) + 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RuntimeWarning, match="divide by zero encountered in log"):
+            float(x[3])
+    gnp.ones(3)[0] = 2  # which computes what is deferred
+    assert x[3] == -np.inf
