@@ -455,9 +455,12 @@ def _along(
     results: list[int | str] = []
     shapes = []
     for description in descriptions:
+        ends = np.tile(np.asarray(description.sizes, np.int64), (count, 1))  # what is not cut may differ
+        begins = np.zeros_like(ends)
+        begins[:, variable], ends[:, variable] = starts[:, variable], stops[:, variable]
         boxes = [
             tuple([span(position, low, high) for position in description.place])
-            for low, high in zip(starts.tolist(), stops.tolist(), strict=True)
+            for low, high in zip(begins.tolist(), ends.tolist(), strict=True)
         ]
         shapes.append(tuple(high - low for low, high in boxes[0]))
         if variable >= description.outputs:

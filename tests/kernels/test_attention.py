@@ -91,12 +91,12 @@ class Attention(nn.Module):
 
 
 def planned(
-    machine: str, batch: int, rows: int, heads: int = 4, shared: int = 4, dtype: Any = torch.float64
+    machine: str, batch: int, rows: int, heads: int = 4, shared: int = 4, dtype: Any = torch.float64, **options: Any
 ) -> tuple[girih.Plan, tuple[Any, Any]]:
     torch.manual_seed(0)
     model = Attention(heads, shared).to(dtype)
     pair = torch.randn(batch, rows, 16, dtype=dtype), torch.randn(batch, rows, 16, dtype=dtype)
-    step = girih.TrainingStep(model, F.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    step = girih.TrainingStep(model, F.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1), **options)
     return girih.plan(step, pair, machine=machine, objective="bytes", compare=()), pair
 
 
@@ -121,6 +121,16 @@ def test_workers_train_as_one(machine: str, batch: int, heads: int, shared: int,
     for number in kinds_of(plan).values():
         description = first_description(plan.graph, plan.graph.nodes[number])
         assert {description.names[code] for code in plan.strategy.divisions[number].codes} <= cut
+    with plan.start(backend="threads") as running:
+        found = running.verified_step(pair)
+        assert found.ok, found
+
+
+@pytest.mark.parametrize("shared", [4, 2])
+def test_parts_of_the_batch_have_attention_of_their_own(shared: int) -> None:
+    plan, pair = planned("local:1", 4, 6, shared=shared, micro_batches=2)
+    operators = [node.operator for node in plan.graph.nodes]
+    assert operators.count("girih.attention") == operators.count("girih.attention_backward") == 2
     with plan.start(backend="threads") as running:
         found = running.verified_step(pair)
         assert found.ok, found
