@@ -20,7 +20,7 @@ from girih.array.core import indexing, writing
 from girih.array.core.array import Array
 from girih.array.core.builder import as_array
 from girih.array.core.dtypes import SUPPORTED
-from girih.array.core.evaluation import BORDER
+from girih.array.core.evaluation import BORDER, WITH_FUNCTION
 from girih.array.core.order import strides_of
 from girih.array.core.small import small
 from girih.array.core.universal import UniversalFunction
@@ -278,8 +278,10 @@ def _view(x: Array, dtype: Any = None) -> Array:
     return shown
 
 
-def _unpickled(value: np.ndarray, scalar: bool) -> Array:
-    """A pickled array, in the process that loads it."""
+def _unpickled(value: np.ndarray, scalar: bool, with_function: bool = False) -> Array | np.ndarray:
+    """A pickled array, in the process that loads it; NumPy's where a function on tiles refers to it."""
+    if with_function:
+        return value
     if value.nbytes < BORDER.bytes or value.dtype.name not in SUPPORTED:
         return small(value[()] if scalar else value)
     return as_array(value)
@@ -298,7 +300,7 @@ ATTRIBUTES = {
     "view": _view,
     "_repr_html_": _html,
     # pickled is the value, computed now: the workers and their tiles stay here
-    "__reduce_ex__": lambda x, protocol: (_unpickled, (x.compute(), x.scalar)),
+    "__reduce_ex__": lambda x, protocol: (_unpickled, (x.compute(), x.scalar, WITH_FUNCTION.get(False))),
     "T": property(manipulation.transpose),
     "mT": property(manipulation.matrix_transpose),
     "real": property(_real, _set("real")),

@@ -4,31 +4,48 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
 from girih.capture.lazy.expressions import Expression
+from girih.run.engines.stopping import WorkerThread
 
 Given = ParamSpec("Given")
 Own = TypeVar("Own")
 Result = TypeVar("Result")
 _turn = threading.RLock()
+WITH_FUNCTION: ContextVar[bool] = ContextVar("whether arrays are pickled as what a function on tiles refers to")
+"""Workers find NumPy's arrays there: they compute for the program, and cannot ask it to compute meanwhile."""
 
 
 def in_turn(
     method: Callable[Concatenate[Own, Given], Result],
 ) -> Callable[Concatenate[Own, Given], Result]:
     """A method of an evaluator that one thread of the program does at a time. One lock serves all evaluators: they take
-    values from each other, and arrays share what is equal."""
+    values from each other, and arrays share what is equal.
+
+    Raises:
+        RuntimeError: a worker that is a thread asks, which the program waits for.
+    """
 
     @wraps(method)
     def waiting(self: Own, /, *given: Given.args, **named: Given.kwargs) -> Result:
+        _check_asker()
         with _turn:
             return method(self, *given, **named)
 
     return waiting
+
+
+def _check_asker() -> None:
+    if isinstance(threading.current_thread(), WorkerThread):
+        raise RuntimeError(
+            "a function on tiles asks for the value of a girih.array while workers compute: use numpy in it, on its "
+            "tiles and on what it refers to"
+        )
 
 
 class Evaluator(Protocol):
@@ -87,7 +104,8 @@ _current = Current()
 
 
 def current() -> Evaluator:
-    """The evaluator in use: the last that began, else the default one, which begins now."""
+    """The evaluator in use: the last that began, else the default one, which begins now. Raises as `in_turn`."""
+    _check_asker()
     with _turn:
         return _begun()
 

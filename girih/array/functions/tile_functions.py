@@ -1,9 +1,10 @@
 """The five operators of Spartan (§3.2), for users' own functions on tiles: map, filter, fold, scan, join_update.
 
 A function is called by the workers, in threads or processes, with parts of arrays as NumPy arrays that must not be
-written to. What an operator says of it is what the planner needs: where it reads and where it writes. So these are
-nodes of the Graph as all others are, in index notation (`girih.ops.catalogue.tile_functions`), tiled by the same
-search; how arrays are cut into tiles must not change the result.
+written to; arrays that it refers to are NumPy's there, too. What an operator says of it is what the planner needs:
+where it reads and where it writes. So these are nodes of the Graph as all others are, in index notation
+(`girih.ops.catalogue.tile_functions`), tiled by the same search; how arrays are cut into tiles must not change the
+result.
 
 NumPy's functions of this package are the same operators with functions that girih knows: element-wise ones are `map`,
 reductions are `fold`, cumulative ones `scan`, products are `join_update` with a sum. Known functions do not call Python
@@ -22,6 +23,7 @@ import numpy as np
 from girih.array.core.array import Array
 from girih.array.core.builder import apply, as_array, axis_of, broadcast_shapes, number
 from girih.array.core.dtypes import name_of
+from girih.array.core.evaluation import WITH_FUNCTION
 from girih.array.functions.shapes.manipulation import swapaxes as swapaxis
 from girih.ops import functions
 from girih.ops.functions import UFUNCS
@@ -219,7 +221,11 @@ def _dtype(dtype: Any, function: Function, arguments: Sequence[Any], name: str) 
 def _text(function: Function) -> str:
     if not callable(function):
         raise TypeError(f"{function!r} is no function")
-    return functions.text_of(function)
+    token = WITH_FUNCTION.set(True)
+    try:
+        return functions.text_of(function)
+    finally:
+        WITH_FUNCTION.reset(token)
 
 
 def _axes(arrays: Sequence[Array], axis: int | Sequence[int]) -> tuple[int, ...]:

@@ -197,6 +197,18 @@ def test_what_a_function_on_tiles_refers_to_goes_with_it(two):
     assert gnp.map(lambda tile: tile + x[1], x).tolist() == [2, 4, 6, 8]
 
 
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_what_a_function_on_tiles_refers_to_is_numpys_in_workers(backend):
+    """A worker that asked for its value would wait for the program, which waits for the worker."""
+    with gnp.cluster(workers=2, small=0, backend=backend):
+        x = gnp.arange(4.0) * 2
+        assert gnp.map(lambda tile: tile + x[1], x).tolist() == [2, 4, 6, 8]
+        assert gnp.map(lambda tile: tile + x.sum(), x).tolist() == [12, 14, 16, 18]
+        if backend == "threads":
+            with pytest.raises(gnp.EvaluationError, match="use numpy in it"):
+                gnp.map(lambda tile: tile + gnp.sum(np.ones(3)), x, dtype=float).tolist()
+
+
 def test_joblib_sends_arrays_to_processes():
     joblib = pytest.importorskip("joblib")
     made = joblib.Parallel(n_jobs=2)(joblib.delayed(np.sum)(gnp.arange(float(count))) for count in (4, 5))
