@@ -44,10 +44,16 @@ def placements_of(words: Sequence[str]) -> list[Placement]:
 
 
 def laid_out(tensor: Tensor, mesh: DeviceMesh, words: Sequence[str]) -> DTensor:
-    """A tensor, of which every rank has the whole or which is a DTensor already, as placed by these words."""
+    """A tensor, of which every rank has the whole or which is a DTensor already, as placed by these words. Along an axis
+    where it should be partial and is not, it stays as it is: DTensor makes no parts of what is whole.
+    """
     if not isinstance(tensor, DTensor):
         tensor = DTensor.from_local(tensor, mesh, [Replicate()] * mesh.ndim, run_check=False)
-    made: DTensor = tensor.redistribute(mesh, placements_of(words))
+    wanted = [
+        old if isinstance(new, Partial) else new
+        for old, new in zip(tensor.placements, placements_of(words), strict=True)
+    ]
+    made: DTensor = tensor.redistribute(mesh, wanted)
     return made
 
 
