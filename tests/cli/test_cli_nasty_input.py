@@ -87,6 +87,13 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
             "--store": STORES,
         },
     ),
+    "export": (
+        ("plan.json", "--output=step.py"),
+        {
+            "plan": MISSING, "--to": CHOICES, "--output": UNWRITABLE, "--resume": (*NAMES, "missing", "plan.json"),
+            "--seed": NUMBERS, "--device": CHOICES,
+        },
+    ),
     "optimize": (
         ("mlp-tiny", "--backends=eager", "--budget=1"),
         {
