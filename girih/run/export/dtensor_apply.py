@@ -44,8 +44,9 @@ def placements_of(words: Sequence[str]) -> list[Placement]:
 
 
 def laid_out(tensor: Tensor, mesh: DeviceMesh, words: Sequence[str]) -> DTensor:
-    """A tensor, of which every rank has the whole or which is a DTensor already, as placed by these words. Along an axis
-    where it should be partial and is not, it stays as it is: DTensor makes no parts of what is whole.
+    """A tensor, of which every rank has the whole or which is a DTensor already, as placed by these words.
+
+    Along an axis where it should be partial and is not, it stays as it is: DTensor makes no parts of what is whole.
     """
     if not isinstance(tensor, DTensor):
         tensor = DTensor.from_local(tensor, mesh, [Replicate()] * mesh.ndim, run_check=False)
