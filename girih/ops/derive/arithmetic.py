@@ -35,8 +35,8 @@ def floating_point_operations(description: Description) -> int:
     functions are estimated as 4 for each output element. What is computed `once` counts at the points of the index
     variables that it reads, and the same function of the same tensors counts one time (the scores of an attention,
     which all features of a row share). Where numbers are looked up in a table, or rows belong to groups, only the place
-    that is found counts, since a kernel computes nowhere else. Of what is concatenated, each part counts where it
-    stands.
+    that is found counts, since a kernel computes nowhere else. Each part of a concatenation counts for its own share of
+    the result alone.
     """
     outputs = frozenset(range(description.outputs))
     chosen = groups_of(description) | compared_of(description)

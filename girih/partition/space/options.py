@@ -69,10 +69,10 @@ WHOLE = Rules(partial=True, shared=True)
 SECONDS = Rules(repeat=True, partial=True)
 EVEN = Rules(partial=True, even=True)
 EVEN_SECONDS = Rules(repeat=True, partial=True, even=True)
-"""Of what DTensor can say, by `bytes` and by `seconds`."""
+"""What DTensor can say, by `bytes` and by `seconds`."""
 SOAP = Rules(repeat=True, partial=True, places=True)
 CHAINS = Rules(repeat=True, partial=True, places=True, keeps=False)
-"""Of Markov chains: they take a way that is free, and stay there, before they try another place."""
+"""For Markov chains: they take a way that is free, and stay there, before they try another place."""
 
 
 @dataclass(frozen=True, eq=False)

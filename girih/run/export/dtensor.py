@@ -294,8 +294,10 @@ def _back(words: Words | None, follow: list[int]) -> Words | None:
 
 
 def _followed(described: Description, follow: list[int]) -> list[int]:
-    """Of each dimension of the result of a node that only moves, the dimension of the value that it began as: where
-    several are one, the outer one, along which it is cut."""
+    """For each dimension of the result of a node that only moves its operand: which dimension of the operand it was.
+
+    Where one dimension joins several, that is the outermost of them, along which it is cut.
+    """
     read = [_outer(index) for index in described.reads[0][0]]
     outer = [_outer(index) for index in described.place]
     return [follow[read.index(one)] if one is not None and one in read else -1 for one in outer]

@@ -113,7 +113,7 @@ class Divisions:
         return len(self.graph.nodes) + len(self.graph.values) <= SMALL
 
     def moment(self, strategy: Strategy, at: int) -> Moment:
-        """Of the moments of a node the one at which most is held under a strategy."""
+        """The moment of a node at which devices hold most under a strategy."""
         moments = moments_of(self.graph, at)
         labels = self.space.plain.labels(strategy)
         if labels is None:
@@ -172,6 +172,5 @@ def weighted(problem: Problem, computing: float, links: float) -> Problem:
     if computing == links == 1.0:
         return problem
     tables = [table * computing for table in problem.tables]
-    unary = problem.unary
     pairs = tuple((a, b, table + len(problem.tables)) for a, b, table in problem.pairs)
-    return replace(problem, unary=unary, pairs=pairs, tables=(*tables, *(table * links for table in problem.tables)))
+    return replace(problem, pairs=pairs, tables=(*tables, *(table * links for table in problem.tables)))

@@ -26,6 +26,7 @@ from functools import cached_property
 from pathlib import Path
 
 from girih.graph import Graph
+from girih.graph.graph import Same
 from girih.layout.budget import Budget
 from girih.machine import Machine
 from girih.partition import SearchResult, Strategy
@@ -54,7 +55,7 @@ from girih.simulate.spans import busy_devices, busy_ports
 TURNS = 6
 """How often the prices move in a round."""
 FULLY = 3
-"""Of what one kind of proposal was held quickly, how many are held in the best way that is found."""
+"""How many proposals of one kind, the fastest when they are held quickly, are then held in the best way."""
 NEAR = 1.1
 """Times the seconds of the best: what takes longer when it is held quickly is not held in full."""
 DRAWN, NEIGHBOURS = 100, 200
@@ -234,6 +235,9 @@ class Rounds:
                 break
             self.ways.note(f"joint: {what}", number / 6)
             self.consider(proposed, most)
+        if self.best is not None and written.plain.machine.devices > 1 and not self.budget.late:
+            self.ways.note("joint: other orders", 1.0)
+            self.reorder(self.best)
 
     def kinds(self, written: Written) -> Iterator[tuple[str, Iterator[tuple[str, Plan]], int]]:
         many = written.plain.machine.devices > 1
@@ -247,7 +251,6 @@ class Rounds:
             yield "cheapest strategies", self.drawn(written), DRAWN
             yield "strategies beside the best", self.beside(written), NEIGHBOURS
         yield "exchange layers", self.crossed(written), 2**62
-        yield "other orders", self.ordered(), 2**62
 
     def divided(self, written: Written, strategy: Strategy) -> Plan:
         return written.plain.but(strategy=strategy)
@@ -350,10 +353,9 @@ class Rounds:
         for plan in made[-1:]:  # the last that was kept is among the fastest
             yield "layers exchanged", plan
 
-    def ordered(self) -> Iterator[tuple[str, Plan]]:
-        """The best in other orders, where nothing moves."""
-        best = self.best
-        if best is None or best.choice.residency or best.choice.sequence is not None or best.choice.pieces:
+    def reorder(self, best: Plan) -> None:
+        """Try the best in other orders, where nothing moves."""
+        if best.choice.residency or best.choice.sequence is not None or best.choice.pieces:
             return
         if best.lowered.orders or self.ways.order != "auto":
             return
@@ -365,11 +367,9 @@ class Rounds:
                 for plan in proposals(order_of(name), best, judge):
                     self.spend(plan)
                     self.take(plan, judge.seconds(plan), f"order {name}")
-        return
-        yield
 
 
 def _key(plan: Plan) -> object:
     """Equal for plans of the same graph and division."""
     strategy = plan.strategy
-    return id(plan.graph), strategy.divisions, tuple(strategy.layouts.items()), plan.choice.schedule
+    return Same(plan.graph), strategy.divisions, tuple(strategy.layouts.items()), plan.choice.schedule
