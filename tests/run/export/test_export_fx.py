@@ -72,6 +72,33 @@ def test_a_file_trains_without_girih_as_the_workers_do(tmp_path: Path) -> None:
         torch.testing.assert_close(tensor, state[path], rtol=1e-5, atol=1e-7)
 
 
+STRANGERS = """
+import torch
+from step import Program
+
+program = Program()
+words, labels = torch.randint(12, (4, 6)), torch.randint(12, (4, 6))
+for batch in ((words[:2], labels[:2]), (words, labels, labels), (words,), (words.int(), labels)):
+    try:
+        program.step(*batch)
+    except ValueError as error:
+        print("refused:", error)
+print("steps:", program.steps, program.step(words, labels) > 0)
+"""
+
+
+def test_a_program_refuses_batches_that_it_was_not_made_for(tmp_path: Path) -> None:
+    words_plan(machine="local:1")[0].export("fx").save(tmp_path / "step.py")
+    (tmp_path / "own_loop.py").write_text(STRANGERS)
+    lines = torchrun(tmp_path / "own_loop.py", 1).splitlines()
+    said = [
+        "the batch's tensor '0' must be int64[4, 6], got torch.int64[2, 6]", "the batch has ['2'] beside",
+        "the batch has nothing at '1'", "the batch's tensor '0' must be int64[4, 6], got torch.int32[4, 6]",
+    ]  # fmt: skip
+    assert all(line.startswith(f"refused: {start}") for line, start in zip(lines[:-1], said, strict=True)), lines
+    assert lines[-1] == "steps: 0 True"
+
+
 @pytest.mark.skipif(not LONG, reason="torch.compile takes half a minute of processors")
 def test_a_file_under_torch_compile_trains_as_pytorch_does(tmp_path: Path) -> None:
     plan, module, batches = words_plan()
