@@ -15,6 +15,8 @@ from girih.search.judge import FAILED
 from girih.simulate.bounds import Bound, bound_of
 
 SPACE = "the ways to write the graph that were tried, divisions and places of every node, orders, movements"
+BY_STEPS = ("sequence", "residency")
+"""Parts of a choice that hold numbers of steps, which all parts before them change."""
 SHOWN = 6
 """Plans that were the fastest for a while which the note names."""
 
@@ -75,7 +77,9 @@ def over_time(rounds: Rounds, least: float) -> str:
 def worth(rounds: Rounds, best: Plan) -> Iterator[tuple[str, float]]:
     """Each part of the choice that is other than in the best sequential composition, with the seconds of the step where
     it alone is set back; infinite where the limit is exceeded then. What is of another division is as if nothing of it
-    was chosen."""
+    was chosen. Left out is what cannot be set back alone: a part whose steps another chosen part counts, and one that
+    would count the steps of the other composition (`BY_STEPS`).
+    """
     if not rounds.compositions:
         return
     before = min(rounds.compositions, key=lambda plan: plan.certificate.cost)
@@ -90,6 +94,10 @@ def worth(rounds: Rounds, best: Plan) -> Iterator[tuple[str, float]]:
             continue
         own, other = (getattr(choice, part.name) for choice in (best.choice, before.choice if same else plain))
         if own == other or own == getattr(before.choice, part.name):
+            continue
+        by_steps = part.name in BY_STEPS
+        later = BY_STEPS[BY_STEPS.index(part.name) + 1 :] if by_steps else BY_STEPS
+        if any(getattr(best.choice, name) for name in later) or (by_steps and other):
             continue
         slower = float("inf")
         with suppress(PlanError, ValueError):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+from graphs import perceptron
 
 from girih.api import plan_graph
 from girih.graph import Graph, parse_graph
@@ -11,6 +14,8 @@ from girih.machine.machine import Tier
 from girih.plans.check import check
 from girih.plans.plan import Plan, PlanError
 from girih.plans.predict import predict
+from girih.search.joint.told import worth
+from girih.search.judge import Judge
 
 PRODUCTS = """graph
   input %x: float32[64, 64]  batch  "0"
@@ -105,3 +110,25 @@ def test_rules_are_a_part_of_it() -> None:
     assert plan.graph != graph
     assert plan.certificate.cost < turn.certificate.cost
     assert plan.certificate.statistics["graphs"] == 2
+
+
+def test_what_counts_the_steps_of_other_choices_is_not_set_back_alone() -> None:
+    """Stays of tensors are numbers of steps: among the steps of another order compiled loops would write anywhere."""
+    graph = perceptron(6, 128, 256)
+
+    def within(share: float) -> Plan:
+        return plan_graph(graph, machine="p3.2xlarge", memory=int(share * free.peak), compare=())
+
+    free = plan_graph(graph, machine="p3.2xlarge", memory="unlimited", compare=())
+    half, most = within(0.5), within(0.8)
+    assert half.choice.residency
+    assert half.choice.sequence
+    assert half.choice != most.choice
+    for best, before in ((half, most), (most, half), (half, free), (free, half)):
+        judge = SimpleNamespace(judge=Judge(best))
+        rounds = SimpleNamespace(compositions=[before], kept=judge, ways=SimpleNamespace(store=None))
+        found = dict(worth(rounds, best))
+        assert "sequence" not in found
+        for part, seconds in found.items():
+            assert part in ("overlap", "residency")
+            assert seconds >= best.certificate.bound
