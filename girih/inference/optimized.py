@@ -40,6 +40,7 @@ from girih.inference.layouts import LayoutCosts
 from girih.inference.module import module_of
 from girih.inference.onnx.module import OnnxModule
 from girih.inference.open_sizes import Sizes, opened
+from girih.inference.quick import NO, quick_way
 from girih.inference.runtimes.apart import Apart
 from girih.inference.runtimes.backends import RUNTIMES, installed
 from girih.inference.searching import Found, rewrite, search_of
@@ -71,7 +72,7 @@ SWEEP = 0.4
 """The share of the search's seconds, at most, that the whole graph at once gets."""
 
 
-_TRAINING, _NOTHING = attrgetter("training"), nullcontext()
+_TRAINING = attrgetter("training")
 
 
 class OptimizeError(ValueError):
@@ -205,18 +206,26 @@ class Optimized(nn.Module):
         self._make, self._first, self._otherwise = make, first, otherwise
         self._made: list[tuple[Call, Made | None]] = [(first.call, first)]
         self._itself = (model,)  # PyTorch takes a microsecond to look up a part by its name
-        self._look()
-        self._turn: Any = RLock() if otherwise == AGAIN else nullcontext()  # while one thread captures the model again,
-        # its tensors are fakes
+        self._turn = RLock() if otherwise == AGAIN else None  # while one thread captures the model again, its tensors
+        # are fakes
         self._told = False
+        self._look()
         self.eval()
         self._parts = list(model.modules())
 
     def _look(self) -> None:
         """The model is as it is to be from now on."""
         self._weights, self._settings = Weights(self.model), Settings(Inference(self.model))
-        made = [item for _, item in self._made if item is not None]
-        self._quick = [item for item in made if item.call.around == self._settings.around]
+        self._ready()
+
+    def _ready(self) -> None:
+        made = [
+            (call, item.run) for call, item in self._made if item is not None and call.around == self._settings.around
+        ]
+        if self._first.run is self._itself[0] and self._otherwise == MODEL:
+            made = []  # the model answers every call
+        hooks = self._forward_hooks, self._forward_pre_hooks
+        self._quick = quick_way(self._settings, self._weights, made, self._turn, hooks)
 
     def _changed(self) -> str:
         """What of the model is another; nothing where all is as it was."""
@@ -233,44 +242,60 @@ class Optimized(nn.Module):
             "an optimised model holds compiled code, which cannot be pickled or copied: fast.save('x.pt2')"
         )
 
+    def __call__(self, *batch: Any, **named: Any) -> Any:
+        """A module's call takes two microseconds of its own."""
+        result = self._quick(*batch, **named)
+        return super().__call__(*batch, **named) if result is NO else result
+
     def forward(self, *batch: Any, **named: Any) -> Any:
+        with torch.no_grad(), self._turn or nullcontext():
+            return self._answer(batch, named)
+
+    def _answer(self, batch: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if self._first.run is self._itself[0] and self._otherwise == MODEL:
+            self._check_evaluates()
+            return self.model(*batch, **named)  # which answers every call
+        made = self._known(batch, named)
+        if made is None:
+            self._check_evaluates()
+            call, changed = call_of(batch, named), self._changed()
+            made = None if changed else next((made for other, made in self._made if other == call), None)
+            if made is None:
+                made = self._other(batch, named, call, changed)
+            elif named == {}:
+                self._ready()  # what was touched, and is the same, is told quickly from now on
+            if made is None:
+                return self._by_model(batch, named, changed)
+        try:
+            return made.run(*batch, **named)
+        except Exception as error:
+            results = self._by_model(batch, named, "")  # or its own error, which says what is wrong with the call
+            how = f"{made.explanation.chosen.backend} failed ({_first_line(error)})"
+        self._tell(f"{how}, so that the model as it was answered", 7)
+        return results
+
+    def _check_evaluates(self) -> None:
+        """Where nobody has touched the model, that was looked at before: it is an attribute of each part."""
         if any(map(_TRAINING, self._parts)):
             raise OptimizeError(
                 "the model was put into training mode after it was optimised, in which it computes something else: "
                 "call model.eval() before"
             )
-        with torch.no_grad() if torch.is_grad_enabled() else _NOTHING, self._turn:
-            if self._first.run is self._itself[0] and self._otherwise == MODEL:
-                return self.model(*batch, **named)  # which answers every call
-            made = self._known(batch, named)
-            if made is None:
-                call, changed = call_of(batch, named), self._changed()
-                made = None if changed else next((made for other, made in self._made if other == call), None)
-                if made is None:
-                    made = self._other(batch, named, call, changed)
-                if made is None:
-                    return self._by_model(batch, named, changed)
-            try:
-                return made.run(*batch, **named)
-            except Exception as error:
-                results = self._by_model(batch, named, "")  # or its own error, which says what is wrong with the call
-                how = f"{made.explanation.chosen.backend} failed ({_first_line(error)})"
-        self._tell(f"{how}, so that the model as it was answered")
-        return results
 
     def _known(self, batch: tuple[Any, ...], named: Mapping[str, Any]) -> Made | None:
-        """What was made for this call, where that is told quickly: of a model that nobody has touched."""
-        if self._settings.untouched(forms=False) and not self._weights.written():
-            for made in self._quick:
-                if made.call.is_quickly(batch, named):
-                    return made
-        return None
+        """What was made for this call, where that is told without flattening it: of a model that nobody has touched."""
+        if not self._settings.untouched(forms=False) or self._weights.written():
+            return None
+        around = self._settings.around
+        every = (made for call, made in self._made if call.around == around and call.is_quickly(batch, named))
+        return next(every, None)
 
     def _by_model(self, batch: tuple[Any, ...], named: Mapping[str, Any], changed: str) -> Any:
         results = self.model(*batch, **named)
         if not changed and self._settings.changed():
             # By the model itself, as in a cache: capture has seen that its next call does not depend on it.
             self._settings = Settings(Inference(self.model))
+            self._ready()
         return results
 
     def _other(self, batch: tuple[Any, ...], named: Mapping[str, Any], call: Call, changed: str) -> Made | None:
@@ -307,10 +332,11 @@ class Optimized(nn.Module):
         )
         return None
 
-    def _tell(self, text: str) -> None:
+    def _tell(self, text: str, level: int = 8) -> None:
+        """level: as many calls above is that of the model."""
         if not self._told:
             self._told = True
-            warnings.warn(text, stacklevel=6)  # where the model was called
+            warnings.warn(text, stacklevel=level)
 
     def explain(self) -> Explanation:
         """The rewrites, what they were to gain, and what was measured; `print` shows it as a text.
@@ -707,13 +733,12 @@ class _Programs:
         captured, places, names = self.captured, self.places, self.flat_names
         bare = captured.result_spec.is_leaf() and not captured.constants
         in_order = not names and names is not None and places == [*range(self.leaves)]
+        if bare and in_order:
+            return (lambda tensor: run(tensor)[0]) if self.leaves == 1 else lambda *batch: run(*batch)[0]
 
         def call(*batch: Any, **named: Any) -> Any:
-            if in_order:
-                results = run(*batch)
-            else:
-                leaves = tree_leaves(batch_of(batch, named)) if names is None else batch or [named[n] for n in names]
-                results = run(*[leaves[place] for place in places])
+            leaves = tree_leaves(batch_of(batch, named)) if names is None else batch or [named[n] for n in names]
+            results = run(*leaves) if in_order else run(*[leaves[place] for place in places])
             return results[0] if bare else captured.nest(results)
 
         return call

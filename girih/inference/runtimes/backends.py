@@ -11,7 +11,7 @@ import torch
 from girih.inference.runtimes.libraries import LIBRARIES
 
 Tensor = Any
-Run = Callable[..., tuple[Tensor, ...]]
+Run = Callable[..., list[Tensor]]
 
 
 def _of_tensors(name: str, model: bytes | str, threads: int, fixed: Mapping[str, Tensor] | None = None) -> Run:
@@ -23,8 +23,12 @@ def _of_tensors(name: str, model: bytes | str, threads: int, fixed: Mapping[str,
     always = {item: tensor.numpy() for item, tensor in (fixed or {}).items()}
     compute = LIBRARIES[name](model, threads, always)
 
-    def run(*inputs: Tensor) -> tuple[Tensor, ...]:
-        return tuple([torch.from_numpy(item) for item in compute(*[tensor.contiguous().numpy() for tensor in inputs])])
+    def run(*inputs: Tensor) -> list[Tensor]:
+        if len(inputs) == 1:  # without a list: models may take a few microseconds
+            arrays = compute(inputs[0].contiguous().numpy())
+        else:
+            arrays = compute(*[tensor.contiguous().numpy() for tensor in inputs])
+        return [*map(torch.from_numpy, arrays)]
 
     return run
 
