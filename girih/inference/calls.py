@@ -70,6 +70,22 @@ def is_flat(arguments: Sequence[Any], named: Mapping[str, Any], leaves: Sequence
     return len(leaves) == len(every) and all(map(is_, leaves, every))
 
 
+def is_of_other_sizes(call: Call, example: Call) -> bool:
+    """Are the two the same but for the sizes of tensors?"""
+    if (call.structure, call.names, call.around) != (example.structure, example.names, example.around):
+        return False
+    return all(
+        one == other
+        or (
+            len(one) == len(other) == 5
+            and one[::2] == other[::2]
+            and one[3] == other[3]
+            and len(one[1]) == len(other[1])
+        )
+        for one, other in zip(call.leaves, example.leaves, strict=True)
+    )
+
+
 def difference(arguments: Sequence[Any], named: Mapping[str, Any], example: Call) -> str:
     """A clause that says how a call differs from an example."""
     call = call_of(arguments, named)

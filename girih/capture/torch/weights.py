@@ -75,7 +75,7 @@ class Weights:
                 place for place, (now, then) in enumerate(zip(numbers, self.numbers, strict=True)) if now != then
             )
             ends = accumulate(map(len, self.memory))
-            return next(name for name, end in zip(self._sampled, ends, strict=True) if place < end)
+            return str(next(name for name, end in zip(self._sampled, ends, strict=True) if place < end))
         return self._written_elsewhere() if self._samples else ""
 
     @property

@@ -14,14 +14,17 @@ Tensor = Any
 Run = Callable[..., list[Tensor]]
 
 
-def _of_tensors(name: str, model: bytes | str, threads: int, fixed: Mapping[str, Tensor] | None = None) -> Run:
+def _of_tensors(
+    name: str, model: bytes | str, threads: int, fixed: Mapping[str, Tensor] | None = None, *more: Any
+) -> Run:
     """model: as bytes, or the name of its file. fixed: inputs that are always these; the others are given in order.
+    more: what the library is told beside.
 
     Raises:
         ImportError: the library is not installed.
     """
     always = {item: tensor.numpy() for item, tensor in (fixed or {}).items()}
-    compute = LIBRARIES[name](model, threads, always)
+    compute = LIBRARIES[name](model, threads, always, *more)
 
     def run(*inputs: Tensor) -> list[Tensor]:
         if len(inputs) == 1:  # without a list: models may take a few microseconds
@@ -33,9 +36,7 @@ def _of_tensors(name: str, model: bytes | str, threads: int, fixed: Mapping[str,
     return run
 
 
-RUNTIMES: Mapping[str, Callable[[bytes | str, int, Mapping[str, Tensor] | None], Run]] = {
-    name: partial(_of_tensors, name) for name in LIBRARIES
-}
+RUNTIMES: Mapping[str, Callable[..., Run]] = {name: partial(_of_tensors, name) for name in LIBRARIES}
 
 
 def installed(names: Sequence[str]) -> tuple[str, ...]:
