@@ -558,9 +558,9 @@ def _forward(name: str, function: Callable[[Any, Any], Any]) -> Callable[[SmallA
         result = function(x, y)
         kind = type(result)
         if kind is _array or kind in NUMBERS:
-            made = _new(SmallArray)
-            made.held = result
-            return made
+            whole: Any = _new(SmallArray)
+            whole.held = result
+            return whole
         return ours(result)
 
     return applied
