@@ -245,10 +245,10 @@ def test_links_of_any_crew(between: str) -> None:
 def test_neighbours_are_drawn_as_a_power_law_has_them() -> None:
     neighbours = Operand((1 << 16,), "int32", high=1000, skewed=True)
     drawn = tensor_of(neighbours, torch.Generator().manual_seed(0), torch.device("cpu"))
-    assert 0 <= int(drawn.min())
+    assert int(drawn.min()) >= 0
     assert 900 < int(drawn.max()) < 1000
     reads = torch.bincount(drawn, minlength=1000).sort(descending=True).values
-    assert reads[:100].sum() > 0.7 * len(drawn), "most edges read few vertices"
+    assert reads[:100].sum() > 0.6 * len(drawn), "most edges read few vertices"
     assert "skewed" in str(neighbours)
     evenly = tensor_of(Operand((1 << 16,), "int32", high=1000), torch.Generator().manual_seed(0), torch.device("cpu"))
     assert torch.bincount(evenly, minlength=1000).max() < 150
