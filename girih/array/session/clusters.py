@@ -293,8 +293,8 @@ class Cluster:
             held = {work.names[item]: layouts for item, layouts in zip(work.inputs, lying, strict=True) if layouts}
             wanted = Wanted(self.search, budget, held)
             graph = known_functions(work.graph(), work.ones)
-            held = self.workers * self.budget.limit / STREAMED_SHARE
-            tiled = plan_observed(graph, self.machine, wanted, self._choices, self.blocks, self._observed, held)
+            whole = self.workers * self.budget.limit / STREAMED_SHARE
+            tiled = plan_observed(graph, self.machine, wanted, self._choices, self.blocks, self._observed, whole)
             fits = fitted(tiled.plan, self.budget.limit, streamed, on_files, files, self.engine.one_process)
             planned = self._plans[key] = Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)
             self.planned += 1
