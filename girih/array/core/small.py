@@ -15,9 +15,11 @@ Of small arrays some megabytes large element-wise results come later: they are `
 from __future__ import annotations
 
 import operator
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from girih.array.core.array import UNKNOWN, Array, Layout
 from girih.array.core.builder import apply, from_memory, number
 from girih.array.core.dtypes import SUPPORTED, name_of
 from girih.array.core.evaluation import BORDER
+from girih.array.core.temporaries import HELD, LEAST_BYTES, OPERAND, takes, temporaries
 from girih.capture.lazy.expressions import Expression
 
 _LIKE_LARGE: dict[str, Any] = {"scalar": True, "compute": lambda self: np.array(self), "persist": lambda self: self}
@@ -531,8 +534,16 @@ def product_bytes(x: Any, y: Any) -> int:
     return max(x.nbytes, y.nbytes, (x.size // common) * (y.size // common) * max(x.itemsize, y.itemsize))
 
 
+OVER: dict[str, tuple[Any, str]] = {
+    "__add__": (np.add, "iufc"), "__sub__": (np.subtract, "iufc"), "__mul__": (np.multiply, "iufc"),
+    "__truediv__": (np.true_divide, "fc"),
+}  # fmt: skip
+"""By operator, what is written over an operand that has no name, and the kinds of dtypes that it keeps."""
+
+
 def _forward(name: str, function: Callable[[Any, Any], Any]) -> Callable[[SmallArray, Any], Any]:
     product = name == "__matmul__"  # of which no chains are
+    into, written = OVER.get(name, (None, ""))
     fits = _product_fits if product else _fits
     chained = CHAINED.get(name)
 
@@ -555,6 +566,15 @@ def _forward(name: str, function: Callable[[Any, Any], Any]) -> Callable[[SmallA
             y = known(other)
             if y is LATER or not fits(x, y):
                 return getattr(Array, name)(self.lazily(), other)
+        if into is not None and x.nbytes >= LEAST_BYTES and x.dtype.kind in written:
+            alone = getrefcount(self) == OPERAND and getrefcount(x) == HELD
+            other_alone = kind is SmallArray and getrefcount(other) == OPERAND and getrefcount(y) == HELD
+            if alone or other_alone:
+                left, right = temporaries(sys._getframe(1))
+                if alone and left and takes(x, y):
+                    return small(into(x, y, out=x))
+                if other_alone and right and takes(y, x):
+                    return small(into(x, y, out=y))
         result = function(x, y)
         kind = type(result)
         if kind is _array or kind in NUMBERS:
@@ -568,12 +588,23 @@ def _forward(name: str, function: Callable[[Any, Any], Any]) -> Callable[[SmallA
 
 def _reflected(name: str, function: Callable[[Any, Any], Any]) -> Callable[[SmallArray, Any], Any]:
     fits = _product_fits if name == "__rmatmul__" else _fits
+    into, written = OVER.get(name.replace("__r", "__"), (None, ""))
     chained = CHAINED.get(name.replace("__r", "__"))
 
     def applied(self: SmallArray, other: Any) -> Any:
         if type(other) in SINGLE:
             x = self.held
             if x.nbytes < BORDER.quick:
+                if (
+                    into is not None
+                    and x.nbytes >= LEAST_BYTES
+                    and getrefcount(self) == OPERAND
+                    and getrefcount(x) == HELD
+                    and takes(x, other)
+                    and x.dtype.kind in written
+                    and temporaries(sys._getframe(1))[1]
+                ):
+                    return small(into(other, x, out=x))
                 return ours(function(other, x))
         if isinstance(other, Array) and not isinstance(other, SmallArray):
             return getattr(Array, name.replace("__r", "__"))(other, self)  # Python asks the class below before that
