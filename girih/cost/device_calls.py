@@ -29,8 +29,9 @@ from girih.graph.graph import Same
 from girih.layout import bounds_of
 from girih.ops import Description
 from girih.ops.derive.divisions import Box, clip_box, read_box
-from girih.ops.derive.kinds import OPAQUE
+from girih.ops.derive.kinds import MATMUL, OPAQUE
 from girih.ops.derive.pieces import PieceCall, make_piece, pads_of
+from girih.ops.gate import RECORDED
 from girih.ops.known import descriptions
 from girih.program import BlockStep, ComputeStep, MoveStep, Program, TransferStep
 from girih.program.life.accounts import taken_over
@@ -268,6 +269,9 @@ class Collector(ABC, Generic[Found]):
         )
         if item.description is None:
             return Work(OPAQUE, node.operator, 0.0, sum(sizes) + output)
+        if (operations := node.attributes.get("operations")) and node.operator in RECORDED:
+            dtype = values[node.inputs[0]].dtype
+            return Work(MATMUL, str(node.attributes["operator"]), float(operations), sum(sizes) + output, dtype)
         extents = [last - first for first, last in zip(share.start, share.stop, strict=True)]
         return work_of(item.description, extents, sizes, output, item.copies)
 

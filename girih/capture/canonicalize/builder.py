@@ -140,7 +140,7 @@ class Builder:
             if name not in arguments or name in LAYOUT_ARGUMENTS:
                 continue
             item = arguments[name]
-            if default is ... or not _equal(item, default):
+            if default is ... or not equal(item, default):
                 yield name, argument_of(item)
 
     def node_of(self, value: Value) -> Node | None:
@@ -286,9 +286,9 @@ def argument_of(item: Any) -> Argument:
     raise CaptureError(f"an argument of type {type(item).__name__} cannot stand in a graph: {text}")
 
 
-def _equal(item: Any, default: Any) -> bool:
+def equal(item: Any, default: Any) -> bool:
     if isinstance(item, (tuple, list)) and isinstance(default, (tuple, list)):
-        return len(item) == len(default) and all(map(_equal, item, default))
+        return len(item) == len(default) and all(map(equal, item, default))
     if isinstance(item, Value):
         return False
     alike = type(item) is type(default) or {type(item), type(default)} == {int, float}  # alpha=1.0 against 1
