@@ -237,6 +237,8 @@ def _operands(call: ScratchCall, device: str = "cpu") -> dict[str, Any]:
             made.setdefault(base, []).append(tensor)
         else:
             made[name] = tensor
+    if call.work.attributes.get("draws"):  # whose state of a generator is none where it is zeros
+        made["tensors"][-1] = torch.get_rng_state()
     return made
 
 

@@ -4,8 +4,8 @@ The bits that a kernel makes follow from its operands' numbers, from how these l
 threads. So each call becomes one node that makes the same call (`girih.recorded`), and each value lies as it does in
 PyTorch: a result that is not contiguous there is a contiguous value here, and a permutation of it. What PyTorch only
 looks at otherwise (`view`, `transpose`, `slice`) stays a view; what it copies is copied. What it writes into a part of
-a tensor is a value of its own here, which a call gets with the gaps that it has there: kernels go through it row by row,
-and not all at once. The strides of views are followed on tensors without data. Random numbers are drawn from PyTorch's
+a tensor is a value of its own here, which a call gets with the gaps that it has there, since kernels go through it row
+by row. The strides of views are followed on tensors without data. Random numbers are drawn from PyTorch's
 generator, whose state goes from draw to draw as a value.
 """
 

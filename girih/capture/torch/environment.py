@@ -85,9 +85,9 @@ def _checked(lstm: Callable[..., Any]) -> Callable[..., Any]:
     def run(input: Tensor, *arguments: Any) -> Any:
         if torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available() and input.dtype != torch.float64:
             raise CaptureError(
-                f"PyTorch computes an LSTM of {input.dtype} by oneDNN as a whole, which exact=True does not replay: use "
-                "nn.GRU, float64, or set torch.backends.mkldnn.enabled = False here and in the loop that it is compared "
-                "with; or leave exact=True out"
+                f"PyTorch computes an LSTM of {input.dtype} by oneDNN as a whole, which exact=True does not replay: "
+                "use nn.GRU, float64, or set torch.backends.mkldnn.enabled = False here and in the loop that it is "
+                "compared with; or leave exact=True out"
             )
         return lstm(input, *arguments)
 
