@@ -39,6 +39,11 @@ def is_name(operator: str) -> bool:
     )
 
 
+def called(node: Node) -> str:
+    """The operator that a node calls: its own, or PyTorch's."""
+    return str(node.attributes.get("operator")) if node.operator in RECORDED else node.operator
+
+
 def is_exact(graph: Graph) -> bool:
     """Does a graph make PyTorch's own calls, so that its plan has the bits of PyTorch's own step?"""
     return any(node.operator in RECORDED for node in graph.nodes)
@@ -52,16 +57,14 @@ def refusals(graph: Graph, *, trust: bool = False) -> Iterator[tuple[Node, str]]
 
 
 def _refusal(node: Node, trust: bool) -> str:
-    called = node.operator
-    if called in RECORDED:
-        called = str(node.attributes.get("operator"))
-        if called.startswith("girih."):
-            return f"{node.operator} calls {called}, and is for calls of PyTorch's operators"
-    if not is_name(called):
-        return f"{called!r} is no operator's name"
-    if not trust and not is_safe(called):
+    operator = called(node)
+    if node.operator in RECORDED and operator.startswith("girih."):
+        return f"{node.operator} calls {operator}, and is for calls of PyTorch's operators"
+    if not is_name(operator):
+        return f"{operator!r} is no operator's name"
+    if not trust and not is_safe(operator):
         return (
-            f"it calls {called}, which is neither girih's own nor listed as a pure function of PyTorch: if you "
+            f"it calls {operator}, which is neither girih's own nor listed as a pure function of PyTorch: if you "
             "trust whoever wrote it, and the operator is registered here, load it with trust=True (--trust)"
         )
     for name, value in node.arguments:

@@ -13,6 +13,7 @@ from girih.capture.source import find_asker
 from girih.capture.torch.record import Note
 from girih.graph import Argument, Node, Ref, Value
 from girih.kernels.evaluate import resolve
+from girih.ops.gate import RECORDED
 from girih.ops.operator import TensorType
 
 # Identical nodes with outputs up to this size are made once; larger ones would live too long.
@@ -98,7 +99,7 @@ class Builder:
         sharable = sum(math.prod(item.shape) for item in outputs) * 8 <= SHARED_BYTES
         if sharable and (operator, kept) in self._shared:
             return tuple(self.values[name] for name in self._shared[operator, kept])
-        base = operator.split(".")[1]
+        base = str(arguments["operator"] if operator in RECORDED else operator).split(".")[1]
         number = len(self.nodes)
         names = tuple(f"{base}.{number}.{place}" for place in range(len(outputs)))
         results = tuple(Value(name, item.shape, item.dtype) for name, item in zip(names, outputs, strict=True))

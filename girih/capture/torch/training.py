@@ -71,11 +71,20 @@ class TrainingStep:
         if self.optimizer is not None:
             rule_of(self.optimizer)
             self._check_parameters()
+            self._check_kernels()
 
     @property
     def rule(self) -> OptimizerRule | None:
         """What the optimizer's update is, where girih has a rule for it and the step need not be exact."""
         return None if self.exact else rule_of(self.optimizer)
+
+    def _check_kernels(self) -> None:
+        for name in ("fused", "foreach"):
+            if self.exact and any(group.get(name) for group in self.optimizer.param_groups):
+                raise CaptureError(
+                    f"exact=True and an optimizer with {name}=True, whose kernels update many parameters at once: leave "
+                    f"{name}= out, here and in the loop that it is compared with"
+                )
 
     def _check_parameters(self) -> None:
         names = parameter_names(self.model)
