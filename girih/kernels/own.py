@@ -648,10 +648,7 @@ def recorded_several(
         operands[number] = _with_strides(operands[number], own)
     named = {name: _argument(name, item, operands) for name, item in arguments}
     function = _recorded_function(operator)
-    if draws:
-        results, left = _drawn(function, named, operands[-1])
-    else:
-        results, left = function(**named), ()
+    results, left = _drawn(function, named, operands[-1]) if draws else (function(**named), [])
     every = results if isinstance(results, (tuple, list)) else (results,)
     memories = {item.untyped_storage()._cdata for item in tensors}
     made = []
@@ -702,13 +699,13 @@ def _recorded_function(operator: str) -> Any:
     return function
 
 
-def _drawn(function: Any, named: dict[str, Any], state: Tensor) -> tuple[Any, tuple[Tensor]]:
+def _drawn(function: Any, named: dict[str, Any], state: Tensor) -> tuple[Any, list[Tensor]]:
     """A call's results, and how it leaves the generator; the process's own is as before."""
     generator = torch.default_generator
     before = generator.get_state()
     generator.set_state(state)
     try:
-        return function(**named), (generator.get_state(),)
+        return function(**named), [generator.get_state()]
     finally:
         generator.set_state(before)
 

@@ -100,16 +100,16 @@ def canonicalise(
     env: dict[int, Value | Absent] = {}
     for entry in entries:
         fake = recorder.tensors[entry.slot.number]
-        value = builder.input(entry.input.name, *_described(fake))
+        entered = builder.input(entry.input.name, *_described(fake))
         if layouts is not None and entry.input.role == "batch" and not fake.is_contiguous():
             raise CaptureError(
                 f"{of_batch(entry.input.path)} is not contiguous: with exact=True give .contiguous() ones"
             )
-        env[entry.slot.number] = value if layouts is None else layouts.laid(value, recorder.strides(entry.slot))
+        env[entry.slot.number] = entered if layouts is None else layouts.laid(entered, recorder.strides(entry.slot))
     for number, tensor in recorder.constants.items():
         if number in needed:
-            value = _constant(builder, tensor)
-            env[number] = value if layouts is None else layouts.laid(value, recorder.strides(Slot(number)))
+            made = _constant(builder, tensor)
+            env[number] = made if layouts is None else layouts.laid(made, recorder.strides(Slot(number)))
     for record in recorder.records:
         if any(slot is not None and slot.number in needed for slot in record.outputs):
             _translate(builder, record, recorder, env, needed, layouts)
@@ -219,7 +219,8 @@ def _translate_exactly(
         else:
             _define(record, call, recorded(layouts, call, _forms(record, recorder, env)), builder, env)
         for slot, used in zip(record.outputs, call.used, strict=True):
-            if slot is not None and used and isinstance(value := env[slot.number], Value):
+            value = env.get(slot.number) if slot is not None and used else None
+            if slot is not None and isinstance(value, Value):
                 env[slot.number] = layouts.laid(value, recorder.strides(slot))
     except CaptureError:
         raise

@@ -249,7 +249,7 @@ def recorded(layouts: Layouts, call: NodeCall, forms: Forms) -> tuple[Value | No
             orders.append(order)
             types.append(TensorType(tuple(shape[dim] for dim in order) if order else shape, _dtype(item)))
     values = layouts.emit(operator, types, arguments, kept, orders, forms)
-    made = {number: layouts.turned(*pair) for number, *pair in zip(kept, values, orders, strict=True)}
+    made = dict(zip(kept, map(layouts.turned, values, orders), strict=True))
     return tuple(made.get(number) for number in range(len(call.outputs)))
 
 

@@ -82,8 +82,8 @@ class TrainingStep:
         for name in ("fused", "foreach"):
             if self.exact and any(group.get(name) for group in self.optimizer.param_groups):
                 raise CaptureError(
-                    f"exact=True and an optimizer with {name}=True, whose kernels update many parameters at once: leave "
-                    f"{name}= out, here and in the loop that it is compared with"
+                    f"exact=True and an optimizer with {name}=True, whose kernels update many parameters at once: "
+                    f"leave {name}= out, here and in the loop that it is compared with"
                 )
 
     def _check_parameters(self) -> None:
