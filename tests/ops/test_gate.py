@@ -35,7 +35,7 @@ HOSTILE_NAMES = (
 )  # fmt: skip
 
 
-def graph_of(operator: str, **arguments: object) -> Graph:
+def graph_of(operator: str, /, **arguments: object) -> Graph:
     value = Value("y", (2,), "float32")
     node = Node("y", operator, tuple(arguments.items()), ("y",))  # type: ignore[arg-type]
     return Graph({"y": value}, (node,), (), ())
