@@ -53,7 +53,7 @@ TIMED = {
 # store/test_store_kills.py, graph networks in gnn, loops and batches in run/training; each case of `promises` in the
 # tests of what it promises.
 LONG_ONES = {
-    "array_api", "arrays_dask", "arrays_memory", "arrays_numpy", "capped_planning", "capped_quality",
+    "array_api", "arrays_dask", "arrays_memory", "arrays_numpy", "capped_planning", "capped_quality", "divided_stages",
     "export_dtensor", "export_fx",
     "first_use", "gnn_accuracy", "gnn_epoch", "gnn_large", "gnn_partition", "gnn_scaling", "hf_models",
     "joint_models", "joint_small", "loops_analysis",
