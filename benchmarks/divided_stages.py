@@ -17,16 +17,16 @@ from typing import Any
 
 from benchmarks.common import Benchmark, Report, Row, note, seconds_option, timed, training_step
 
-CASES: tuple[tuple[str, int, dict[str, int]], ...] = (
+CASES: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("bert-12-768", 64, {"sequence": 128}),
     ("gpt-12-1024", 64, {"sequence": 128, "vocabulary": 50304}),
     ("llama-8-1024", 64, {"sequence": 128}),
 )
-QUICK: tuple[tuple[str, int, dict[str, int]], ...] = (("gpt-4-256", 16, {"sequence": 32}),)
+QUICK: tuple[tuple[str, int, dict[str, Any]], ...] = (("gpt-4-256", 16, {"sequence": 32}),)
 MACHINES = ("2x4", "8x8")
 
 
-def case(name: str, batch: int, overrides: dict[str, int], machine: str, seconds: float) -> Row:
+def case(name: str, batch: int, overrides: dict[str, Any], machine: str, seconds: float) -> Row:
     from girih.api import plan_graph
     from girih.capture import capture
 

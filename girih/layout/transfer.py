@@ -28,13 +28,13 @@ from girih.layout.mesh import (
     PARTIAL,
     Layout,
     Mesh,
-    Submesh,
     Regions,
+    Submesh,
     bounds,
     coordinates_of,
     kind_of,
-    own_mesh,
     on_submesh,
+    own_mesh,
 )
 from girih.layout.sharding import Sharding, regions_of
 

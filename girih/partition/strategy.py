@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
-from girih.layout import Layout, Mesh, Submesh, Sharding, own_mesh, parse_sharding, sharding_of
+from girih.layout import Layout, Mesh, Sharding, Submesh, own_mesh, parse_sharding, sharding_of
 from girih.layout.mesh import MOST_COORDINATES
 from girih.rewrite.certificate import Certificate
 
@@ -51,10 +51,10 @@ class Strategy:
 
     @cached_property
     def submeshes(self) -> tuple[Submesh, ...]:
-        """The submeshes of the machine, of several devices each, on which nodes are computed that others have no share in:
-        the stages of a pipeline, where these are divided."""
-        submeshes = dict.fromkeys(tuple(axis.on for axis in division.axes) for division in dict.fromkeys(self.divisions))
-        some = [submesh for submesh in submeshes if any(on is not None for on in submesh)]
+        """The submeshes, of several devices each, on which nodes are computed in which other devices have no share: the
+        stages of a pipeline, where these are divided."""
+        each = [tuple(axis.on for axis in division.axes) for division in dict.fromkeys(self.divisions)]
+        some = [submesh for submesh in dict.fromkeys(each) if any(on is not None for on in submesh)]
         return tuple(submesh for submesh in some if own_mesh(submesh, self.mesh).devices > 1)
 
     @staticmethod

@@ -14,11 +14,11 @@ time that is given, the least Σ is found by
 
     f[s, u, d] = min over n, v > u of t[n, s](u, v) + border(u, d) + f[s - 1, v, d + n]
 
-where s stages are left, the first of which begins with unit u and has n devices from device d on, a whole submesh of the
-mesh. Largest times are tried in rising order of at most TRIED.
+where s stages are left, the first of which begins with unit u and has n devices from device d on, which are a submesh.
+Largest times are tried in rising order, TRIED of them.
 
-Not searched: stages that are no run of units, submeshes that do not begin at a multiple of their size, and the division of
-a stage together with those beside it.
+Not searched: stages that are no run of units, submeshes that do not begin at a multiple of their size, and the division
+of a stage together with those beside it.
 
 Cost: one search over narrow tables for each shape of a submesh and each way to divide it; then, for each count of
 micro-batches, TRIED · stages · devices / n · units² elementary operations of NumPy for each size n.
@@ -31,7 +31,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, prod
-from operator import itemgetter
 from typing import ClassVar
 
 import numpy as np
@@ -67,8 +66,8 @@ WITHIN = ("data", "megatron", "sharded")
 ALONG_ROWS = ("data", "sharded")
 """How a stage may be divided over its devices; and those ways that divide the rows of a micro-batch."""
 UNITS, STAGES, TRIED, WIDER = 40, 16, 12, 2.0
-"""Units, beyond which neighbours are taken together; stages, at most; largest times of a stage that are tried; and times
-the least that there can be, up to which they are."""
+"""Units, beyond which neighbours are taken together; stages, at most; largest times of a stage that are tried; and
+times the least that there can be, up to which they are."""
 COUNTS = (2, 4, 8, 16, 32)
 """Micro-batches that are tried where the step has none."""
 NODES = 30_000
@@ -84,8 +83,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Stage:
-    """A run of units on a submesh of the machine. first, last: its units, the last one excluded. devices: from which on,
-    and how many. within: the search that divides it, or "" for a stage on one device."""
+    """A run of units on a submesh. first, last: its units, the last one excluded. devices: of the submesh. within: the
+    search that divides it, or "" for a stage on one device."""
 
     first: int
     last: int
@@ -179,9 +178,7 @@ def laid_out(graph: Graph, objective: Objective, item: Pipeline, seconds: float)
         OutOfTimeError: the objective has a budget, and it is too small for the tables.
     """
     names = list(dict.fromkeys(_units(graph, objective).values()))
-    stage_of = {
-        unit: number for number, stage in enumerate(item.stages) for unit in names[stage.first : stage.last]
-    }
+    stage_of = {unit: number for number, stage in enumerate(item.stages) for unit in names[stage.first : stage.last]}
     cut = graph if item.count == micro_batches(graph) else _cut(graph, item.count)
     submeshes = [_known(submesh_of(objective.machine.mesh, stage.devices)) for stage in item.stages]
     searches = [search_of(stage.within, seconds) if stage.within else None for stage in item.stages]
@@ -312,18 +309,18 @@ def _priced(
     tables, pairs = problem.problem.tables, iter(problem.problem.pairs)
     for number, node in enumerate(graph.nodes):
         moved = [(name, float(tables[next(pairs)[2]].min())) for name in (*node.inputs, *node.outputs)]
-        if (unit := place.get(units.get(number, ""), -1)) < 0:
+        if (at := place.get(units.get(number, ""), -1)) < 0:
             continue
         grows = node.phase != "update" and any(name in carried for name, _ in moved)
         computing = float(objective.node_costs(problem.options[number])[0])
         start = 0.0 if cut else min(launch, computing)
-        (busy if grows else once)[unit] += computing - (start if grows else 0.0)
-        each[unit] += start if grows else 0.0
+        (busy if grows else once)[at] += computing - (start if grows else 0.0)
+        each[at] += start if grows else 0.0
         for name, cost in moved:
             if grows and name in kept and not cut:
-                each[unit] += cost
+                each[at] += cost
             else:
-                (busy if grows and (name in carried or name in kept) else once)[unit] += cost
+                (busy if grows and (name in carried or name in kept) else once)[at] += cost
     for name, unit, times in _held(graph, units):
         layout = regions_of(strategy.layouts[name], graph.values[name].shape, mesh)
         most = max(prod(part_shape(region, graph.values[name].shape)) for region in layout)
@@ -413,19 +410,20 @@ def _programme(
     every = np.unique(np.concatenate([seconds[np.isfinite(seconds)] for seconds, _ in takes.values()]))
     low = bisect_left(every, True, key=lambda slowest: any(_fastest(takes, sizes, crossing, most, slowest)))
     near = every[low:][every[low:] <= WIDER * every[low]] if low < len(every) else every[:0]
-    best: tuple[float, list[tuple[int, int, int, int]]] = inf, []
+    least, runs = inf, list[tuple[int, int, int, int]]()
     for slowest in near[np.unique(np.linspace(0, len(near) - 1, TRIED).astype(int))] if len(near) else ():
-        if (count - 1) * slowest >= best[0]:
+        if (count - 1) * slowest >= least:
             break
-        for total, stages in _fastest(takes, sizes, crossing, most, slowest):
-            best = min(best, (total + (count - 1) * float(slowest), stages), key=itemgetter(0))
-    if best[0] == inf:
+        for total, found in _fastest(takes, sizes, crossing, most, slowest):
+            if (seconds := total + (count - 1) * float(slowest)) < least:
+                least, runs = seconds, found
+    if not runs:
         return None
     stages = [
         Stage(first, last, range(at, at + size), able[takes[size, left][1][first, last]].within)
-        for left, (first, last, at, size) in zip(range(len(best[1]), 0, -1), best[1], strict=True)
+        for left, (first, last, at, size) in zip(range(len(runs), 0, -1), runs, strict=True)
     ]
-    return Pipeline(best[0], count, tuple(stages))
+    return Pipeline(least, count, tuple(stages))
 
 
 def _ranges(item: Inner, count: int) -> tuple[Floats, Floats, Floats]:

@@ -60,7 +60,9 @@ def test_no_other_stages_have_a_smaller_estimate(seed: int, monkeypatch: pytest.
     ]
     borders, most, rows = random.random(4) * 1e4, int(random.integers(12, 40)), int(random.choice([1, 24]))
     found = _programme(where, inner, borders, count, rows, most)
-    assert (inf if found is None else found.seconds) == pytest.approx(cheapest(where, inner, borders, count, rows, most))
+    assert (inf if found is None else found.seconds) == pytest.approx(
+        cheapest(where, inner, borders, count, rows, most)
+    )
     if found is not None:
         assert [(one.last, one.devices.stop) for one in found.stages[:-1]] == [
             (one.first, one.devices.start) for one in found.stages[1:]
@@ -94,7 +96,6 @@ def test_the_fastest_plan_has_divided_stages_where_hosts_are_far_apart() -> None
     assert plan.certificate.cost < min(took for name, took in plan.certificate.tried.items() if name != plan.search)
     count = micro_batches_of(plan.graph)[1]
     assert count > 1
-    assert f"{count} micro-batches through 2 stages" in plan.certificate.space
     assert plan.origin.undivided is not None
     assert micro_batches_of(plan.origin.undivided)[1] == 1
 

@@ -1,14 +1,14 @@
 """Layers on submeshes of a machine: the stages of a pipeline, each of which may be divided over several devices.
 
 The modules of a program are *units*, in the order in which they first compute. A run of units is a stage: it computes,
-and keeps its state, on one submesh of the machine. What is computed in no module belongs to the stage that made its first
-input; what is made of inputs and constants alone, to the only stage that reads it. The rest, and whether a value that
-goes from stage to stage lies with its maker or with a reader, is left to the exact search.
+and keeps its state, on one submesh of the machine. What is computed in no module belongs to the stage that made its
+first input; what is made of inputs and constants alone, to the only stage that reads it. The rest, and whether a value
+that goes from stage to stage lies with its maker or with a reader, is left to the exact search.
 
 Inside of a stage of several devices another search says how nodes are divided and how values lie: it divides the whole
-graph on a machine that is the stage's submesh alone, and the stage takes from its answer what concerns its own nodes. So a
-stage is divided as the submesh's optimum has it (data parallel, Megatron's, with sharded state), and repeated layers are
-priced once for each shape of a submesh.
+graph on a machine that is the stage's submesh alone, and the stage takes from its answer what concerns its own nodes.
+So a stage is divided as the submesh's optimum has it (data parallel, Megatron's, with sharded state), and repeated
+layers are priced once for each shape of a submesh.
 
 Cost: one pass over the graph; cutting n units into s stages O(n) for each of 60 halvings of the longest stage; one
 search for each different shape of a submesh.
@@ -18,12 +18,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from math import prod
 
 import numpy as np
 
 from girih.graph import Graph
-from girih.layout import PARTIAL, REPLICATE, Layout, Mesh, Submesh, among, coordinates_of, kind_of, on_submesh, own_mesh
+from girih.layout import (
+    PARTIAL,
+    REPLICATE,
+    Layout,
+    Mesh,
+    Submesh,
+    among,
+    coordinates_of,
+    full_layouts,
+    kind_of,
+    on_submesh,
+    own_mesh,
+)
 from girih.machine import Machine
 from girih.ops.known import descriptions
 from girih.partition.search import Search
@@ -75,17 +88,18 @@ def machine_of(machine: Machine, submesh: Submesh) -> Machine:
         SearchError: the machine's devices are not alike.
     """
     if machine.groups:
-        raise SearchError(f"stages of several devices are submeshes of devices that are alike: {machine} has several kinds")
+        raise SearchError(f"stages of several devices need devices that are alike: {machine} has several kinds")
     sizes = iter(size if some is None else len(some) for some, size in zip(submesh, machine.mesh.sizes, strict=True))
-    levels = [replace(level, axes=tuple(size for _, size in zip(level.axes, sizes, strict=False) if size > 1)) for level in machine.levels]
-    return replace(machine, levels=tuple(level for level in levels if level.axes))
+    axes = [tuple(size for size in islice(sizes, len(level.axes)) if size > 1) for level in machine.levels]
+    levels = [replace(level, axes=own) for level, own in zip(machine.levels, axes, strict=True) if own]
+    return replace(machine, levels=tuple(levels))
 
 
 def divided_inside(
     graph: Graph, objective: Objective, submeshes: Sequence[Submesh], searches: Sequence[Search | None]
 ) -> tuple[Graph, tuple[Strategy | None, ...]]:
-    """How each submesh would divide the whole graph by itself; None for a submesh of one device. The graph is the given one,
-    or what a search has written in its place, which is then divided for all submeshes.
+    """How each submesh would divide the whole graph by itself; None for a submesh of one device. The graph is the given
+    one, or what a search has written in its place, which is then divided for all submeshes.
 
     Raises:
         SearchError: a search can make nothing of the graph on its submesh, or searches write it otherwise by turns.
@@ -106,7 +120,9 @@ def divided_inside(
         if len(known) == 1 or not written:
             return (written or [graph])[0], tuple(inside)
         graph = written[0]
-    raise SearchError("searches for different submeshes of the machine write the graph otherwise by turns: name one of them")
+    raise SearchError(
+        "searches for different submeshes of the machine write the graph otherwise by turns: name one of them"
+    )
 
 
 def in_stages(
@@ -177,6 +193,13 @@ def _layouts(
         using = users.get(number, {None})
         some = sorted((stage for stage in using if stage is not None), key=lambda at: (at != makers.get(number), at))
         own = [lies(name, stage, len(using) == 1) for stage in some]
+        if len(using) > 1 and number not in entering:  # so that each device of a stage passes on its share alone
+            own += [
+                on_submesh(layout, submeshes[stage])
+                for stage in some
+                if inside[stage] is not None
+                for layout in full_layouts(graph.values[name].shape, own_mesh(submeshes[stage], mesh))
+            ]
         if None in using:
             own.insert(0, (REPLICATE,) * mesh.axes)
         elif number in entering and len(some) > 1:
@@ -186,8 +209,8 @@ def _layouts(
 
 
 def _on_all(layouts: Sequence[Layout], mesh: Mesh) -> Layout:
-    """On all devices of these layouts: cut along an axis where all do that alike, else in copies on the smallest submesh
-    of the mesh that has them."""
+    """On all devices of these layouts: cut along an axis where all do that alike, else in copies on the smallest
+    submesh that has them."""
     codes = []
     for along, size in zip(zip(*layouts, strict=True), mesh.sizes, strict=True):
         if len(set(along)) == 1:

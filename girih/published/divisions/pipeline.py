@@ -9,9 +9,9 @@ stage has the first micro-batch, the first stage has the second one, and m micro
 at most in the order 1F1B (Narayanan et al. 2021); GPipe's re-computing of them is up to the model
 (torch.utils.checkpoint).
 
-With fewer stages than devices, each stage is a submesh of the machine, and divided there (Narayanan et al. 2021, "Efficient
-Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", §3: pipeline between hosts, tensor and data
-parallelism inside).
+With fewer stages than devices, each stage is a submesh of the machine, and divided there (Narayanan et al. 2021,
+"Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", §3: pipelines between hosts, tensor
+and data parallelism inside).
 """
 
 from __future__ import annotations

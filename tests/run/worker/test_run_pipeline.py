@@ -1,4 +1,4 @@
-"""Pipelines of 2 and 4 stages, in both orders, and of divided stages: results are one device's, and bytes and memory are as predicted."""
+"""Pipelines of 2 and 4 stages, in both orders and divided: results are one device's, bytes and memory as predicted."""
 
 from __future__ import annotations
 
