@@ -40,7 +40,7 @@ from girih.inference.layouts import LayoutCosts
 from girih.inference.module import module_of
 from girih.inference.onnx.module import OnnxModule
 from girih.inference.open_sizes import Sizes, opened, resized
-from girih.inference.quick import NO, quick_way
+from girih.inference.quick import NO, model_way, quick_way
 from girih.inference.runtimes.apart import Apart
 from girih.inference.runtimes.backends import RUNTIMES, installed
 from girih.inference.runtimes.short import in_bfloat16, in_int8
@@ -242,12 +242,12 @@ class Optimized(nn.Module):
         self._ready()
 
     def _ready(self) -> None:
-        made = [
-            (call, item.run) for call, item in self._made if item is not None and call.around == self._settings.around
-        ]
+        """Make the quick way of calls anew."""
+        hooks, around = (self._forward_hooks, self._forward_pre_hooks), self._settings.around
         if self._first.run is self._itself[0] and self._otherwise == MODEL:
-            made = []  # the model answers every call
-        hooks = self._forward_hooks, self._forward_pre_hooks
+            self._quick = model_way(self.model, hooks)
+            return
+        made = [(call, item.run) for call, item in self._made if item is not None and call.around == around]
         self._quick = quick_way(self._settings, self._weights, made, self._turn, hooks)
 
     def _changed(self) -> str:
@@ -271,7 +271,7 @@ class Optimized(nn.Module):
         return super().__call__(*batch, **named) if result is NO else result
 
     def forward(self, *batch: Any, **named: Any) -> Any:
-        with torch.no_grad(), self._turn or nullcontext():
+        with torch.no_grad() if torch.is_grad_enabled() else nullcontext(), self._turn or nullcontext():
             return self._answer(batch, named)
 
     def _answer(self, batch: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -577,8 +577,8 @@ def _made(
         kinds: dict[str, type[KernelCosts]] = {REWRITTEN: LayoutCosts}
         flat = captured.flatten(dict(named) if named else arguments)
         tensors = [flat[item.name] for item in captured.graph.inputs if item.name in flat]
-        if first is not None and (found := _of_other_sizes(first, flat)):
-            programs = _Programs(model, captured, found, (arguments, named), count, apart, original)
+        if first is not None and (known := _of_other_sizes(first, flat)):
+            programs = _Programs(model, captured, known, (arguments, named), count, apart, original)
             if (made := _made_again(first, programs, backends, tolerance, progress)) is not None:
                 return made
         if "onnxruntime" in installed(backends) and _survives("onnxruntime", apart, original, tensors):
@@ -637,7 +637,7 @@ def _made_again(
     if not chosen.program.endswith(SHORT) and not _alike(run, programs.model, arguments, named):
         return None
     explanation = replace(first.explanation, candidates=candidates, chosen=chosen)
-    return Made(call, arguments, named, run, programs.own.module, programs.tensors, explanation)
+    return Made(call, tuple(arguments), named, run, programs.own.module, programs.tensors, explanation)
 
 
 def _alike(run: Callable[..., Any], model: nn.Module, arguments: Sequence[Any], named: Mapping[str, Any]) -> bool:

@@ -21,7 +21,8 @@ from girih.inference.calls import Call
 
 NO = object()
 """In the place of results: the call is not answered."""
-_forward, _version, _address = attrgetter("forward"), attrgetter("_version"), torch.Tensor.data_ptr
+_forward, _training, _version = attrgetter("forward"), attrgetter("training"), attrgetter("_version")
+_address = torch.Tensor.data_ptr
 _grad_enabled, _set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
 _autocast, _modes = torch._C._is_any_autocast_enabled, torch._C._len_torch_function_stack
 _default_dtype = torch.get_default_dtype
@@ -90,3 +91,21 @@ def quick_way(
             return answer(*batch, **named)
 
     return in_turn
+
+
+def model_way(model: torch.nn.Module, hooks: Sequence[Mapping[int, Any]]) -> Callable[..., Any]:
+    """The same where the model itself answers every call: it is only looked whether it is in training."""
+    parts = [*model.modules()]
+
+    def answer(*batch: Any, **named: Any) -> Any:
+        if any(map(_training, parts)) or any(hooks):
+            return NO
+        if not _grad_enabled():
+            return model(*batch, **named)
+        _set_grad_enabled(False)
+        try:
+            return model(*batch, **named)
+        finally:
+            _set_grad_enabled(True)
+
+    return answer
