@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from girih.search.memory.holds import Baseline
     from girih.search.memory.orders.order import StepOrder
 
+FOR_DTENSOR = ("data", "single")
+"""What is planned for DTensor where it fails in the plan that moves least."""
 UNLIMITED = "unlimited"
 """What `memory` says where a plan may need more than its devices have."""
 
@@ -220,6 +222,9 @@ def plan(
     options = {"search": search, "objective": objective, "compare": compare, "store": store, "hold": hold}
     batch, where, options = _prepared(step, batch, machine, options)
     made, _ = _planned(step, batch, where, memory, rewrite, progress, observe=observe, order=order, **options)
+    if for_engine is not None:
+        ways = {"memory": memory, "progress": progress, "observe": observe, **options}
+        return _run_by_dtensor(made, lambda search: _planned(step, batch, where, **{**ways, "search": search})[0])
     if not hasattr(batch, "planned"):
         return made
     again = {"memory": memory, "rewrite": rewrite, "progress": progress, "order": order, **options, "search": search}
@@ -242,6 +247,24 @@ def _searched_for(engine: str, search: str | Search | None, objective: str) -> t
         raise PlanError(f"for_engine={engine!r} has a search of its own, exact: leave search={own.name} out")
     by = "seconds" if objective == "time" else objective
     return replace(own, rules=EVEN if by == "bytes" else EVEN_SECONDS), by
+
+
+def _run_by_dtensor(made: Plan, again: Callable[[str], Plan]) -> Plan:
+    """The plan, if DTensor runs a step of it; else data parallelism, or everything on each rank, whichever it runs.
+
+    Raises:
+        PlanError: it runs none of these.
+    """
+    told = []
+    for search in ("", *FOR_DTENSOR):
+        plan = again(search) if search else made
+        try:
+            plan.export("dtensor")
+        except PlanError as error:
+            told.append(f"{plan.search}: {error}")
+            continue
+        return plan.but(notes=(*plan.notes, *told))
+    raise PlanError("DTensor runs no plan of this program: " + "; ".join(told))
 
 
 def _prepared(step: Any, batch: Any, machine: Any, options: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:

@@ -23,6 +23,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from girih.capture.micro_batches import micro_batches
 from girih.graph import Graph
 from girih.layout import REPLICATE, Layout, Mesh, among
 from girih.ops.known import descriptions
@@ -78,21 +79,6 @@ class ModelParallel(PlacingSearch):
 
     def search(self, graph: Graph, objective: Objective) -> SearchResult:
         return _in_stages(graph, objective, self.seconds, "layers placed on devices")
-
-
-def micro_batches(graph: Graph) -> int:
-    """Into how many equal parts the step cuts its batch before it reads anything else of it; 1 where it does not."""
-    values, counts = graph.values, set()
-    for item in graph.inputs:
-        if item.role != "batch" or not values[item.name].shape:
-            continue
-        reading = [node for node in graph.nodes if item.name in node.inputs]
-        parts = {values[node.outputs[0]].shape for node in reading}
-        cut = all(node.operator == "aten.slice.Tensor" and node.attributes.get("dim", 0) == 0 for node in reading)
-        rows = {shape[0] * len(reading) for shape in parts} if cut else set()
-        if reading:
-            counts.add(len(reading) if rows == {values[item.name].shape[0]} else 1)
-    return counts.pop() if len(counts) == 1 else 1
 
 
 def _in_stages(graph: Graph, objective: Objective, seconds: float, space: str) -> SearchResult:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import girih
 from girih.api import Plan
 from girih.capture import capture
+from girih.capture.micro_batches import micro_batches
 from girih.layout import coordinates_of
 from girih.machine import machine
 from girih.models import example
@@ -20,7 +21,7 @@ from girih.plans.check import check
 from girih.plans.inputs import program_of
 from girih.plans.plan import PlanError
 from girih.program import ComputeStep
-from girih.published.divisions.pipeline import balanced, micro_batches
+from girih.published.divisions.pipeline import balanced
 
 LAYERS, WIDTH, ROWS = 8, 1024, 2048
 
