@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from girih.search.memory.holds import Baseline
     from girih.search.memory.orders.order import StepOrder
 
-FOR_DTENSOR = ("data", "single")
-"""What is planned for DTensor where it fails in the plan that moves least."""
+FOR_DTENSOR = ("", "sharded"), ("data", "single")
+"""Searches for plans that DTensor runs, "" for its own. Those of the second row hold more on each device, and are asked
+where DTensor fails in all of the first."""
 UNLIMITED = "unlimited"
 """What `memory` says where a plan may need more than its devices have."""
 
@@ -223,8 +224,12 @@ def plan(
     batch, where, options = _prepared(step, batch, machine, options)
     made, _ = _planned(step, batch, where, memory, rewrite, progress, observe=observe, order=order, **options)
     if for_engine is not None:
-        ways = {"memory": memory, "progress": progress, "observe": observe, **options}
-        return _run_by_dtensor(made, lambda search: _planned(step, batch, where, **{**ways, "search": search})[0])
+        ways = {"rewrite": rewrite, "progress": progress, "observe": observe, "order": order, **options}
+
+        def again(search: str, machine: Machine) -> Plan:
+            return _planned(step, batch, machine, memory, **{**ways, "search": search or options["search"]})[0]
+
+        return _run_by_dtensor(made, again)
     if not hasattr(batch, "planned"):
         return made
     again = {"memory": memory, "rewrite": rewrite, "progress": progress, "order": order, **options, "search": search}
@@ -249,21 +254,36 @@ def _searched_for(engine: str, search: str | Search | None, objective: str) -> t
     return replace(own, rules=EVEN if by == "bytes" else EVEN_SECONDS), by
 
 
-def _run_by_dtensor(made: Plan, again: Callable[[str], Plan]) -> Plan:
-    """The plan, if DTensor runs a step of it; else data parallelism, or everything on each rank, whichever it runs.
+def _run_by_dtensor(made: Plan, again: Callable[[str, Machine], Plan]) -> Plan:
+    """Of the plan and others that DTensor runs a step of, the one in which ranks receive least under DTensor, by `bytes`,
+    or which takes least.
+
+    again: plans by a search on a machine. Others have one axis for each level of the machine, since DTensor fails more
+    often where several axes cut one tensor.
 
     Raises:
-        PlanError: it runs none of these.
+        PlanError: it runs none.
     """
-    told = []
-    for search in ("", *FOR_DTENSOR):
-        plan = again(search) if search else made
-        try:
-            plan.export("dtensor")
-        except PlanError as error:
-            told.append(f"{plan.search}: {error}")
-            continue
-        return plan.but(notes=(*plan.notes, *told))
+    levels = tuple(replace(level, axes=(level.parts,) if level.axes else ()) for level in made.machine.levels)
+    flat = replace(made.machine, levels=levels)
+    told: list[str] = []
+    for row in FOR_DTENSOR:
+        best: tuple[float, Plan] | None = None
+        for search in row:
+            plans = [] if search else [made]
+            if search or flat.mesh != made.machine.mesh:
+                plans.append(again(search, flat))
+            for plan in plans:
+                try:
+                    exported = plan.export("dtensor")
+                except PlanError as error:
+                    told.append(f"{plan.search} on {plan.machine.mesh}: {error}")
+                    continue
+                cost = float(exported.received or 0) if plan.objective == "bytes" else plan.certificate.cost
+                if best is None or cost < best[0]:
+                    best = cost, plan
+        if best is not None:
+            return best[1].but(notes=(*best[1].notes, *told))
     raise PlanError("DTensor runs no plan of this program: " + "; ".join(told))
 
 

@@ -43,6 +43,9 @@ DIFFERENCES = (
 """Losses of which DTensor takes the mean over what a rank has (PyTorch 2.13): over labels that count, or over all
 numbers. Where ranks have unequally many labels, that is another loss; of the others, gradients are too large."""
 
+COMPOSED = (functional.mse_loss, functional.l1_loss, functional.smooth_l1_loss, functional.huber_loss)
+"""Of these, PyTorch computes a weighted mean step by step, and DTensor the same."""
+
 EACH_IMAGE = (
     "avg_pool2d", "avg_pool2d_backward", "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward",
     "max_pool2d_with_indices", "max_pool2d_with_indices_backward",
@@ -113,7 +116,9 @@ class _Means(TorchFunctionMode):
         given.apply_defaults()
         loss = given.arguments
         laid_out = any(isinstance(loss[name], DTensor) for name in ("input", "target"))
-        if not laid_out or loss["reduction"] != "mean" or (loss["size_average"], loss["reduce"]) != (None, None):
+        old = loss.get("size_average"), loss.get("reduce")
+        weighted = func in COMPOSED and loss.get("weight") is not None
+        if not laid_out or weighted or loss["reduction"] != "mean" or old != (None, None):
             return func(*args, **kwargs)
         loss["reduction"] = "sum"
         total = func(*given.args, **given.kwargs)
