@@ -46,8 +46,8 @@ def rank(folder: Path) -> None:
         with Received() as got, page.training():
             loss = step(module, page.batch_of(batch, exported, mesh))
             loss.backward()
-        optimizer.step()
-        losses.append(float(loss.detach().full_tensor() if isinstance(loss, DTensor) else loss.detach()))
+            losses.append(float(loss.detach().full_tensor() if isinstance(loss, DTensor) else loss.detach()))
+            optimizer.step()
         total = torch.tensor(got.bytes)
         dist.all_reduce(total)
         received = int(total)
@@ -86,7 +86,8 @@ def measure(options: argparse.Namespace) -> Report:
             stated, planned = exported.received, exported.planned
             row |= {
                 "search": plan.search, "to PyTorch": far(seen["losses"], expected), "received": seen["received"],
-                "stated": stated, "planned": planned, "ratio": round(seen["received"] / planned, 3) if planned else None,
+                "stated": stated, "planned": planned,
+                "ratio": round(seen["received"] / planned, 3) if planned else None,
                 "calls": ", ".join(f"{count} {kind}" for kind, count in seen["calls"].items()),
                 "seconds": str(since(began)),
             }  # fmt: skip

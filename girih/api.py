@@ -255,8 +255,8 @@ def _searched_for(engine: str, search: str | Search | None, objective: str) -> t
 
 
 def _run_by_dtensor(made: Plan, again: Callable[[str, Machine], Plan]) -> Plan:
-    """Of the plan and others that DTensor runs a step of, the one in which ranks receive least under DTensor, by `bytes`,
-    or which takes least.
+    """Of the plan and others that DTensor runs a step of, the one that takes least; by `bytes`, in which ranks receive
+    least under DTensor.
 
     again: plans by a search on a machine. Others have one axis for each level of the machine, since DTensor fails more
     often where several axes cut one tensor.

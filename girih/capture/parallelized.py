@@ -50,7 +50,8 @@ class Parallelism:
 
     cuts: by the path of a parameter, the dimension that each axis divides; parameters without any are whole on each
     rank. data: the axes of `fully_shard`, over which the batch is divided. tensor: all other axes that are used.
-    outputs: by the path of a module.
+    outputs: by the path of a module. alone: by the path of a module that makes its input whole for itself, how it
+    lies before; its gradient is brought back to there behind each of them.
     """
 
     ranks: int
@@ -58,6 +59,7 @@ class Parallelism:
     data: frozenset[RankAxis]
     tensor: frozenset[RankAxis]
     outputs: Mapping[str, Border]
+    alone: Mapping[str, Border]
 
 
 def parallelism_of(module: torch.nn.Module) -> Parallelism:
@@ -86,14 +88,21 @@ def parallelism_of(module: torch.nn.Module) -> Parallelism:
                 cuts[path][axis] = place.dim % item.ndim
     data: set[RankAxis] = set()
     outputs: dict[str, Border] = {}
+    alone: dict[str, Border] = {}
+    prepared: list[str] = []
     for path, part in module.named_modules():
         if isinstance(part, FSDPModule):
             data |= {axis for mesh in _meshes_of(part) for axis in axes_of(mesh) if axis.size > 1}
         border = _output_of(part)
         if border is not None:
             outputs[path] = border
+        border, together = _input_of(part)
+        if together:
+            prepared.append(path)
+        elif border and not any(path == other or path.startswith(f"{other}.") or not other for other in prepared):
+            alone[path] = border
     return Parallelism(
-        torch.distributed.get_world_size(), cuts, frozenset(data), frozenset(used - data), outputs
+        torch.distributed.get_world_size(), cuts, frozenset(data), frozenset(used - data), outputs, alone
     )
 
 
@@ -135,6 +144,20 @@ def _output_of(part: torch.nn.Module) -> Border | None:
         if places:
             found = Border(axes_of(known["device_mesh"]), tuple(places))
     return found
+
+
+def _input_of(part: torch.nn.Module) -> tuple[Border | None, bool]:
+    """How the input lies of which `parallelize_module` makes a whole one; whether that is so for all that is inside."""
+    for hook in part._forward_pre_hooks.values():
+        known = _kept_by(hook)
+        style, function = known.get("self"), known.get("input_fn")
+        if style is not None:
+            places = getattr(style, "input_layouts", None), getattr(style, "desired_input_layouts", None)
+        else:
+            places = tuple(item for item in getattr(function, "args", ()) if isinstance(item, tuple))
+        if len(places) == 2 and all(places) and any(place is not None and place.is_replicate() for place in places[1]):
+            return Border(axes_of(known["device_mesh"]), places[0]), style is not None and not style.use_local_output
+    return None, False
 
 
 def _kept_by(hook: Any) -> Mapping[str, Any]:

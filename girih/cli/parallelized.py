@@ -56,16 +56,15 @@ def compared(options: argparse.Namespace, store: Any, progress: TerminalProgress
 def said(held: Plan, better: Plan) -> str:
     """One sentence: how much better the other plan is."""
     one, two = held.costs, better.costs
-    how = "simulated" if held.objective == "time" else "by the roofline"
     if held.objective == "bytes":
         first, second = format_bytes(one.bytes), format_bytes(two.bytes)
-        ratio = one.bytes / two.bytes if two.bytes else float("inf")
+        verb, ratio = "moves", one.bytes / two.bytes if two.bytes else float("inf")
     else:
-        first, second = (f"{format_seconds(item.seconds)}, {how}," for item in (one, two))
-        ratio = one.seconds / two.seconds
+        first, second = format_seconds(one.seconds), format_seconds(two.seconds)
+        verb, ratio = "takes", one.seconds / two.seconds
     if ratio <= 1.0:
-        return f"as parallelized, a step takes {first.rstrip(',')}: girih found nothing better"
-    return f"as parallelized, a step takes {first.rstrip(',')}; girih's plan {ratio:.2f} times less, {second.rstrip(',')}"
+        return f"as parallelized, a step {verb} {first}: girih found nothing better"
+    return f"as parallelized, a step {verb} {first}, and by girih's plan {second}, {ratio:.2f} times less"
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Models that PyTorch's own engines lay out, for `test_parallelized.py`, which reads them, and runs them under torchrun:
+"""Models that PyTorch's own engines lay out, for `test_parallelized.py`, which reads them and runs them under torchrun:
 there each takes a step, and rank 0 leaves the bytes that its collectives receive.
 
 Command line: a file to write, then the names of functions.
@@ -19,6 +19,8 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
     RowwiseParallel,
     SequenceParallel,
     parallelize_module,
@@ -26,29 +28,46 @@ from torch.distributed.tensor.parallel import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class Block(nn.Module):
-    """A transformer's layer, whose heads are counted by their size."""
+class Attention(nn.Module):
+    """Heads are counted by their size."""
 
-    def __init__(self, width: int = 16, size: int = 4) -> None:
+    def __init__(self, width: int, size: int = 4) -> None:
         super().__init__()
         self.size = size
         self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = (
+            layer(x).unflatten(-1, (-1, self.size)).transpose(1, 2) for layer in (self.query, self.key, self.value)
+        )
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+
+class Block(nn.Module):
+    """A transformer's layer."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
         self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width)
         self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        normed = self.first(x)
-        query, key, value = (
-            layer(normed).unflatten(-1, (-1, self.size)).transpose(1, 2)
-            for layer in (self.query, self.key, self.value)
-        )
-        mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        x = x + self.attention(self.first(x))
         return x + self.narrow(nn.functional.gelu(self.wide(self.second(x))))
 
 
-PAIRS = {"query": ColwiseParallel, "key": ColwiseParallel, "value": ColwiseParallel, "out": RowwiseParallel,
-         "wide": ColwiseParallel, "narrow": RowwiseParallel}  # fmt: skip
+def pairs() -> dict[str, ParallelStyle]:
+    """Columns, then rows, as PyTorch's tutorial has them: each of the three first matrices takes a whole input."""
+    columns = {f"attention.{name}": ColwiseParallel() for name in ("query", "key", "value")}
+    return {**columns, "attention.out": RowwiseParallel(), "wide": ColwiseParallel(), "narrow": RowwiseParallel()}
+
+
+def joined() -> dict[str, ParallelStyle]:
+    """The same, but the three take one whole input together."""
+    whole = PrepareModuleInput(input_layouts=(Replicate(),), desired_input_layouts=(Replicate(),))
+    return {"attention": whole, **pairs()}
 
 
 def mlp() -> nn.Module:
@@ -89,7 +108,12 @@ def columns_and_rows() -> nn.Module:
 def block() -> nn.Module:
     torch.manual_seed(0)
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    return parallelize_module(Block(), mesh, {name: style() for name, style in PAIRS.items()})
+    return parallelize_module(Block(), mesh, pairs())
+
+
+def block_as_megatron() -> nn.Module:
+    torch.manual_seed(0)
+    return parallelize_module(Block(), init_device_mesh("cpu", (dist.get_world_size(),)), joined())
 
 
 def block_by_sequence() -> nn.Module:
@@ -97,8 +121,9 @@ def block_by_sequence() -> nn.Module:
     torch.manual_seed(0)
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     rows = RowwiseParallel(output_layouts=Shard(1), use_local_output=False)
-    plan = {"first": SequenceParallel(), "second": SequenceParallel(), "out": rows, "narrow": rows}
-    plan |= {name: ColwiseParallel(input_layouts=Shard(1)) for name in ("query", "key", "value", "wide")}
+    plan = {"first": SequenceParallel(), "second": SequenceParallel(), "attention.out": rows, "narrow": rows}
+    columns = ("attention.query", "attention.key", "attention.value", "wide")
+    plan |= {name: ColwiseParallel(input_layouts=Shard(1)) for name in columns}
     return parallelize_module(Block(), mesh, plan)
 
 
@@ -106,7 +131,7 @@ def block_and_shards() -> nn.Module:
     """Both, on a mesh of two axes."""
     torch.manual_seed(0)
     mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("data", "tensor"))
-    model = parallelize_module(Block(), mesh["tensor"], {name: style() for name, style in PAIRS.items()})
+    model = parallelize_module(Block(), mesh["tensor"], pairs())
     fully_shard(model, mesh=mesh["data"])
     return model
 
@@ -150,7 +175,10 @@ def main(file: Path, names: list[str]) -> None:
             nn.functional.mse_loss(model(x), y).backward()
         total = torch.tensor(got.bytes)
         dist.all_reduce(total)
-        seen[name] = {"bytes": int(total), "calls": {str(key): count for key, count in counted.get_comm_counts().items()}}
+        seen[name] = {
+            "bytes": int(total),
+            "calls": {str(key): count for key, count in counted.get_comm_counts().items()},
+        }
     if dist.get_rank() == 0:
         file.write_text(json.dumps(seen))
     dist.destroy_process_group()

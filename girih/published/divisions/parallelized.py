@@ -7,7 +7,8 @@ itself, operator by operator, the exact search fills in: the best plan of this k
 - Over axes of `fully_shard` the batch is divided, and with it all work that carries it, as in `sharded`. An axis that
   nothing is divided along is one of these, since else its ranks would all do the same.
 - Over axes of `parallelize_module` the cut of each parameter is followed through the graph as for Megatron-LM's
-  division (`girih.published.divisions.transformer_blocks`): a node computes with the part of a weight that a device has.
+  division (`girih.published.divisions.transformer_blocks`): a node computes with the part of a weight that its device
+  has.
   Where a module's output is said to be whole, a cut ends there. A cut that cannot be followed leaves to the search how
   the nodes use what they read.
 
@@ -43,7 +44,7 @@ from girih.rewrite.passes.heads import SeparateHeads
 from girih.run.export.dtensor import borders_of
 
 if TYPE_CHECKING:
-    from girih.capture.parallelized import Parallelism, RankAxis
+    from girih.capture.parallelized import Border, Parallelism, RankAxis
 
 PARAMETER = "parameter"
 
@@ -53,13 +54,16 @@ class AsParallelized(Search):
     """The division that `fully_shard` and `parallelize_module` have made of a module.
 
     cuts: by the path of a parameter, the dimension that each axis of the mesh divides, REPLICATE for none. inner: how
-    many axes, the last ones, are those of tensor parallelism. outputs: by the path of a module, a dimension or
-    REPLICATE for each of its outputs, over the inner axes; None: nothing is said.
+    many axes, the last ones, are those of tensor parallelism. outputs: by the path of a module, for each of its
+    outputs what the inner axes do: `R`, or `S` and a dimension, from the end where it is below 0; None: nothing is
+    said.
+    alone: by the path of a module, how the gradient of its input lies behind it, in the same words.
     """
 
     cuts: Mapping[str, Layout] = field(default_factory=dict, repr=False)
     inner: int = field(default=0, repr=False)
-    outputs: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict, repr=False)
+    outputs: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict, repr=False)
+    alone: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict, repr=False)
 
     name: ClassVar[str] = "as-parallelized"
 
@@ -83,12 +87,13 @@ class AsParallelized(Search):
     def _held(self, graph: Graph) -> dict[str, int]:
         """By value, the dimension that the inner axes cut where a module's output says it."""
         held: dict[str, int] = {}
-        for path, places in self.outputs.items():
-            _, leaving = borders_of(graph, path)
-            for name, place in zip(leaving, places, strict=False):
-                rank = len(graph.values[name].shape)
-                if place is not None and rank and place < rank:
-                    held[name] = place if place == REPLICATE else place % rank
+        for borders, phase in ((self.alone, "backward"), (self.outputs, "forward")):
+            for path, places in borders.items():
+                leaving = borders_of(graph, path, phase)[1]
+                for name, place in zip(leaving[-len(places) :], places, strict=False):  # equal nodes of modules are one
+                    rank = len(graph.values[name].shape)
+                    if place is not None and rank:
+                        held[name] = REPLICATE if place == "R" else int(place[1:]) % rank
         return held
 
     def _flow(self, graph: Graph, devices: int, held: Mapping[str, int]) -> tuple[Flow, list[str]]:
@@ -185,15 +190,18 @@ def as_parallelized(step: Any, machine: str | Machine = "local:2", seconds: floa
                 "one axis of fully_shard, or more, and one of tensor parallelism"
             )
         cuts[path] = tuple(codes)
-    outputs = {
-        path: tuple(
-            None if place is None or place.is_partial() else REPLICATE if place.is_replicate() else place.dim
-            for place in border.places
-        )
-        for path, border in found.outputs.items()
-        if set(border.axes) <= found.tensor
-    }
-    return Parallelized(plain_step(step), fitted, AsParallelized(seconds, cuts, inner, outputs))
+    said = [
+        {path: _words(border) for path, border in borders.items() if set(border.axes) <= found.tensor}
+        for borders in (found.outputs, found.alone)
+    ]
+    return Parallelized(plain_step(step), fitted, AsParallelized(seconds, cuts, inner, *said))
+
+
+def _words(border: Border) -> tuple[str | None, ...]:
+    return tuple(
+        None if place is None or place.is_partial() else "R" if place.is_replicate() else f"S{place.dim}"
+        for place in border.places
+    )
 
 
 def _other_axes(found: Parallelism) -> tuple[RankAxis, ...]:

@@ -84,8 +84,8 @@ class DTensorExport:
     FSDP2's `fully_shard` does. different: what of the plan DTensor cannot say, and does otherwise. received: bytes that
     all ranks together receive in a step under DTensor, exact (`girih.run.export.rehearsal`); None where the plan was
     read from a file, without the module. planned: those of the plan. stages: of a plan that is a pipeline, which has no
-    placements. fully_sharded: `fully_shard` lays the module out, and nothing else: each axis is one of `fsdp`, and modules
-    compute with each sample by itself.
+    placements. fully_sharded: `fully_shard` lays the module out, and nothing else: each axis is one of `fsdp`, and
+    modules compute with each sample by itself.
     """
 
     mesh: tuple[int, ...]
@@ -118,7 +118,7 @@ class DTensorExport:
             lines = [f"a pipeline of {self.mesh[0]} stages, {self.stages.schedule}, {self.stages.micro_batches} "
                      "micro-batches"]  # fmt: skip
             lines += [f"  rank {number} begins with {path}" for number, path in enumerate(self.stages.begins, 1)]
-            return "\n".join(lines + (["what PyTorch does otherwise", *(f"  {line}" for line in self.different)]))
+            return "\n".join([*lines, "what PyTorch does otherwise", *(f"  {line}" for line in self.different)])
         lines = [f"mesh {'×'.join(map(str, self.mesh))} ({', '.join(self.names)})", "parameters and buffers"]
         for name, item in self.parameters.items():
             used = [] if item.used == item.kept else ["used as", *item.used]
@@ -179,9 +179,7 @@ def stages_of(plan: Plan) -> Stages | None:
     taking = taking_part(codes.reshape(len(graph.nodes), mesh.axes), mesh)
     alone = taking.sum(axis=1) == 1
     forward = [
-        number
-        for number, node in enumerate(graph.nodes)
-        if node.phase == "forward" and node.scope and alone[number]
+        number for number, node in enumerate(graph.nodes) if node.phase == "forward" and node.scope and alone[number]
     ]
     if count == 1 or mesh.devices == 1 or not forward:
         return None
@@ -432,32 +430,32 @@ def _outer(index: Affine | None) -> int | None:
     return max(index.terms, key=lambda term: term[1])[0] if index is not None and index.terms else None
 
 
-def borders_of(graph: Graph, module: str) -> tuple[list[str], list[str]]:
-    """The values that go into a module, and those that come out of it, in the forward pass; none where it does nothing.
+def borders_of(graph: Graph, module: str, phase: str = "forward") -> tuple[list[str], list[str]]:
+    """The values that go into a module, and those that come out of it, in a pass; none where it does nothing.
 
     module: its path, as nodes have it for their scope.
     """
-    inside = _inside(graph, module)
+    inside = _inside(graph, module, phase)
     made = {name for number in inside for name in graph.nodes[number].outputs}
     reads = dict.fromkeys(name for number in sorted(inside) for name in graph.nodes[number].inputs)
-    outputs = {output.name for output in graph.outputs}
+    outputs = {output.name for output in graph.outputs} if phase == "forward" else set()
     entering = [name for name in reads if name not in made and graph.role_of(name) in (None, "batch")]
     leaving = [
         name
         for number in sorted(inside)
         for name in graph.nodes[number].outputs
         if name in outputs
-        or any(user not in inside and graph.nodes[user].phase == "forward" for user in graph.consumers[name])
+        or any(user not in inside and graph.nodes[user].phase == phase for user in graph.consumers[name])
     ]
     return entering, leaving
 
 
-def _inside(graph: Graph, module: str) -> frozenset[int]:
-    """The nodes of a module in the forward pass."""
+def _inside(graph: Graph, module: str, phase: str = "forward") -> frozenset[int]:
+    """The nodes of a module in a pass."""
     return frozenset(
         number
         for number, node in enumerate(graph.nodes)
-        if node.phase == "forward" and (node.scope == module or node.scope.startswith(f"{module}.")) and module
+        if node.phase == phase and (node.scope == module or node.scope.startswith(f"{module}.")) and module
     )
 
 

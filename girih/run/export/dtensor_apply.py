@@ -175,6 +175,8 @@ def apply(model: torch.nn.Module, exported: Mapping[str, Any], mesh: DeviceMesh)
                     made: Tensor = laid_out(tensor.detach(), mesh, words["kept"])
                     if isinstance(tensor, torch.nn.Parameter):
                         made = torch.nn.Parameter(made, tensor.requires_grad)
+                        if tensor.requires_grad:
+                            made.register_post_accumulate_grad_hook(_reduce)
                     shared[id(tensor)] = made, tensor  # the tensor too, so that no other takes its identity
                 kind[key] = shared[id(tensor)][0]
         used = {
@@ -190,11 +192,16 @@ def apply(model: torch.nn.Module, exported: Mapping[str, Any], mesh: DeviceMesh)
     return model
 
 
+def _reduce(parameter: Tensor) -> None:
+    """A gradient is added up once, behind the backward pass, and not again by each operator of the optimizer."""
+    parameter.grad = parameter.grad.redistribute(placements=parameter.placements)
+
+
 def _fully_sharded(model: torch.nn.Module, exported: Mapping[str, Any], mesh: DeviceMesh) -> torch.nn.Module:
     """FSDP2 in the place of placements: a group of parameters for each module that has any.
 
-    Modules see the samples of this rank, and the loss is one of DTensors: what comes out of the model is laid out again,
-    so that a mean is one over all samples. So gradients are summed, not averaged.
+    Modules see the samples of this rank, and the loss is one of DTensors: what comes out of the model is laid out
+    again, so that a mean is one over all samples. So gradients are summed, not averaged.
     """
     words = {id(item): exported["parameters"][name]["kept"] for name, item in model.named_parameters()}
 
@@ -208,6 +215,7 @@ def _fully_sharded(model: torch.nn.Module, exported: Mapping[str, Any], mesh: De
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
 
     def into(module: torch.nn.Module, given: Any, named: Any) -> Any:
         return tree_map(lambda item: item.to_local() if isinstance(item, DTensor) else item, (given, named))
@@ -231,8 +239,8 @@ def pipeline_of(
     """The schedule of a pipeline on all ranks, and this rank's stage, a module with its parameters.
 
     micro_batch: inputs of the model for one micro-batch, for their shapes. loss: of an output and a target, a mean over
-    the micro-batch. `schedule.step(*inputs)` on the first rank, `schedule.step(target=…, losses=[])` on the last one and
-    `schedule.step()` on others take a step forward and backward; the optimizer is over the stage's parameters.
+    the micro-batch. `schedule.step(*inputs)` on the first rank, `schedule.step(target=…, losses=[])` on the last one
+    and `schedule.step()` on others take a step forward and backward; the optimizer is over the stage's parameters.
     """
     from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, SplitPoint, pipeline
 

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from girih.capture.batches import with_leaves
 from girih.capture.parallelized import copied
+from girih.capture.torch.training import loss_of
 from girih.run.export import dtensor_apply as page
 
 NOT_SENDING = ("wait_tensor", "_wrap_tensor_autograd")
@@ -83,14 +84,16 @@ def rehearsed(exported: Mapping[str, Any], step: Any, batch: Any) -> Rehearsal:
         ranks *= size
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
     try:
+        mesh = page.mesh_of(exported)
         with FakeTensorMode(allow_non_fake_inputs=True), Received() as got:
             model = copied(step.model, _fake)
-            mesh = page.mesh_of(exported)
             page.apply(model, exported, mesh)
             fakes = with_leaves(batch, lambda leaf: _fake(leaf) if isinstance(leaf, torch.Tensor) else leaf)
             with page.training():
-                loss = step.forward(model, page.batch_of(fakes, exported, mesh))
+                loss = loss_of(step.forward(model, page.batch_of(fakes, exported, mesh)))
                 loss.backward()
+            if isinstance(loss, DTensor):
+                loss.full_tensor()  # which a loop reads, and a plan gives
         return Rehearsal(int(got.bytes * ranks), dict(got.calls))
     except (NotImplementedError, RuntimeError, ValueError, IndexError, AssertionError, TypeError) as error:
         said = str(error).strip().splitlines()

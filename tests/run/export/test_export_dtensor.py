@@ -56,8 +56,8 @@ def test_dtensor_trains_by_a_plans_placements(program: ModuleType, tmp_path: Pat
         assert seen[name]["bytes"] == exported[name].received
         for key, tensor in module.state_dict().items():
             torch.testing.assert_close(torch.tensor(seen[name]["state"][key]), tensor, rtol=1e-5, atol=1e-6)
-        if name in ("megatron", "data"):
-            assert seen[name]["bytes"] == exported[name].planned == int(plan.bytes_received.sum())
+        if name in ("megatron", "data"):  # labels in parts: ranks tell each other how many count, in 24 bytes
+            assert seen[name]["bytes"] == int(plan.bytes_received.sum()) + 24 * (name == "data")
 
 
 def test_megatrons_division_is_column_and_row(program: ModuleType) -> None:
@@ -108,7 +108,8 @@ def test_what_dtensor_cannot_say_is_refused(program: ModuleType, layout: str, wo
 
 
 def test_where_dtensor_fails_a_plan_is_refused() -> None:
-    """DTensor has no rule for pooling, which the page teaches it, and none for `unfold`."""
+    """DTensor has no rule for pooling, which the page teaches it, and none for `unfold`. FSDP2 needs none, unless all
+    samples meet in a batch norm."""
     batch = torch.randn(4, 1, 4, 4), torch.randint(3, (4,))
     ways = {"machine": "local:2", "objective": "bytes", "compare": ()}
 
@@ -122,8 +123,10 @@ def test_where_dtensor_fails_a_plan_is_refused() -> None:
     unfolded = step(nn.Unfold(2, stride=2), nn.Flatten(), nn.Linear(16, 3))
     with pytest.raises(girih.PlanError, match=r"DTensor fails in a step of this plan .*im2col"):
         girih.plan(unfolded, batch, search="data", **ways).export("dtensor")
-    with pytest.raises(girih.PlanError, match="DTensor runs no plan of this program"):
-        girih.plan(unfolded, batch, for_engine="dtensor", **ways)
+    assert girih.plan(unfolded, batch, for_engine="dtensor", **ways).export("dtensor").fully_sharded
+    meeting = step(nn.BatchNorm2d(1), nn.Unfold(2, stride=2), nn.Flatten(), nn.Linear(16, 3))
+    with pytest.raises(girih.PlanError, match=r"DTensor runs no plan of this program: .*im2col"):
+        girih.plan(meeting, batch, for_engine="dtensor", **ways)
 
 
 @pytest.mark.parametrize("search", ["pipeline", "pipeline-1f1b"])
