@@ -224,12 +224,12 @@ def plan(
     batch, where, options = _prepared(step, batch, machine, options)
     made, _ = _planned(step, batch, where, memory, rewrite, progress, observe=observe, order=order, **options)
     if for_engine is not None:
-        ways = {"rewrite": rewrite, "progress": progress, "observe": observe, "order": order, **options}
 
-        def again(search: str, machine: Machine) -> Plan:
-            return _planned(step, batch, machine, memory, **{**ways, "search": search or options["search"]})[0]
+        def on(search: str, machine: Machine) -> Plan:
+            ways = {**options, "search": search or options["search"], "observe": observe, "order": order}
+            return _planned(step, batch, machine, memory, rewrite, progress, **ways)[0]
 
-        return _run_by_dtensor(made, again)
+        return _run_by_dtensor(made, on)
     if not hasattr(batch, "planned"):
         return made
     again = {"memory": memory, "rewrite": rewrite, "progress": progress, "order": order, **options, "search": search}

@@ -151,6 +151,7 @@ def _input_of(part: torch.nn.Module) -> tuple[Border | None, bool]:
     for hook in part._forward_pre_hooks.values():
         known = _kept_by(hook)
         style, function = known.get("self"), known.get("input_fn")
+        places: tuple[Any, ...]
         if style is not None:
             places = getattr(style, "input_layouts", None), getattr(style, "desired_input_layouts", None)
         else:
@@ -205,7 +206,7 @@ def _plain(part: torch.nn.Module, copies: dict[int, Any], make: Callable[[Any], 
     if id(part) in copies:
         made: torch.nn.Module = copies[id(part)]
         return made
-    kind = type(part)
+    kind: Any = type(part)
     if isinstance(part, FSDPModule):
         kind = next(item for item in kind.__mro__ if not issubclass(item, FSDPModule))
     made = copies[id(part)] = kind.__new__(kind)
