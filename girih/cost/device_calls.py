@@ -301,6 +301,7 @@ class CallCollector(Collector[Call]):
                     _pads(piece, number),
                     ascending.get(number, ranges.get(number, likely)),
                     number in ascending,
+                    bool(ascending) and number in ranges and number not in ascending,
                 )
             )
         work = self.work(item, share, regions, [operand.pads for operand in operands], shapes)
