@@ -1,8 +1,8 @@
 """Seconds of a graph's nodes on this processor, measured: what a search for rewrites sums up.
 
 A node is priced as the back ends compute it. What depends on weights alone is computed before, and costs nothing. A
-convolution and a product with weights are oneDNN's, whose weights lie in its own order. What is element-wise behind one
-of them, and alone in reading it, is computed with it; views move nothing. All else is PyTorch's call. Measurements are
+convolution and a product with weights are oneDNN's, whose weights lie in its own order. A sum and a function behind one
+of them, which alone read it, are computed with it; views move nothing. All else is PyTorch's call. Measurements are
 kept by operator, shapes and threads in the store of costs, in a setting of their own: each was taken alone, one call
 after another.
 """
@@ -28,7 +28,7 @@ from girih.inference.strided import laid
 from girih.inference.trial import clock_of, quick
 from girih.inference.winograd import LARGER, Winograd
 from girih.kernels.evaluate import resolve
-from girih.kernels.onednn import CONVOLUTION, PRODUCT, WITH_PACKED, packed, takes
+from girih.kernels.onednn import CONVOLUTION, FUNCTIONS, PRODUCT, WITH_PACKED, packed, takes
 from girih.ops.derive.kinds import CREATION, ELEMENTWISE, FUNCTION, VIEW, kind_of
 from girih.ops.describe import describe_call
 from girih.ops.operator import TensorType
@@ -100,14 +100,15 @@ class KernelCosts:
         return (min(every, key=lambda way: way.seconds),)
 
     def joins(self, graph: Graph, node: Node, before: Node, constant: Collection[str]) -> bool:
-        """Element-wise nodes behind a convolution or a product with weights, or behind other element-wise nodes."""
+        """A sum or a function behind a convolution or a product, or one behind such a sum: its call computes them, too.
+        All else that is element-wise is a call of its own, and has its price."""
         if kind(graph, node) not in (ELEMENTWISE, FUNCTION):
             return False
         if graph.values[node.outputs[0]].shape != graph.values[before.outputs[0]].shape:
             return False
         if before.operator in (CONVOLUTION, PRODUCT):
             return node.operator in WITH_PACKED
-        return kind(graph, before) in (ELEMENTWISE, FUNCTION)
+        return before.operator == "aten.add.Tensor" and node.operator in FUNCTIONS
 
     def conversion(self, value: Value, before: str, after: str) -> float:
         return 0.0

@@ -25,7 +25,7 @@ from girih.rewrite.constants import folded
 from girih.rewrite.rules.rule import parse
 from girih.rewrite.rules.shipped import shipped
 from girih.rewrite.segments import joined, segments
-from girih.rewrite.ways import ROWS, Way
+from girih.rewrite.ways import ROWS, Way, cheapest
 
 
 class Inner(nn.Module):
@@ -177,6 +177,24 @@ def test_costs_are_measured_once_and_kept(tmp_path: Path) -> None:
     second = KernelCosts(weights, 1, Store(tmp_path / "costs.sqlite"))
     assert [second(graph, node) for node in graph.nodes] == before
     assert second.measured == 0
+
+
+class Elementwise(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.exp(torch.sigmoid(torch.relu(self.layer(x))) * x)
+
+
+def test_what_is_element_wise_has_a_price_but_for_what_a_product_computes_too() -> None:
+    graph, weights = folded(*with_weights(Elementwise().eval(), torch.randn(4, 8)))
+    costs = KernelCosts(weights, 1)
+    costs.seconds = lambda call: 1.0  # type: ignore[method-assign]
+    priced = [node.operator for node in graph.nodes if costs(graph, node) > 0]
+    assert priced == ["aten.mm", "aten.sigmoid", "aten.mul.Tensor", "aten.exp"]
+    assert cheapest(graph, costs).cost == 4.0
 
 
 def test_a_user_gets_the_fastest_with_the_same_results() -> None:
