@@ -27,6 +27,7 @@ NAMES = (
     "whole_space",
     "whole_space_random",
     "transformer_reductions",
+    "divided_stages",
     "capped_quality",
     "capped_planning",
     "joint_small",

@@ -55,6 +55,7 @@ TIMED = {
 # tests of what it promises.
 LONG_ONES = {
     "array_api", "arrays_dask", "arrays_kernels", "arrays_memory", "arrays_numpy", "capped_planning", "capped_quality",
+    "divided_stages",
     "export_dtensor", "export_fx",
     "first_use", "gnn_accuracy", "gnn_epoch", "gnn_large", "gnn_partition", "gnn_scaling", "hf_models",
     "joint_models", "joint_small", "loops_analysis",
