@@ -130,6 +130,8 @@ EXACT_KERNELS: dict[str, Callable[..., Tensor]] = {
     "girih.cosh": _quicker(np.cosh, torch.cosh),
     "girih.tanh": _quicker(np.tanh, torch.tanh),
     "girih.asinh": _quicker(np.arcsinh, torch.asinh),
+    "girih.acosh": _quicker(np.arccosh, torch.acosh),
+    "girih.atanh": _quicker(np.arctanh, torch.atanh),
     "girih.trunc": _unary(np.trunc),
     "girih.signbit": _truth(np.signbit),
     "girih.isnan": _truth(np.isnan),

@@ -71,7 +71,8 @@ add(
     unary(),
 )
 add("girih.sqrt girih.log1p girih.log girih.log2 girih.log10", unary(positive))
-add("girih.acos girih.asin", unary(unit))
+add("girih.acos girih.asin girih.atanh", unary(unit))
+add("girih.acosh", lambda rng: {"self": 1.0 + positive(rng, shape(rng))})
 add("girih.reciprocal", unary(away))
 add("girih.power", binary(positive, real, "exponent"))
 add("aten.nextafter aten.logaddexp2", binary())
