@@ -16,8 +16,8 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 from ray_nodes import RayNodes
 
-# Threads of libraries that wait for work look for it all the time, which takes the core from whoever shares it: tests of
-# two threads took twice the processor's seconds. NumPy's own have tiny arrays. Read as the libraries are loaded.
+# Threads of libraries that wait for work look for it all the time, and take the core from whoever shares it: tests of
+# two threads took twice the CPU seconds. NumPy's own have tiny arrays. Both are read as the libraries are loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
