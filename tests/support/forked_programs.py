@@ -178,6 +178,7 @@ def main(arguments: list[str]) -> NoReturn:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
+    tempfile.tempdir = None  # is where its own surroundings say
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if new:
         for name in [name for name in sys.modules if name.partition(".")[0] == "girih"]:
