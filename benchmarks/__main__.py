@@ -66,6 +66,7 @@ NAMES = (
     "arrays_numpy",
     "arrays_overhead",
     "arrays_scripts",
+    "arrays_kernels",
     "arrays_dask",
     "arrays_bytes",
     "arrays_memory",
