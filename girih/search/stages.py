@@ -72,8 +72,9 @@ COUNTS = (2, 4, 8, 16, 32)
 """Micro-batches that are tried where the step has none."""
 NODES = 30_000
 """Nodes of a step in micro-batches, at most: each is lowered and simulated for each plan that is proposed."""
-NODE = 400_000.0
-"""Nanoseconds of making a plan of a step in micro-batches and simulating it, for each of its nodes."""
+NODE, MEMBER = 300_000.0, 12_500.0
+"""Nanoseconds of making a plan of a step in micro-batches and simulating it, for each of its nodes; and for each of the
+machine's devices on top."""
 PROPOSED = 2
 """Plans that are made and simulated, at most, of those whose estimate is below the seconds of the best plan."""
 
@@ -159,7 +160,7 @@ class ProposedStages(Move):
         room = machine.device.memory_bytes if plan.memory is None else plan.memory
         own = micro_batches(graph)
         for item in pipelines(graph, objective, room, self.seconds)[:PROPOSED]:
-            work = NODE * len(graph.nodes) * item.count / own
+            work = (NODE + MEMBER * machine.devices) * len(graph.nodes) * item.count / own
             if item.seconds > plan.certificate.cost or not budget.affords(work):
                 return
             budget.spend(work)
