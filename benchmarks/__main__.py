@@ -31,6 +31,7 @@ NAMES = (
     "capped_planning",
     "joint_small",
     "joint_models",
+    "joint_grid",
     "simulate_speed",
     "predict_time",
     "predict_bytes",
