@@ -15,7 +15,7 @@ ancestors have made them, and its descendants read them. What a device holds of 
 before the node and comes back behind it (so that both copies add up, although they have copiers of their own), or is
 dropped and computed again. State that is replaced goes out and comes in once in each step; of state that nothing
 replaces there is a copy already, so that it comes in only. Which of it leaves the bound chooses as is cheapest: with
-y, the price of a byte of the limit, each byte of a value costs the smaller of y and of what moving or dropping it costs.
+y, the price of a byte of the limit, a byte of a value costs the smaller of y and of what moving or dropping it costs.
 
 The best weights are found by cutting planes (Kelley 1960): the strategies known so far give a linear program in the
 weights and prices; at its optimum the solver finds the cheapest strategy, and its bound, which holds whatever else.
@@ -286,11 +286,15 @@ def fullest(graph: Graph, machine: Machine) -> Moment:
     """
     order, known = _Order.of(graph), descriptions(graph)
     families = list(_families(graph, order, machine.devices == 1))
+    there, bases = {family.base: family.there for family in families}, view_bases(graph)
     total = np.zeros(len(graph.nodes))
-    for family in families:
-        total += order.nodes(family.there) * float(graph.values[family.base].bytes)
+    for base, bits in there.items():
+        total += order.nodes(bits) * float(graph.values[base].bytes)
     for number, (node, description) in enumerate(zip(graph.nodes, known, strict=True)):
-        total[number] += sum(graph.values[name].bytes for name in node.outputs)
+        touched = {bases[name] for name in node.inputs} | set(node.outputs)
+        total[number] += sum(
+            graph.values[name].bytes for name in touched if name is not None and not there.get(name, 0) >> number & 1
+        )
         if description is not None and description.operator.view:
             total[number] = 0.0
     if not total.any():
@@ -403,9 +407,9 @@ def _reads_all(graph: Graph, number: int, name: str) -> bool:
         return True
     whole, value = np.asarray(description.sizes, np.int64), graph.values[name]
     for operand, reads in zip(node.inputs, description.reads, strict=False):
-        if operand == name:
-            if any(least_read(read, whole[None], whole, value.shape)[0] >= value.elements for read in reads):
-                return True
+        elements = (least_read(read, whole[None], whole, value.shape)[0] for read in reads)
+        if operand == name and any(count >= value.elements for count in elements):
+            return True
     return False
 
 

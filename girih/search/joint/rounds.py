@@ -10,8 +10,8 @@ each divided, ordered and held as `portfolio` does. So it is never worse than th
    was exceeded, the bytes held then.
 3. Of small graphs the cheapest strategies by tables are held, one after another, and those beside the best.
 4. The layers of the best plans are exchanged, each exchange held within the limit.
-5. Rules are applied to one layer, or to all that are alike, and what they make is divided as is cheapest beside the rest
-   of the best (`girih.search.joint.regions`). What is faster is one more way to write the graph.
+5. Rules are applied to one layer, or to all that are alike, and what they make is divided as is cheapest beside the
+   rest of the best (`girih.search.joint.regions`). What is faster is one more way to write the graph.
 6. Other orders of the steps are tried where nothing moves.
 
 What begins with the best comes again as long as a step got faster. What is proposed is held in a quick way first; what
