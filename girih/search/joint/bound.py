@@ -273,7 +273,8 @@ def _parts(options: NodeOptions, variables: int, sizes: Sequence[int]) -> NDArra
 
 def _times(table: Floats, factor: float) -> Floats:
     """What is forbidden stays so."""
-    return np.multiply(table, factor, out=np.full(table.shape, np.inf), where=np.isfinite(table))
+    product: Floats = np.multiply(table, factor, out=np.full(table.shape, np.inf), where=np.isfinite(table))
+    return product
 
 
 # ------------------------------------------------------------------------------------------- the fullest moment

@@ -108,7 +108,8 @@ def _divided(graph: Graph, before: Graph, strategy: Strategy, objective: Objecti
         division = known.get((node.operator, node.arguments, node.outputs))
         if division is not None and not division.shares:
             divisions[number] = np.asarray([division.codes], np.int64)
-    layouts = {name: (strategy.layouts[name].even_codes,) for name in graph.values if name in strategy.layouts}
+    lying = {name: strategy.layouts[name].even_codes for name in graph.values if name in strategy.layouts}
+    layouts = {name: (codes,) for name, codes in lying.items() if codes is not None}
     own = replace(objective, budget=None)
     found = exact(graph, own, candidates=Candidates(layouts, divisions), seconds=min(SECONDS, budget.seconds))
     budget.spend(found.certificate.work * 1e9)

@@ -14,7 +14,7 @@ import girih
 from girih.api import Plan
 from girih.capture import capture
 from girih.layout import coordinates_of
-from girih.machine import machine
+from girih.machine import Machine, machine
 from girih.models import example
 from girih.plans.check import check
 from girih.plans.inputs import program_of
@@ -165,18 +165,37 @@ def test_a_transformers_stages_work_side_by_side(shared: bool) -> None:
     assert timeline.seconds < 1.05 * ideal
 
 
-def test_a_pipeline_is_judged_beside_what_a_search_by_time_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The search itself has no work to spend and ends with data parallelism, which suits large weights and slow links
-    badly."""
-    monkeypatch.setattr("girih.search.choose.BESIDE", 1e9)
+def slow_links() -> tuple[Machine, girih.TrainingStep, tuple[torch.Tensor, ...]]:
+    """A machine, a step of large weights and a small batch, which data parallelism suits badly."""
     where = machine("local:4")
     slow = tuple(replace(level, bytes_per_second=1e8, latency_seconds=1e-6) for level in where.levels)
-    where = replace(where, levels=slow, device=replace(where.device, flops_per_second=1e10))
     step, batch = tower(4)
     few = tuple(part[:64] for part in batch)
-    plan = girih.plan(step, few, machine=where, objective="time", search="exact:seconds=1e-6", compare=())
+    return replace(where, levels=slow, device=replace(where.device, flops_per_second=1e10)), step, few
+
+
+@pytest.mark.parametrize("memory", [None, 60_000_000])
+def test_a_pipeline_is_judged_beside_what_a_search_by_time_finds(
+    memory: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search itself has no work to spend: it ends with data parallelism, under a limit with what tables say."""
+    monkeypatch.setattr("girih.search.choose.BESIDE", 1e9)
+    where, step, few = slow_links()
+    search = "exact:seconds=1e-6"
+    plan = girih.plan(step, few, machine=where, objective="time", search=search, memory=memory, compare=())
     check(plan)
     assert plan.search == plan.certificate.statistics["found by"] == "pipeline-1f1b"
     assert plan.choice.schedule == "1f1b"
+    assert plan.memory == memory
+    assert not plan.choice.residency
+    assert memory is None or plan.peak <= memory
     assert plan.certificate.cost == pytest.approx(plan.predict().seconds)
     assert plan.certificate.cost < min(took for name, took in plan.certificate.tried.items() if name != plan.search)
+
+
+def test_what_is_judged_beside_a_search_keeps_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pipeline, which needs a little more than that, is the fastest and no answer."""
+    monkeypatch.setattr("girih.search.choose.BESIDE", 1e9)
+    where, step, few = slow_links()
+    with pytest.raises(PlanError, match="was found that fits 29.00 MB"):
+        girih.plan(step, few, machine=where, search="exact:seconds=1e-6", memory=29_000_000, hold="none", compare=())
