@@ -3,8 +3,9 @@
 A GCN (100 → 256 → 40, Adam, float32) on a power-law graph (R-MAT) of 100,000 vertices and about 5 million edges
 (`--quick`: 2,000 and about 30,000), cut by `gnn.partition` into ranges of equal work, one process of one thread for
 each. The machine is calibrated first, with the plans' own operators; a step of each plan is simulated by that, and
-measured: the median of `--epochs` epochs behind one that does not count, the plans in turn, `--repeats` times. More
-workers than this host has cores are simulated alone, with equal shares of vertices where the mesh has several axes.
+measured: the median of `--epochs` epochs behind one that does not count, the plans in turn, `--repeats` times. Before
+that, several workers run for a few epochs, in which they learn what pieces take and are cut anew. More workers than
+this host has cores are simulated alone, with equal shares of vertices where the mesh has several axes.
 Floors: 2 workers are at least `--floor` times as fast as one; what was predicted is within 15 % of what was measured.
 Both are of wall seconds, for a machine that does nothing else; `--quick` holds them to nothing.
 """
@@ -25,6 +26,8 @@ from benchmarks.common import Benchmark, Report, Row, note, repeats_option
 FEATURES, HIDDEN, CLASSES = 100, 256, 40
 NEAR = 0.15
 MOST_WORKERS = 16
+LEARNING = 12
+"""Epochs in which the cut is learned."""
 
 
 def planned(data: Any, workers: int) -> Any:
@@ -42,10 +45,15 @@ def planned(data: Any, workers: int) -> Any:
         return girih.plan(step, data, machine="local:1", search="single", compare=())
     if workers > 2:  # a mesh of several axes has equal shares
         return girih.plan(step, data, machine=f"local:{workers}", search=Vertices(), compare=())
-    cost = gnn.CostModel(gnn.layers_of(network, FEATURES))
-    cut = gnn.partition(data, workers, cost)
-    search = Vertices(shares=cut.vertices)
-    return girih.plan(step, cut.arranged(data), machine=f"local:{workers}", search=search, compare=())
+    return girih.plan(step, data, machine=f"local:{workers}", compare=())
+
+
+def learned(plan: Any, epochs: int) -> Any:
+    """The plan with the cut that its run has after so many epochs."""
+    with plan.start(backend="processes") as run:
+        for _ in range(epochs):
+            run.step()
+        return run.plan
 
 
 def measured(plan: Any, epochs: int) -> list[float]:
@@ -72,6 +80,8 @@ def measure(options: argparse.Namespace) -> Report:
     counts = [workers for workers in (1, 2, 4, 8, 16) if workers <= (2 if options.quick else MOST_WORKERS)]
     plans = {workers: planned(data, workers) for workers in counts}
     run_here = [workers for workers in counts if workers <= min(2, os.cpu_count() or 1)]
+    for workers in run_here[1:]:
+        plans[workers] = learned(plans[workers], 2 if options.quick else LEARNING)
     times: dict[int, list[float]] = {workers: [] for workers in run_here}
     forecasts: dict[int, float] = {}
     with tempfile.TemporaryDirectory() as folder:

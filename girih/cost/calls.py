@@ -20,6 +20,8 @@ class Operand:
     shape: of the region that is read. held: of the buffer that it is cut from, None where that is the same.
     strides: of the buffer, in elements; None where it is contiguous. pads: elements added before and after each
     dimension, () for none. high: whole numbers in it are less than this. ascending: they ascend from 0 to the largest.
+    skewed: they are neighbours of a graph's vertices, most of which are few vertices: how often a row is read again
+    decides how fast it is read.
     """
 
     shape: tuple[int, ...]
@@ -29,6 +31,7 @@ class Operand:
     pads: tuple[tuple[int, int], ...] = ()
     high: int = 2
     ascending: bool = False
+    skewed: bool = False
 
     def __str__(self) -> str:
         text = f"{self.dtype}{list(self.shape)}"
@@ -38,6 +41,8 @@ class Operand:
             text += f" strides {list(self.strides)}"
         if self.pads:
             text += f" pads {[list(pair) for pair in self.pads]}"
+        if self.skewed:
+            text += " skewed"
         return text
 
 

@@ -324,7 +324,10 @@ class GraphRun(WatchedRun):
             raise ValueError(f"{len(cuts) - 1} pieces: expected {len(work.data.graph.cuts) - 1}, one for each worker")
         began = time.perf_counter()
         data = _with_cuts(work.data, tuple(cuts))
-        plan = api.plan(work.step, data, machine=work.machine, **work.options)
+        options = dict(work.options)
+        if isinstance(search := options.get("search"), Vertices) and search.shares:
+            options["search"] = replace(search, shares=tuple(np.diff(cuts).tolist()))
+        plan = api.plan(work.step, data, machine=work.machine, **options)
         kept, own = self.run.state(), plan.origin.state
         stays = {item.path for item in plan.graph.state_inputs if item.role != "data"}  # which is cut otherwise
         state = {path: tensor for path, tensor in kept.items() if path in stays}

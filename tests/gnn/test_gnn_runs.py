@@ -13,6 +13,7 @@ import girih
 from girih import gnn
 from girih.gnn import plans
 from girih.gnn.data.data import Data
+from girih.search import Vertices
 
 STEPS = 6
 
@@ -86,6 +87,20 @@ def test_measured_times_move_the_cut_where_that_pays(
         assert run.partition().ranges[0][1] > first
     assert losses == pytest.approx(undivided[0], rel=1e-10)
     assert plan.cost.samples > 0
+
+
+def test_a_run_with_stated_shares_is_cut_anew(data: Data, undivided: Any) -> None:
+    torch.manual_seed(0)
+    network = gnn.GCN(6, 8, 3, dropout=0.3).double()
+    step = girih.TrainingStep(network, loss=gnn.loss, optimizer=torch.optim.Adam(network.parameters(), lr=0.05))
+    cut = gnn.partition(data, 2, gnn.CostModel(gnn.layers_of(network, 6)))
+    plan = girih.plan(step, cut.arranged(data), machine="local:2", search=Vertices(shares=cut.vertices), compare=())
+    with plan.start(backend="threads") as run:
+        losses = [run.step()]
+        run.cut((0, 150, 200))
+        assert run.partition().ranges == ((0, 150), (150, 200))
+        losses += [run.step() for _ in range(STEPS - 1)]
+    assert losses == pytest.approx(undivided[0], rel=1e-10)
 
 
 @pytest.mark.parametrize("machine", ["local:1", "local:3"])

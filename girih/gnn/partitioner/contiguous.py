@@ -47,7 +47,7 @@ def best_cut(running: Running, pieces: int) -> tuple[int, ...]:
     running: the cost of the vertices before each vertex, ascending: (vertices + 1,).
     """
     end = len(running) - 1
-    most = float(_least_largest(running, pieces))
+    most = float(_least_largest(running, pieces, np.diff(running).max(initial=0.0)))
     # Cut p lies between where pieces that are filled from the right begin, and where those from the left end.
     earliest = [end] * (pieces + 1)
     for number in range(pieces - 1, -1, -1):
@@ -111,14 +111,11 @@ def _fits(running, start, pieces, most):  # type: ignore[no-untyped-def]
     return start == end
 
 
-@compiled(lambda running, pieces: float(len(running) + pieces * pieces * 16))
-def _least_largest(running, pieces):  # type: ignore[no-untyped-def]
-    """The cost of the largest piece of the best cut. Before piece p begins at `start`, it is known that the answer is
-    `best`, or that the first p pieces cost less and end at `start`."""
+@compiled(lambda running, pieces, largest: float(pieces * pieces * 16))
+def _least_largest(running, pieces, largest):  # type: ignore[no-untyped-def]
+    """The cost of the largest piece of the best cut; largest: of a vertex. Before piece p begins at `start`, it is
+    known that the answer is `best`, or that the first p pieces cost less and end at `start`."""
     end = len(running) - 1
-    largest = 0.0
-    for vertex in range(end):
-        largest = max(largest, running[vertex + 1] - running[vertex])
     best = running[end]
     start = 0
     for piece in range(1, pieces):

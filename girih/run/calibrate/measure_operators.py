@@ -43,6 +43,8 @@ TURNS = 4
 """Rounds that a GPU does without a break, as it does the calls of a step, of which a round may have only one."""
 RANDOM = 1 << 20
 """So many values are random; longer tensors repeat them, because drawing is slow."""
+UPPER_HALF = 0.24
+"""Of neighbours that are in the upper half of the vertices, and of each half again: R-MAT's usual parameters."""
 
 
 @dataclass(frozen=True)
@@ -215,6 +217,11 @@ def _random(operand: Operand, count: int, generator: Any) -> Tensor:
         return torch.rand(count, generator=generator).mul_(0.9).add_(0.1).to(dtype)
     if operand.ascending:
         return torch.linspace(0, max(0, operand.high - 1), count, dtype=torch.float64).to(dtype)
+    if operand.skewed:
+        levels = max(1, operand.high - 1).bit_length()
+        halves = torch.rand((levels, count), generator=generator) < UPPER_HALF
+        drawn = (halves.long() << torch.arange(levels)[:, None]).sum(0)
+        return (drawn * max(1, operand.high) >> levels).to(dtype)
     return torch.randint(0, max(1, operand.high), [count], generator=generator).to(dtype)
 
 

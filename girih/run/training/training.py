@@ -15,6 +15,7 @@ from girih.capture.torch.training import ambient_autocast
 from girih.cost.setting import threads_of
 from girih.graph import of_batch
 from girih.machine import MachineError
+from girih.ops.gate import is_exact
 from girih.plans.check import check
 from girih.plans.host import on_this_host
 from girih.plans.indices import check_numbers, look_ups
@@ -61,7 +62,7 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
                 f"the batch has {now[path]} at {path!r}, and the plan was made with {then}: what is no tensor is a "
                 "constant of a plan. Plan again, or give a tensor, also when planning"
             )
-    named = {}
+    named, exact = {}, is_exact(plan.graph)
     for path, name in wanted.items():
         value, tensor = plan.graph.values[name], flat[path]
         dtype = str(tensor.dtype).removeprefix("torch.")
@@ -75,6 +76,8 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
             raise PlanError(f"{of_batch(path)} is on the meta device and has no values: give a real one")
         if str(getattr(tensor, "layout", "torch.strided")) != "torch.strided":
             raise PlanError(f"{of_batch(path)} is {tensor.layout}: give it with to_dense()")
+        if exact and not tensor.is_contiguous():
+            raise PlanError(f"{of_batch(path)} is not contiguous, as it was when the step was planned with exact=True")
         named[name] = tensor
     return named
 
@@ -367,11 +370,22 @@ class TrainingRun:
             )
 
     def outputs(self, named: dict[str, Any], scalars: Mapping[str, float]) -> dict[str, Any]:
-        """All that a step makes and does not keep, by name, of tensors and numbers by name; see `inputs`."""
+        """All that a step makes and does not keep, by name, of tensors and numbers by name; see `inputs`.
+
+        An exact step draws from PyTorch's own generator of random numbers, as it is now, and moves it on.
+        """
+        graph = self.plan.graph
+        drawn = next(
+            (item.name for item in graph.inputs if item.role == "seed" and graph.values[item.name].shape), None
+        )
+        if drawn is not None:
+            named = {**named, drawn: torch.get_rng_state()}
         try:
             outputs: dict[str, Any] = self.run.step(named, scalars)
         except ValueError as error:
             raise PlanError(str(error)) from error
+        if drawn is not None:
+            torch.set_rng_state(outputs.pop([item.name for item in graph.outputs if item.role == "result"][-1]))
         return outputs
 
     def inputs(

@@ -16,11 +16,11 @@ from girih.capture import capture
 from girih.layout import coordinates_of
 from girih.machine import Machine, machine
 from girih.models import example
+from girih.partition.searches.stages import balanced, micro_batches
 from girih.plans.check import check
 from girih.plans.inputs import program_of
 from girih.plans.plan import PlanError
 from girih.program import ComputeStep
-from girih.published.divisions.pipeline import balanced, micro_batches
 
 LAYERS, WIDTH, ROWS = 8, 1024, 2048
 
@@ -197,5 +197,34 @@ def test_what_is_judged_beside_a_search_keeps_the_limit(monkeypatch: pytest.Monk
     """The pipeline, which needs a little more than that, is the fastest and no answer."""
     monkeypatch.setattr("girih.search.choose.BESIDE", 1e9)
     where, step, few = slow_links()
-    with pytest.raises(PlanError, match="was found that fits 29.00 MB"):
+    with pytest.raises(PlanError, match=r"was found that fits 29\.00 MB"):
         girih.plan(step, few, machine=where, search="exact:seconds=1e-6", memory=29_000_000, hold="none", compare=())
+
+
+@pytest.mark.parametrize(("within", "crossing"), [("data", 2), ("megatron", 3)])
+def test_stages_are_divided_over_parts_of_the_machine(within: str, crossing: int) -> None:
+    """Two hosts of two devices: a stage is a host. Activations cross between hosts, once each way, however many devices
+    a stage has; where tensors are divided, gradients cross as the partial sums of both devices. Weights never do."""
+    plan = planned(4, "2x2", f"pipeline-1f1b:stages=2,within={within}")
+    parameters = [item for item in plan.graph.inputs if item.role == "parameter"]
+    where = {int(item.path.split(".")[0]): device_of(plan, item.name) for item in parameters}
+    assert [where[layer] for layer in range(LAYERS)] == [(0, 1)] * (LAYERS // 2) + [(2, 3)] * (LAYERS // 2)
+    assert len(plan.strategy.submeshes) == 2
+    between: dict[tuple[bool, str], int] = {}
+    for step in plan.program.transfers:
+        for item in plan.program.exchange_of(step).messages:
+            if item.source != item.target:
+                weight = plan.graph.values[step.value].shape[:1] == (WIDTH,)
+                key = item.source // 2 != item.target // 2, "weight" if weight else "activation"
+                between[key] = between.get(key, 0) + item.elements
+    assert (True, "weight") not in between
+    assert between[True, "activation"] == crossing * ROWS * WIDTH
+
+
+def test_stages_that_are_no_parts_of_the_machine_are_refused() -> None:
+    with pytest.raises(PlanError, match=r"3 stages are no equal parts of a mesh 2×2: expected one of \[2, 4\]"):
+        planned(4, "2x2", "pipeline-1f1b:stages=3")
+    with pytest.raises(PlanError, match="stages must be at least 0, got -1"):
+        planned(4, "2x2", "pipeline-1f1b:stages=-1")
+    with pytest.raises(PlanError, match="no search 'best'"):
+        planned(4, "2x2", "pipeline-1f1b:stages=2,within=best")

@@ -11,6 +11,8 @@ import pytest
 import torch
 from run_programs import Example, program_of
 
+import girih
+from girih import gnn
 from girih.cost.calls import Call, Operand
 from girih.cost.device_calls import local_calls
 from girih.cost.profile import ALL_TO_ALL, RING, SEND, load_profile, parse_profile
@@ -238,3 +240,29 @@ def test_links_of_any_crew(between: str) -> None:
     for table in (*found.values(), handing):
         assert min(table.all_seconds) > 0
         assert all(first <= second for first, second in pairwise(table.all_seconds))
+
+
+def test_neighbours_are_drawn_as_a_power_law_has_them() -> None:
+    neighbours = Operand((1 << 16,), "int32", high=1000, skewed=True)
+    drawn = tensor_of(neighbours, torch.Generator().manual_seed(0), torch.device("cpu"))
+    assert int(drawn.min()) >= 0
+    assert 900 < int(drawn.max()) < 1000
+    reads = torch.bincount(drawn, minlength=1000).sort(descending=True).values
+    assert reads[:100].sum() > 0.6 * len(drawn), "most edges read few vertices"
+    assert "skewed" in str(neighbours)
+    evenly = tensor_of(Operand((1 << 16,), "int32", high=1000), torch.Generator().manual_seed(0), torch.device("cpu"))
+    assert torch.bincount(evenly, minlength=1000).max() < 150
+
+
+def test_a_sum_over_neighbours_is_measured_with_skewed_ones() -> None:
+    data = gnn.rmat(200, 1000, features=6, classes=3, seed=1)
+    network = gnn.GCN(6, 4, 3)
+    step = girih.TrainingStep(network, loss=gnn.loss, optimizer=torch.optim.SGD(network.parameters(), lr=0.1))
+    calls = local_calls(girih.plan(step, data, machine="local:1", search="single", compare=()).program).calls
+    sums = [call for call in calls if call.operator == "girih.neighbour_sum"]
+    assert sums
+    for call in sums:
+        assert [(item.ascending, item.skewed) for item in call.operands if item.dtype.startswith("int")] == [
+            (True, False),
+            (False, True),
+        ]
