@@ -112,7 +112,7 @@ def measure(options: argparse.Namespace) -> Report:
     for name, batch, machine, sizes in CASES[:1] if options.quick else CASES:
         graph = captured(name, batch, **sizes)
         free = plan_graph(graph, machine=machine, compare=())
-        graphs = {count: cut(graph, count) for count in (COUNTS[:2] if options.quick else COUNTS)}
+        graphs = {count: cut(graph, count) for count in (COUNTS[:1] if options.quick else COUNTS)}
         graphs = {count: item for count, item in graphs.items() if item is not None}
         for share in (0.6,) if options.quick else SHARES:
             known = {"model": name, "machine": machine, "memory": f"{share:.0%}"}

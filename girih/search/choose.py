@@ -179,10 +179,10 @@ class _Planning:
         if refused and isinstance(search, ProvingSearch):
             raise refused
         if refused and self.hold == "none":
-            fitting = self.fitting_apart(plan) if goal.name == "time" else None
-            if fitting is None:
+            apart = self.fitting_apart(plan) if goal.name == "time" else None
+            if apart is None:
                 raise refused
-            return fitting
+            return apart
         if not refused:
             plan = plan.but(overlap=widest_overlap(plan))
         plans = divided(plan, refused.divisions if refused else ())
