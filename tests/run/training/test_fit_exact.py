@@ -269,7 +269,9 @@ def test_numbers_of_a_schedule_keep_their_digits() -> None:
 def test_a_plan_reads_back_and_its_graph_names_pytorchs_operators() -> None:
     model, batches, loss = made("perceptron", torch.float32)
     step = girih.TrainingStep(model, loss, OPTIMIZERS["adamw"](model.parameters()))
-    graph = girih.plan(step, batches[0], machine="local:1", exact=True).graph
+    plan = girih.plan(step, batches[0], machine="local:1", exact=True)
+    graph = plan.graph
+    assert any(note.startswith("exact: it makes PyTorch's own calls") for note in plan.notes)
     assert parse_graph(format_graph(graph)) == graph
     called = {node.attributes.get("operator") for node in graph.nodes}
     assert {"aten.addmm", "aten.native_layer_norm", "aten.gelu_backward", "aten.addcdiv"} <= called
