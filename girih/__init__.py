@@ -27,6 +27,7 @@ _HOMES = {
     "read_exported": "girih.inference.facade",
     "read_onnx": "girih.inference.facade",
     "cluster": "girih.array.session.clusters",
+    "as_parallelized": "girih.published.divisions.parallelized",
 }
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "PlanError",
     "TrainingStep",
     "__version__",
+    "as_parallelized",
     "cluster",
     "fit",
     "infer",
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from girih.capture.torch.training import Inference, TrainingStep
     from girih.inference.facade import load_optimized, optimize, read_exported, read_onnx
     from girih.plans.plan import PlanError
+    from girih.published.divisions.parallelized import as_parallelized
 
 
 def __getattr__(name: str) -> Any:

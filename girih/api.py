@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from girih.search.memory.holds import Baseline
     from girih.search.memory.orders.order import StepOrder
 
+FOR_DTENSOR = ("", "sharded"), ("data", "single")
+"""Searches for plans that DTensor runs, "" for its own. Those of the second row hold more on each device, and are asked
+where DTensor fails in all of the first."""
 UNLIMITED = "unlimited"
 """What `memory` says where a plan may need more than its devices have."""
 
@@ -226,6 +229,13 @@ def plan(
     options = {"search": search, "objective": objective, "compare": compare, "store": store, "hold": hold}
     batch, where, options = _prepared(step, batch, machine, options)
     made, _ = _planned(step, batch, where, memory, rewrite, progress, observe=observe, order=order, **options)
+    if for_engine is not None:
+
+        def on(search: str, machine: Machine) -> Plan:
+            ways = {**options, "search": search or options["search"], "observe": observe, "order": order}
+            return _planned(step, batch, machine, memory, rewrite, progress, **ways)[0]
+
+        return _run_by_dtensor(made, on)
     if not hasattr(batch, "planned"):
         return made
     again = {"memory": memory, "rewrite": rewrite, "progress": progress, "order": order, **options, "search": search}
@@ -274,6 +284,39 @@ def _searched_for(engine: str, search: str | Search | None, objective: str) -> t
         raise PlanError(f"for_engine={engine!r} has a search of its own, exact: leave search={own.name} out")
     by = "seconds" if objective == "time" else objective
     return replace(own, rules=EVEN if by == "bytes" else EVEN_SECONDS), by
+
+
+def _run_by_dtensor(made: Plan, again: Callable[[str, Machine], Plan]) -> Plan:
+    """Of the plan and others that DTensor runs a step of, the one that takes least; by `bytes`, in which ranks receive
+    least under DTensor.
+
+    again: plans by a search on a machine. Others have one axis for each level of the machine, since DTensor fails more
+    often where several axes cut one tensor.
+
+    Raises:
+        PlanError: it runs none.
+    """
+    levels = tuple(replace(level, axes=(level.parts,) if level.axes else ()) for level in made.machine.levels)
+    flat = replace(made.machine, levels=levels)
+    told: list[str] = []
+    for row in FOR_DTENSOR:
+        best: tuple[float, Plan] | None = None
+        for search in row:
+            plans = [] if search else [made]
+            if search or flat.mesh != made.machine.mesh:
+                plans.append(again(search, flat))
+            for plan in plans:
+                try:
+                    exported = plan.export("dtensor")
+                except PlanError as error:
+                    told.append(f"{plan.search} on {plan.machine.mesh}: {error}")
+                    continue
+                cost = float(exported.received or 0) if plan.objective == "bytes" else plan.certificate.cost
+                if best is None or cost < best[0]:
+                    best = cost, plan
+        if best is not None:
+            return best[1].but(notes=(*best[1].notes, *told))
+    raise PlanError("DTensor runs no plan of this program: " + "; ".join(told))
 
 
 def _prepared(step: Any, batch: Any, machine: Any, options: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -257,17 +258,51 @@ def run(options: argparse.Namespace) -> int:
 
 
 def compare(options: argparse.Namespace) -> int:
+    if options.as_parallelized:
+        return _as_parallelized(options)
+    for name in ("machine", "objective", "seconds", "output", "store"):
+        if getattr(options, name) is not None:
+            raise BadInputError(f"--{name} is for --as-parallelized: plans are compared as they were made")
     with clear_errors():
         items = [load(path, trust=options.trust) for path in options.plans]
     if options.json:
         print(json.dumps([{"plan": path, **_numbers(item)} for path, item in zip(options.plans, items, strict=True)]))
         return 0
+    show_table(_side_by_side(options.plans, items))
+    return 0
+
+
+def _as_parallelized(options: argparse.Namespace) -> int:
+    from girih.cli.parallelized import compared, said
+
+    check_output(options.output)
+    options.machine, options.objective = options.machine or "local:2", options.objective or "time"
+    options.seconds = options.seconds or 60.0
+    with clear_errors(), TerminalProgress() as progress:
+        items = compared(options, _store(options), progress)
+        if options.output:
+            items[1].save(options.output)
+    if options.json:
+        names = ("as parallelized", "girih's")
+        print(json.dumps([{"plan": name, **_numbers(item)} for name, item in zip(names, items, strict=True)]))
+        return 0
+    show_table(_side_by_side(("as parallelized", "girih's"), items))
+    print(said(*items))
+    for note in items[0].notes:
+        print(note)
+    if options.output:
+        print(f"girih's plan written to {options.output}")
+    return 0
+
+
+def _side_by_side(names: Sequence[str], items: Sequence[Plan]) -> Table:
+    """Plans by these names in a table; ratios are to the first one."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     how, times = times_of([item.costs for item in items])
     for name in ("plan", "model", "machine", "search", "bytes moved", "×", "peak of a device", "×", how, "×", "gap"):
         table.add_column(name)
     first = items[0].costs
-    for path, item, took in zip(options.plans, items, times, strict=True):
+    for path, item, took in zip(names, items, times, strict=True):
         own = item.costs
         ratios = [f"{a / b:.2f}" if b else "-" for a, b in
                   ((own.bytes, first.bytes), (own.peak, first.peak), (took, times[0]))]  # fmt: skip
@@ -275,8 +310,7 @@ def compare(options: argparse.Namespace) -> int:
             path, item.origin.model, str(item.machine.name), item.search, format_bytes(own.bytes), ratios[0],
             format_bytes(own.peak), ratios[1], format_seconds(took), ratios[2], format_gap(item.gap),
         )  # fmt: skip
-    show_table(table)
-    return 0
+    return table
 
 
 def _store(options: argparse.Namespace) -> Path | None:

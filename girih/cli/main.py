@@ -200,6 +200,15 @@ def parser() -> argparse.ArgumentParser:
 
     compare = _command(commands, "compare", "put plans side by side", "girih compare a.json b.json")
     compare.add_argument("plans", metavar="PLAN", nargs="+", type=name)
+    compare.add_argument("--as-parallelized", action="store_true", help="PLAN is file.py:function, which lays its "
+                         "model out by fully_shard or parallelize_module as under torchrun, and returns a TrainingStep "
+                         "and the whole batch: put what that costs beside girih's plan")  # fmt: skip
+    compare.add_argument("--machine", "-m", type=name, help="of as many devices as there are ranks (default local:2)")
+    compare.add_argument("--objective", choices=("bytes", "seconds", "time"), help="what girih's plan minimises "
+                         "(default time)")  # fmt: skip
+    compare.add_argument("--seconds", type=seconds, help="most seconds to search (default 60)")
+    compare.add_argument("--output", "-o", type=name, help="write girih's plan here")
+    _store(compare)
 
     calibrate = _command(
         commands, "calibrate", "measure this machine: operators, links and copies, for predictions",

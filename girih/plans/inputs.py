@@ -116,6 +116,12 @@ def with_data(step: Any, batch: Any) -> tuple[Any, Any]:
     return batch.with_step(step) if hasattr(batch, "with_step") else (step, batch)
 
 
+def source_of(plan: Plan) -> Source | None:
+    """The step and batch that a plan was made of in this program; None of one that was read from a file."""
+    state = plan.origin.state
+    return state.args[0] if isinstance(state, partial) else None
+
+
 def _state_now(source: Source) -> Mapping[str, Any]:
     """The user's tensors as they are now.
 

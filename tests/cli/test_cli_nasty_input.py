@@ -75,7 +75,13 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
             "--device": ("", "cpuu", "cuda:x", "cuda:-1", "cuda:" + "9" * 23, "cuda:" + "9" * 5000, "meta", "mps"),
         },
     ),
-    "compare": (("plan.json",), {"plans": MISSING}),
+    "compare": (
+        ("plan.json",),
+        {
+            "plans": MISSING, "--machine": (*MACHINES, "2x2"), "--objective": CHOICES, "--seconds": NO_ZERO,
+            "--output": UNWRITABLE, "--store": STORES,
+        },
+    ),
     "checkpoint": (
         ("import", "plan.json", "new"),
         {"action": CHOICES, "directories": MISSING, "--step": NUMBERS, "--seed": NUMBERS},
@@ -132,7 +138,7 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
 }  # fmt: skip
 FLAGS = {"--json", "--traceback", "--help", "--no-compare", "--tensors", "--operators", "--choice", "--graph",
          "--verify", "--measure", "--again", "--forget", "--fresh", "--trust", "--rewrite", "--z3",
-         "--undirected"}  # fmt: skip
+         "--undirected", "--as-parallelized"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ from types import ModuleType
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-TESTED = {"train_resnet", "train_transformer", "train_pipeline", "resume", "plan_for_a_cluster", "own_model", "demo"}
+TESTED = {"train_resnet", "train_transformer", "train_pipeline", "resume", "plan_for_a_cluster", "own_model", "demo",
+          "parallelized"}  # fmt: skip
 
 
 def load(name: str) -> ModuleType:

@@ -1,4 +1,4 @@
-"""What `test_export_dtensor.py` runs under torchrun, beside a copy of `dtensor_apply.py` and without girih: each plan's
+"""What `test_export_dtensor.py` runs as ranks, beside a copy of `dtensor_apply.py` and without girih: each plan's
 placements are applied to the model, which trains; rank 0 leaves what it has seen.
 
 Command line: a folder with a file of placements for each plan.
@@ -30,6 +30,9 @@ class Received(TorchDispatchMode):
             return NotImplemented
         made = func(*args, **(kwargs or {}))
         space, _, name = func._schema.name.partition("::")
+        if name in ("_allgather_base_", "_reduce_scatter_base_"):  # of FSDP2
+            self.bytes += abs(args[0].nbytes - args[1].nbytes)
+            self.calls += 1
         if space == "_c10d_functional" and name not in ("wait_tensor", "_wrap_tensor_autograd"):
             received = {"all_gather_into_tensor": made.nbytes - args[0].nbytes, "all_reduce": made.nbytes,
                         "reduce_scatter_tensor": args[0].nbytes - made.nbytes}  # fmt: skip
@@ -53,8 +56,9 @@ def losses(module: nn.Module, x: torch.Tensor, y: torch.Tensor, steps: int = 3) 
     optimizer, found = torch.optim.SGD(module.parameters(), 0.1, 0.9), []
     for _ in range(steps):
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(module(x), y)
-        loss.backward()
+        with page.training():
+            loss = nn.functional.cross_entropy(module(x), y)
+            loss.backward()
         optimizer.step()
         found.append(loss.full_tensor().item() if isinstance(loss, page.DTensor) else loss.item())
     return found

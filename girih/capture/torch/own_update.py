@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -499,7 +499,12 @@ class _Trace(TorchDispatchMode):
         if self.exact and (numbers := {name for name in changed if _is_plain_number(named[name])}):
             return _numbered(function, given, numbers)
         unfit = [name for name in changed if "number" in schema[name]]
+        if self.mode is not None and _keeps_form(function) and isinstance(given.get("self"), FakeTensor):
+            return given["self"]  # written in place: on tensors without data nothing happens, which takes no time so
         if not unfit:
+            if self.mode is not None:  # a form does not depend on numbers, and PyTorch remembers those of equal calls
+                kinds = {name for name, kind in schema.items() if "number" in kind or kind == "Tensor"}
+                given |= {name: type(given[name])(1) for name in kinds & given.keys() if _is_plain_number(given[name])}
             makes = self.mode is not None and not any(isinstance(item, FakeTensor) for item in tree_leaves(given))
             with self.mode if makes and self.mode is not None else nullcontext():
                 return _call(function, given)
@@ -539,6 +544,18 @@ def _call(function: Any, given: Mapping[str, Any]) -> Any:
     defaults = {argument.name: argument.default_value for argument in function._schema.arguments}
     args = [given.get(name, defaults[name]) for name in positional[:count]]
     return function(*args, **{name: item for name, item in given.items() if name not in positional})
+
+
+@cache
+def _keeps_form(function: Any) -> bool:
+    """Does it write into its first argument, whose shape stays, and give it back?"""
+    base, returns = function._schema.name.partition("::")[2], function._schema.returns
+    return (
+        base.endswith("_")
+        and len(returns) == 1
+        and not base.startswith(("set_", "resize"))
+        and torch.Tag.inplace_view not in function.tags
+    )
 
 
 def _is_plain_number(item: Any) -> bool:

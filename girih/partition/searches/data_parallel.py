@@ -55,24 +55,25 @@ def batch_dimensions(graph: Graph, known: Mapping[str, int] | None = None) -> di
 @lru_cache(maxsize=65536)
 def _carried(description: Description, dimensions: tuple[int | None, ...]) -> int | None:
     """The dimension of the result that carries the batch, by the inputs' ones."""
-    carrying = _carrying(description, dimensions)
+    variables = carrying(description, dimensions)
     for dimension, index in enumerate(description.place):
         leading = max(index.terms, key=lambda term: term[1], default=None)
-        if leading is not None and leading[0] in carrying:
+        if leading is not None and leading[0] in variables:
             return dimension
     return None
 
 
-def _carrying(description: Description, dimensions: tuple[int | None, ...]) -> set[int]:
-    carrying: set[int] = set()
+def carrying(description: Description, dimensions: tuple[int | None, ...]) -> set[int]:
+    """The index variables that go through the batch, by the dimensions of the inputs that carry it."""
+    found: set[int] = set()
     for dimension, reads, kind in zip(dimensions, description.reads, description.inputs, strict=True):
         if dimension is None or kind.shape[dimension] <= 1:
             continue
         for read in reads:
             index = read[dimension]
             if index is not None and index.terms:
-                carrying.add(max(index.terms, key=lambda term: term[1])[0])
-    return carrying
+                found.add(max(index.terms, key=lambda term: term[1])[0])
+    return found
 
 
 @dataclass(frozen=True)
@@ -134,4 +135,4 @@ def along_the_batch(graph: Graph, mesh: Mesh, carriers: Mapping[str, int] | None
 @lru_cache(maxsize=65536)
 def _along(description: Description, dimensions: tuple[int | None, ...], mesh: Mesh) -> np.ndarray:
     """The divisions of a node by all axes along the batch, by the dimensions of its inputs that carry it."""
-    return divisions_along(description, _carrying(description, dimensions), mesh)
+    return divisions_along(description, carrying(description, dimensions), mesh)

@@ -52,16 +52,20 @@ from girih.rewrite.passes.parts_first import AddPartsFirst
 class Megatron(Search):
     """Megatron-LM's tensor parallelism on the innermost level, data parallelism outside of it.
 
+    tensor: neighbours that share each block, some of the innermost mesh axes; 0: all of the innermost level.
+
     Raises:
-        SearchError: the graph has no block that can be divided so.
+        SearchError: the graph has no block that can be divided so, or no axes of the mesh have so many devices.
     """
+
+    tensor: int = 0
 
     name: ClassVar[str] = "megatron"
 
     def search(self, graph: Graph, objective: Objective) -> SearchResult:
         apart = SeparateHeads().apply(graph)
         mesh = objective.machine.mesh
-        inner = len(objective.machine.levels[-1].axes)
+        inner = len(objective.machine.levels[-1].axes) if not self.tensor else self.axes(mesh)
         within = Mesh(mesh.sizes[mesh.axes - inner :])
         blocks = recognised(apart, within.devices)
         grouped = AddPartsFirst(frozenset(blocks.flow.sums)).apply(apart)
@@ -73,15 +77,37 @@ class Megatron(Search):
                 f"divides over {many(within.devices, 'device')} as Megatron-LM does{blocks.left_whole}: search by "
                 "`exact` or `data`"
             )
-        candidates = _candidates(apart, mesh, Mesh(mesh.sizes[: mesh.axes - inner]), blocks.flow)
+        candidates = candidates_of(apart, mesh, Mesh(mesh.sizes[: mesh.axes - inner]), blocks.flow)
         space = f"Megatron-LM: {blocks.space}; all else computed by each of them, the batch divided over outer levels"
         result = exact(apart, objective, rules=SECONDS, candidates=candidates, seconds=self.seconds, space=space)
         return result if apart is graph else replace(result, graph=apart)
 
+    def axes(self, mesh: Mesh) -> int:
+        """How many of the innermost mesh axes have `tensor` devices together."""
+        for count in range(1, mesh.axes + 1):
+            if prod(mesh.sizes[mesh.axes - count :]) == self.tensor:
+                return count
+        raise SearchError(f"megatron:tensor={self.tensor}: no innermost axes of the mesh {mesh} have so many devices")
 
-def _candidates(graph: Graph, mesh: Mesh, outer: Mesh, flow: Flow) -> Candidates:
-    """Fixed on the innermost level, but for where sums are reduced; along the batch outside of it."""
+
+def candidates_of(
+    graph: Graph,
+    mesh: Mesh,
+    outer: Mesh,
+    flow: Flow,
+    shards: Mapping[str, Layout] | None = None,
+    held: Mapping[str, int] | None = None,
+    *,
+    free: bool = False,
+) -> Candidates:
+    """Fixed on the inner axes, but for where sums are reduced; along the batch on the outer ones.
+
+    shards: how the outer axes divide what lives from step to step; what is not in it lies whole on each. held: by
+    value, what the inner axes do with it whatever the flow says. free: what the flow says nothing of may be divided by
+    the inner axes, too.
+    """
     inner = mesh.axes - outer.axes
+    within = Mesh(mesh.sizes[outer.axes :])
     carriers = batch_dimensions(graph)
     split = along_the_batch(graph, outer, carriers) if outer.axes else {}
     divisions: dict[int, np.ndarray] = {}
@@ -90,34 +116,55 @@ def _candidates(graph: Graph, mesh: Mesh, outer: Mesh, flow: Flow) -> Candidates
             continue
         passed = flow.sets(node, description)
         own = [flow.variables[number]] if number in flow.variables else [REPEAT, *(PASS - item for item in passed)]
+        inside = np.asarray([[code] * inner for code in own], np.int64)
+        if not inner:
+            inside = inside[:1]
+        elif free and number not in flow.variables:
+            inside = division_codes(description, within, SECONDS)
         outside = split.get(number)
         if outside is None:
             outside = division_codes(description, outer, SECONDS)
-        codes = joined_codes(description, outside, np.asarray([[code] * inner for code in own], np.int64), mesh)
+        codes = joined_codes(description, outside, inside, mesh)
         if len(codes):
             divisions[number] = codes
-    return Candidates(_layouts(graph, mesh, outer, flow, carriers), divisions)
+    return Candidates(_layouts(graph, mesh, outer, flow, carriers, shards or {}, held or {}, free), divisions)
 
 
 def _layouts(
-    graph: Graph, mesh: Mesh, outer: Mesh, flow: Flow, carriers: Mapping[str, int]
+    graph: Graph,
+    mesh: Mesh,
+    outer: Mesh,
+    flow: Flow,
+    carriers: Mapping[str, int],
+    shards: Mapping[str, Layout],
+    held: Mapping[str, int],
+    free: bool,
 ) -> dict[str, tuple[Layout, ...]]:
     inner = mesh.axes - outer.axes
     entering = {item.name: item.role for item in graph.inputs}
     leaving = {item.name for item in graph.outputs}
     by_name: dict[str, tuple[Layout, ...]] = {}
     for name, value in graph.values.items():
-        cut, stored = flow.cuts.get(name, REPLICATE), name in entering or name in leaving
-        within = [cut, *([PARTIAL] if name in flow.sums and not stored else [])]
+        stored = name in entering or name in leaving
+        floating = value.dtype.startswith(("float", "bfloat")) and not stored
+        within: Sequence[Layout]
+        if not inner:
+            within = [()]
+        elif name in held:
+            within = [(held[name],) * inner]
+        elif free and name not in flow.cuts and not stored:
+            within = value_layouts(value.shape, floating, Mesh(mesh.sizes[outer.axes :]), SECONDS)
+        else:
+            codes = [flow.cuts.get(name, REPLICATE), *([PARTIAL] if name in flow.sums and not stored else [])]
+            within = [(code,) * inner for code in codes]
         across: tuple[Layout, ...]
         if entering.get(name) in ("parameter", "state", "buffer", "data"):
-            across = ((REPLICATE,) * outer.axes,)
+            across = (shards.get(name, (REPLICATE,) * outer.axes),)
         elif name in carriers and value.shape[carriers[name]] >= outer.devices:
             across = (along(value, carriers[name], outer),)
         else:
-            floating = value.dtype.startswith(("float", "bfloat")) and not stored
             across = value_layouts(value.shape, floating, outer, SECONDS)
-        both = [(*one, *(code,) * inner) for one in across for code in within]
+        both = [(*one, *two) for one in across for two in within]
         by_name[name] = tuple(layout for layout in both if _fits(value.shape, layout, mesh))
     for old, new in graph.updates.items():
         by_name[new] = by_name[old]

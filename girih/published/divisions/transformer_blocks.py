@@ -195,7 +195,7 @@ class Flow:
 
     cuts: of values, by dimension; variables: the index variable that divides a node. sums: values that each device may
     have a part of, to be added up. ends: nodes whose terms are divided. stuck: numbers of the blocks of which a cut
-    cannot be followed; origins: from which blocks the cut of a value comes.
+    cannot be followed; origins: from which blocks the cut of a value comes. whole: values at which a cut ends.
     """
 
     graph: Graph
@@ -206,6 +206,7 @@ class Flow:
     ends: set[int] = field(default_factory=set)
     stuck: set[int] = field(default_factory=set)
     origins: dict[str, frozenset[int]] = field(default_factory=dict)
+    whole: frozenset[str] = frozenset()
 
     def followed(self, blocks: Sequence[TransformerBlock], forward: bool = False) -> Flow:
         """With the cuts of these blocks. forward: through the forward pass alone."""
@@ -264,7 +265,7 @@ class Flow:
             dimension = _dimension(each.place, each.output.shape, variable, each, self.devices)
             if dimension is None:
                 self.stuck |= origin
-            else:
+            elif name not in self.whole:
                 self.cuts[name], self.origins[name] = dimension, origin
 
     def sets(self, node: Node, description: Description | None) -> list[int]:

@@ -10,23 +10,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from girih.graph import Graph, Value
-from girih.layout import PARTIAL, REPLICATE, Mesh, Placement, Sharding, regions_of
+from girih.layout import PARTIAL, REPLICATE, Mesh, Placement, Sharding, regions_of, taking_part
 from girih.layout.sharding import Partial, Split
 from girih.ops import Description
 from girih.ops.derive.lookups import only_moves
 from girih.ops.expressions import Affine
 from girih.ops.known import descriptions
+from girih.partition.searches.data_parallel import batch_dimensions, carrying
+from girih.partition.searches.stages import micro_batches
+from girih.plans.inputs import source_of
 from girih.plans.plan import Plan, PlanError
 from girih.program.lower import node_placements
 
 FORMAT = 1
+MOST_REHEARSED = 5000
+"""Nodes of a program whose step is rehearsed as it is exported, which takes a second for some hundreds."""
 
 Words = tuple[str, ...]
 """One for each axis of the mesh: S0 for Shard(0), R for Replicate(), P for Partial()."""
@@ -57,12 +63,29 @@ class ModuleBorders:
 
 
 @dataclass(frozen=True)
+class Stages:
+    """A pipeline for `torch.distributed.pipelining`: a stage on each rank, in their order.
+
+    begins: the path of the module with which each stage begins, but for the first. micro_batches: of a step. schedule:
+    `gpipe`, all micro-batches forward and then backward, or `1f1b`.
+    """
+
+    begins: tuple[str, ...]
+    micro_batches: int
+    schedule: str
+
+
+@dataclass(frozen=True)
 class DTensorExport:
     """A plan as DTensor's placements; `print` shows a page, `save` writes what `dtensor_apply.read` reads.
 
     mesh, names: of `init_device_mesh`. parameters: by path, buffers too. batch: by path. modules: by path, those that
     have parameters. fsdp: axes along which parameters are kept in shards and used whole, and the batch is divided: what
-    FSDP2's `fully_shard` does. different: what of the plan DTensor cannot say, and does otherwise.
+    FSDP2's `fully_shard` does. different: what of the plan DTensor cannot say, and does otherwise. received: bytes that
+    all ranks together receive in a step under DTensor, exact (`girih.run.export.rehearsal`); None where the plan was
+    read from a file, without the module. planned: those of the plan. stages: of a plan that is a pipeline, which has no
+    placements. fully_sharded: `fully_shard` lays the module out, and nothing else: each axis is one of `fsdp`, and
+    modules compute with each sample by itself.
     """
 
     mesh: tuple[int, ...]
@@ -72,15 +95,30 @@ class DTensorExport:
     modules: Mapping[str, ModuleBorders]
     fsdp: tuple[str, ...] = ()
     different: tuple[str, ...] = ()
+    received: int | None = None
+    planned: int | None = None
+    stages: Stages | None = None
+    fully_sharded: bool = False
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the file says."""
+        data: dict[str, Any] = json.loads(json.dumps({"format": FORMAT, **asdict(self)}))
+        return data
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON."""
-        Path(path).write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n", encoding="utf-8")
+        Path(path).write_text(json.dumps(self.data, indent=1) + "\n", encoding="utf-8")
 
     def __str__(self) -> str:
         def row(name: str, words: Iterable[object]) -> str:
             return f"  {name:<40} {' '.join(map(str, words))}"
 
+        if self.stages is not None:
+            lines = [f"a pipeline of {self.mesh[0]} stages, {self.stages.schedule}, {self.stages.micro_batches} "
+                     "micro-batches"]  # fmt: skip
+            lines += [f"  rank {number} begins with {path}" for number, path in enumerate(self.stages.begins, 1)]
+            return "\n".join([*lines, "what PyTorch does otherwise", *(f"  {line}" for line in self.different)])
         lines = [f"mesh {'×'.join(map(str, self.mesh))} ({', '.join(self.names)})", "parameters and buffers"]
         for name, item in self.parameters.items():
             used = [] if item.used == item.kept else ["used as", *item.used]
@@ -92,6 +130,8 @@ class DTensorExport:
             lines.append(row(name, [" -> ".join(sides)]))
         if self.fsdp:
             lines.append(f"fully_shard over {', '.join(self.fsdp)}")
+        if self.received is not None:
+            lines.append(f"under DTensor ranks receive {self.received} bytes in a step; by the plan {self.planned}")
         if self.different:
             lines += ["what DTensor does otherwise", *(f"  {line}" for line in self.different)]
         return "\n".join(lines)
@@ -101,9 +141,84 @@ def export_dtensor(plan: Plan) -> DTensorExport:
     """A plan as DTensor's placements; see `girih.api.Plan.export`.
 
     Raises:
-        PlanError: a parameter lies as DTensor cannot say: in parts of stated lengths, or on some devices only. The
-            message names it.
+        PlanError: a parameter lies as DTensor cannot say: in parts of stated lengths, or on some devices only. Or
+            DTensor fails in a step of it. The message names what.
     """
+    if stages := stages_of(plan):
+        ranks = plan.machine.devices
+        different = ("the loss is the mean of the micro-batches' losses: of labels, as many have to count in each",)
+        planned = int(plan.bytes_received.sum())
+        return DTensorExport((ranks,), ("stage",), {}, {}, {}, different=different, planned=planned, stages=stages)
+    exported = _placements(plan)
+    source = source_of(plan)
+    if source is None or not hasattr(source.step, "optimizer") or len(plan.graph.nodes) > MOST_REHEARSED:
+        return exported
+    import torch.distributed as dist
+
+    from girih.run.export.rehearsal import rehearsed
+
+    if dist.is_initialized():  # the caller's own: there cannot be another
+        return exported
+    rehearsal = rehearsed(exported.data, source.step, source.batch)
+    if rehearsal.failed:
+        raise PlanError(
+            f"DTensor fails in a step of this plan ({rehearsal.failed}): plan with for_engine='dtensor', which finds "
+            "one that it runs, or export it as fx"
+        )
+    return replace(exported, received=rehearsal.received, planned=int(plan.bytes_received.sum()))
+
+
+def stages_of(plan: Plan) -> Stages | None:
+    """The stages of a plan that is a pipeline; None of another plan.
+
+    Raises:
+        PlanError: it is one, but its stages are no runs of modules.
+    """
+    graph, mesh, count = plan.graph, plan.strategy.mesh, micro_batches(plan.graph)
+    codes = np.asarray([division.codes for division in plan.strategy.divisions], np.int64)
+    taking = taking_part(codes.reshape(len(graph.nodes), mesh.axes), mesh)
+    alone = taking.sum(axis=1) == 1
+    forward = [
+        number for number, node in enumerate(graph.nodes) if node.phase == "forward" and node.scope and alone[number]
+    ]
+    if count == 1 or mesh.devices == 1 or not forward:
+        return None
+    stage = {number: int(taking[number].argmax()) for number in forward}
+    begins: list[str] = []
+    for number in forward:
+        if stage[number] == len(begins) + 1:
+            begins.append(_first_module(graph, number, stage))
+    if len(begins) + 1 != mesh.devices or len(begins) != max(stage.values()):
+        raise PlanError(
+            f"the plan has stages on {len(set(stage.values()))} of {mesh.devices} devices, which do not follow each "
+            "other: torch.distributed.pipelining has one stage on each rank; plan with search='pipeline'"
+        )
+    return Stages(tuple(begins), count, "1f1b" if plan.choice.schedule == "1f1b" else "gpipe")
+
+
+def _first_module(graph: Graph, number: int, stage: Mapping[int, int]) -> str:
+    """The largest module that begins with a node and lies in its stage as a whole.
+
+    Raises:
+        PlanError: a stage begins in the middle of a module.
+    """
+    parts = graph.nodes[number].scope.split(".")
+    for length in range(1, len(parts) + 1):
+        path = ".".join(parts[:length])
+        inside = {
+            stage[other]
+            for other in stage
+            if graph.nodes[other].scope == path or graph.nodes[other].scope.startswith(f"{path}.")
+        }
+        if inside == {stage[number]}:
+            return path
+    raise PlanError(
+        f"a stage of the plan begins in the middle of {graph.nodes[number].scope}: torch.distributed.pipelining cuts "
+        "between modules"
+    )
+
+
+def _placements(plan: Plan) -> DTensorExport:
     graph, strategy, mesh = plan.graph, plan.strategy, plan.strategy.mesh
     if not mesh.axes:
         raise PlanError("the plan is for one device: there is nothing to place")
@@ -142,23 +257,6 @@ def export_dtensor(plan: Plan) -> DTensorExport:
             if owner in parameters and own != parameters[owner].kept:
                 different.append(f"{item.path}: the plan keeps it as {'·'.join(own)}, DTensor as its parameter")
     different += _without_rules(graph)
-    labels = {name for node in graph.nodes if node.operator == "girih.pick" for name in node.inputs[1:]}
-    if any(
-        strategy.layouts[name].axes and set(_words_or_none(strategy.layouts[name]) or "S") - {"R"} for name in labels
-    ):
-        different.append(
-            "of a mean over labels, DTensor takes the mean of the ranks' means, which is another number where labels "
-            "are left out (-100), unequally many on each rank: divide the sum by the count in your loss"
-        )
-    for node in graph.nodes:
-        if node.operator == "girih.mean" and node.phase == "forward" and not graph.values[node.outputs[0]].shape:
-            words = _words_or_none(strategy.layouts[node.inputs[0]])
-            if words is None or any(word.startswith("S") for word in words):
-                different.append(
-                    f"{node.source or 'the loss'}: of F.mse_loss, smooth_l1_loss and huber_loss with reduction='mean' "
-                    "DTensor makes gradients as many times too large as ranks divide their input (PyTorch 2.13): write "
-                    "the mean, (x - y).square().mean()"
-                )
     names = tuple(f"axis_{number}" for number in range(mesh.axes))
     whole = [number for number in range(mesh.axes) if _gathered(parameters.values(), batch.values(), number)]
     return DTensorExport(
@@ -169,7 +267,29 @@ def export_dtensor(plan: Plan) -> DTensorExport:
         _modules(plan, parameters, needs),
         tuple(names[number] for number in whole),
         tuple(different),
+        fully_sharded=len(whole) == mesh.axes and _for_fully_shard(plan),
     )
+
+
+def _for_fully_shard(plan: Plan) -> bool:
+    """Can `fully_shard` lay the module out? Modules then compute with each rank's samples alone, no parameter is shared
+    by two of them, and none is a scalar."""
+    graph, keys = plan.graph, plan.origin.keys or {}
+    if len(set(keys.values())) < len(keys):
+        return False
+    if any(item.role == "parameter" and not graph.values[item.name].shape for item in graph.inputs):
+        return False
+    carriers = batch_dimensions(graph)
+    for node, described in zip(graph.nodes, descriptions(graph), strict=True):
+        dimensions = tuple(map(carriers.get, node.inputs))
+        if node.phase != "forward" or not node.scope or not any(item is not None for item in dimensions):
+            continue
+        if described is None:
+            return False
+        variables = carrying(described, dimensions)
+        if len(variables) > 1 or (described.root is not None and variables & set(described.root.variables)):
+            return False
+    return True
 
 
 def _convolves(graph: Graph, numbers: Iterable[int]) -> bool:
@@ -181,12 +301,14 @@ def _without_rules(graph: Graph) -> list[str]:
     from torch.distributed.tensor import DTensor
 
     from girih.kernels.evaluate import resolve
+    from girih.run.export.dtensor_apply import EACH_IMAGE
 
     known = DTensor._op_dispatcher.sharding_propagator
     tables = [getattr(known, name, {}) for name in ("op_to_rules", "op_strategy_funcs", "op_single_dim_strategy_funcs")]
     found: dict[str, str] = {}
     for node in graph.nodes:
         called = node.phase != "update" and node.inputs and node.operator.startswith("aten.")
+        called = called and node.operator.removeprefix("aten.") not in EACH_IMAGE
         if called and node.operator not in found:
             rule = resolve(node.operator)
             there = any(rule in table for table in tables) or rule in DTensor._op_dispatcher._custom_op_handlers
@@ -308,30 +430,44 @@ def _outer(index: Affine | None) -> int | None:
     return max(index.terms, key=lambda term: term[1])[0] if index is not None and index.terms else None
 
 
+def borders_of(graph: Graph, module: str, phase: str = "forward") -> tuple[list[str], list[str]]:
+    """The values that go into a module, and those that come out of it, in a pass; none where it does nothing.
+
+    module: its path, as nodes have it for their scope.
+    """
+    inside = _inside(graph, module, phase)
+    made = {name for number in inside for name in graph.nodes[number].outputs}
+    reads = dict.fromkeys(name for number in sorted(inside) for name in graph.nodes[number].inputs)
+    outputs = {output.name for output in graph.outputs} if phase == "forward" else set()
+    entering = [name for name in reads if name not in made and graph.role_of(name) in (None, "batch")]
+    leaving = [
+        name
+        for number in sorted(inside)
+        for name in graph.nodes[number].outputs
+        if name in outputs
+        or any(user not in inside and graph.nodes[user].phase == phase for user in graph.consumers[name])
+    ]
+    return entering, leaving
+
+
+def _inside(graph: Graph, module: str, phase: str = "forward") -> frozenset[int]:
+    """The nodes of a module in a pass."""
+    return frozenset(
+        number
+        for number, node in enumerate(graph.nodes)
+        if node.phase == phase and (node.scope == module or node.scope.startswith(f"{module}.")) and module
+    )
+
+
 def _modules(plan: Plan, parameters: Mapping[str, Kept], needs: Needs) -> dict[str, ModuleBorders]:
     """The borders of the modules that have parameters of their own."""
     graph = plan.graph
-    owners = list(dict.fromkeys(path.rpartition(".")[0] for path in parameters))
-    outputs = {output.name for output in graph.outputs}
     found = {}
-    for owner in owners:
-        inside = frozenset(
-            number
-            for number, node in enumerate(graph.nodes)
-            if node.phase == "forward" and (node.scope == owner or node.scope.startswith(f"{owner}.")) and owner
-        )
+    for owner in dict.fromkeys(path.rpartition(".")[0] for path in parameters):
+        inside = _inside(graph, owner)
         if not inside:
             continue
-        made = {name for number in inside for name in graph.nodes[number].outputs}
-        reads = dict.fromkeys(name for number in sorted(inside) for name in graph.nodes[number].inputs)
-        entering = [name for name in reads if name not in made and graph.role_of(name) in (None, "batch")]
-        leaving = [
-            name
-            for number in sorted(inside)
-            for name in graph.nodes[number].outputs
-            if name in outputs
-            or any(user not in inside and graph.nodes[user].phase == "forward" for user in graph.consumers[name])
-        ]
+        entering, leaving = borders_of(graph, owner)
         inputs = [(name, _place(plan, needs, name, inside)) for name in entering]
         if _convolves(graph, inside):
             inputs = [

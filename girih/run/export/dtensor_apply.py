@@ -6,7 +6,7 @@ This page needs PyTorch alone: copy it beside your training script.
     mesh = mesh_of(exported)
     apply(model, exported, mesh)
     optimizer = torch.optim.AdamW(model.parameters())
-    with implicit_replication():  # of torch.distributed.tensor.experimental: masks and positions that a forward makes
+    with training():
         loss = step(model, batch_of(batch, exported, mesh))
         loss.backward()
     optimizer.step()
@@ -14,16 +14,43 @@ This page needs PyTorch alone: copy it beside your training script.
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor.experimental import implicit_replication, register_sharding
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
 Tensor = Any
+
+
+LABELS = (functional.cross_entropy, functional.nll_loss)
+DIFFERENCES = (
+    functional.mse_loss, functional.l1_loss, functional.smooth_l1_loss, functional.huber_loss,
+    functional.binary_cross_entropy, functional.binary_cross_entropy_with_logits,
+)  # fmt: skip
+"""Losses of which DTensor takes the mean over what a rank has (PyTorch 2.13): over labels that count, or over all
+numbers. Where ranks have unequally many labels, that is another loss; of the others, gradients are too large."""
+
+COMPOSED = (functional.mse_loss, functional.l1_loss, functional.smooth_l1_loss, functional.huber_loss)
+"""Of these, PyTorch computes a weighted mean step by step, and DTensor the same."""
+
+EACH_IMAGE = (
+    "avg_pool2d", "avg_pool2d_backward", "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward",
+    "max_pool2d_with_indices", "max_pool2d_with_indices_backward",
+)  # fmt: skip
+"""ATen's operators that compute each channel of each image by itself. DTensor has no rule for most of them."""
 
 
 def read(file: str | Path) -> dict[str, Any]:
@@ -33,7 +60,9 @@ def read(file: str | Path) -> dict[str, Any]:
 
 
 def mesh_of(exported: Mapping[str, Any], device: str = "cpu") -> DeviceMesh:
-    """The mesh of all ranks, with the names of its axes."""
+    """The mesh of all ranks, with the names of its axes; one axis where `fully_shard` divides over all of them."""
+    if exported["fully_sharded"]:
+        return init_device_mesh(device, (prod(exported["mesh"]),), mesh_dim_names=("ranks",))
     return init_device_mesh(device, tuple(exported["mesh"]), mesh_dim_names=tuple(exported["names"]))
 
 
@@ -65,7 +94,65 @@ def batch_of(batch: Any, exported: Mapping[str, Any], mesh: DeviceMesh, path: tu
     if isinstance(batch, (tuple, list)):
         return type(batch)(batch_of(item, exported, mesh, (*path, str(at))) for at, item in enumerate(batch))
     words = exported["batch"].get("/".join(path))
-    return batch if words is None else laid_out(batch, mesh, words)
+    return batch if words is None else laid_out(batch, mesh, words[: mesh.ndim])
+
+
+@contextmanager
+def training() -> Iterator[None]:
+    """For the forward and the backward pass: tensors that a forward makes, such as masks and positions, are whole on
+    each rank, and a mean that PyTorch's losses take is the mean over all ranks' numbers."""
+    with implicit_replication(), _Means():
+        yield
+
+
+class _Means(TorchFunctionMode):
+    """Losses with reduction="mean" of tensors that are laid out: the sum, divided by how many are counted."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func not in LABELS and func not in DIFFERENCES:
+            return func(*args, **kwargs)
+        given = inspect.signature(func).bind(*args, **kwargs)
+        given.apply_defaults()
+        loss = given.arguments
+        laid_out = any(isinstance(loss[name], DTensor) for name in ("input", "target"))
+        old = loss.get("size_average"), loss.get("reduce")
+        weighted = func in COMPOSED and loss.get("weight") is not None
+        if not laid_out or weighted or loss["reduction"] != "mean" or old != (None, None):
+            return func(*args, **kwargs)
+        loss["reduction"] = "sum"
+        total = func(*given.args, **given.kwargs)
+        return total / (_counted(loss) if func in LABELS else _numbers(loss))
+
+
+def _counted(loss: Mapping[str, Any]) -> Any:
+    """By what the mean over labels divides."""
+    target, weight = loss["target"], loss["weight"]
+    if target.is_floating_point():  # a share of each class
+        return loss["input"].numel() // loss["input"].shape[min(1, loss["input"].dim() - 1)]
+    counts = target != loss["ignore_index"]
+    return counts.sum() if weight is None else (weight[target * counts] * counts).sum()
+
+
+def _numbers(loss: Mapping[str, Any]) -> int:
+    return prod(torch.broadcast_shapes(loss["input"].shape, loss["target"].shape))
+
+
+def _taught() -> None:
+    """DTensor learns how `EACH_IMAGE` divide."""
+    for name in EACH_IMAGE:
+        operator = getattr(torch.ops.aten, name).default
+        register_sharding(operator)(partial(_alike, len(operator._schema.returns)))
+
+
+def _alike(results: int, *given: Any) -> list[tuple[list[Placement], list[Placement | None]]]:
+    """The ways to divide an operator that computes each channel of each image by itself: all tensors alike."""
+    tensors = [hasattr(item, "placements") for item in given]
+    images = next(item.ndim for item in given if hasattr(item, "placements")) - 2
+    return [
+        ([place] * results, [place if tensor else None for tensor in tensors])
+        for place in (Replicate(), *map(Shard, range(images)))
+    ]
 
 
 def apply(model: torch.nn.Module, exported: Mapping[str, Any], mesh: DeviceMesh) -> torch.nn.Module:
@@ -74,6 +161,9 @@ def apply(model: torch.nn.Module, exported: Mapping[str, Any], mesh: DeviceMesh)
     The model is changed, and returned. A parameter that is used otherwise than it is kept (gathered from its shards, as
     in FSDP) is brought there when its module reads it; its gradient goes the way back.
     """
+    if exported["fully_sharded"]:
+        return _fully_sharded(model, exported, mesh)
+    _taught()
     whole, shared = exported["parameters"], {}
     for name, module in model.named_modules():
         for kind in (module._parameters, module._buffers):
@@ -85,6 +175,8 @@ def apply(model: torch.nn.Module, exported: Mapping[str, Any], mesh: DeviceMesh)
                     made: Tensor = laid_out(tensor.detach(), mesh, words["kept"])
                     if isinstance(tensor, torch.nn.Parameter):
                         made = torch.nn.Parameter(made, tensor.requires_grad)
+                        if tensor.requires_grad:
+                            made.register_post_accumulate_grad_hook(_reduce)
                     shared[id(tensor)] = made, tensor  # the tensor too, so that no other takes its identity
                 kind[key] = shared[id(tensor)][0]
         used = {
@@ -98,6 +190,65 @@ def apply(model: torch.nn.Module, exported: Mapping[str, Any], mesh: DeviceMesh)
             module.register_forward_pre_hook(_into(mesh, borders["inputs"]))
             module.register_forward_hook(_out_of(mesh, borders["outputs"]))
     return model
+
+
+def _reduce(parameter: Tensor) -> None:
+    """A gradient is added up once, behind the backward pass, and not again by each operator of the optimizer."""
+    parameter.grad = parameter.grad.redistribute(placements=parameter.placements)
+
+
+def _fully_sharded(model: torch.nn.Module, exported: Mapping[str, Any], mesh: DeviceMesh) -> torch.nn.Module:
+    """FSDP2 in the place of placements: a group of parameters for each module that has any.
+
+    Modules see the samples of this rank, and the loss is one of DTensors: what comes out of the model is laid out
+    again, so that a mean is one over all samples. So gradients are summed, not averaged.
+    """
+    words = {id(item): exported["parameters"][name]["kept"] for name, item in model.named_parameters()}
+
+    def place(parameter: torch.nn.Parameter) -> Shard | None:
+        dimension = next((int(word[1:]) for word in words[id(parameter)] if word.startswith("S")), 0)
+        return Shard(dimension) if parameter.shape[dimension] % mesh.size() == 0 else None
+
+    owners = [item for item in model.modules() if any(True for _ in item.parameters(recurse=False))]
+    for module in dict.fromkeys([*reversed(owners), model]):
+        fully_shard(module, mesh=mesh, shard_placement_fn=place)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+
+    def into(module: torch.nn.Module, given: Any, named: Any) -> Any:
+        return tree_map(lambda item: item.to_local() if isinstance(item, DTensor) else item, (given, named))
+
+    def out_of(module: torch.nn.Module, given: Any, made: Any) -> Any:
+        return tree_map(lambda item: _rows(item, mesh) if isinstance(item, torch.Tensor) and item.dim() else item, made)
+
+    model.register_forward_pre_hook(into, prepend=True, with_kwargs=True)
+    model.register_forward_hook(out_of)
+    return model
+
+
+def _rows(tensor: Tensor, mesh: DeviceMesh) -> DTensor:
+    made: DTensor = DTensor.from_local(tensor, mesh, [Shard(0)], run_check=False)
+    return made
+
+
+def pipeline_of(
+    model: torch.nn.Module, exported: Mapping[str, Any], micro_batch: tuple[Any, ...], loss: Any, device: str = "cpu"
+) -> tuple[Any, torch.nn.Module]:
+    """The schedule of a pipeline on all ranks, and this rank's stage, a module with its parameters.
+
+    micro_batch: inputs of the model for one micro-batch, for their shapes. loss: of an output and a target, a mean over
+    the micro-batch. `schedule.step(*inputs)` on the first rank, `schedule.step(target=…, losses=[])` on the last one
+    and `schedule.step()` on others take a step forward and backward; the optimizer is over the stage's parameters.
+    """
+    from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, SplitPoint, pipeline
+
+    stages = exported["stages"]
+    pipe = pipeline(model, micro_batch, split_spec=dict.fromkeys(stages["begins"], SplitPoint.BEGINNING))
+    stage = pipe.build_stage(torch.distributed.get_rank(), torch.device(device))
+    kind = Schedule1F1B if stages["schedule"] == "1f1b" else ScheduleGPipe
+    return kind(stage, stages["micro_batches"], loss_fn=loss), stage.submod
 
 
 def _used(key: str, mesh: DeviceMesh, words: Sequence[str]) -> property:
