@@ -8,6 +8,7 @@ and PyTorch's exporter then proves that shapes hold for all. Cost: linear in the
 
 from __future__ import annotations
 
+import logging
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -148,6 +149,9 @@ def resized(
     prime = dict(zip(known, PRIMES, strict=False))
     enlarged = {name: known[name] * prime[name] for name in known}
     nodes: list[Node] = []
+    log = logging.getLogger(FakeTensorMode.__module__)
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # it tells of shapes that do not fit, which is an answer here
     try:
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
             large = {name: torch.empty(tensor.shape, dtype=tensor.dtype) for name, tensor in weights.items()}
@@ -167,6 +171,8 @@ def resized(
                 nodes.append(two)
     except UNFIT:
         return None
+    finally:
+        log.setLevel(level)
     values = {name: replace(value, shape=tuple(other[name].shape)) for name, value in graph.values.items()}
     return replace(graph, nodes=tuple(nodes), values=values)
 
