@@ -166,6 +166,23 @@ def test_a_transformers_stages_work_side_by_side(shared: bool) -> None:
     assert timeline.seconds < 1.05 * ideal
 
 
+def test_a_pipeline_is_judged_beside_what_a_search_by_time_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search itself has no work to spend and ends with data parallelism, which suits large weights and slow links
+    badly; Megatron-LM's division sends the activations of each layer."""
+    monkeypatch.setattr("girih.search.choose.BESIDE", 1e9)
+    where = machine("local:4")
+    slow = tuple(replace(level, bytes_per_second=3e7, latency_seconds=1e-6) for level in where.levels)
+    where = replace(where, levels=slow, device=replace(where.device, flops_per_second=1e10))
+    step, batch = tower(8)
+    few = tuple(part[:64] for part in batch)
+    plan = girih.plan(step, few, machine=where, objective="time", search="exact:seconds=1e-6", compare=())
+    check(plan)
+    assert plan.search == plan.certificate.statistics["found by"] == "pipeline-1f1b"
+    assert plan.choice.schedule == "1f1b"
+    assert plan.certificate.cost == pytest.approx(plan.predict().seconds)
+    assert plan.certificate.cost < min(took for name, took in plan.certificate.tried.items() if name != plan.search)
+
+
 def slow_links() -> tuple[Machine, girih.TrainingStep, tuple[torch.Tensor, ...]]:
     """A machine, a step of large weights and a small batch, which data parallelism suits badly."""
     where = machine("local:4")
