@@ -29,6 +29,7 @@ MACHINES = ("2x4", "8x8")
 def case(name: str, batch: int, overrides: dict[str, Any], machine: str, seconds: float) -> Row:
     from girih.api import plan_graph
     from girih.capture import capture
+    from girih.partition.searches.stages import micro_batches
 
     step, inputs = training_step(name, batch, **overrides)
     graph = capture(step, inputs).graph
@@ -44,9 +45,15 @@ def case(name: str, batch: int, overrides: dict[str, Any], machine: str, seconds
         "stages": tried.get("stages"),
         "with": plan.certificate.cost,
         "ratio": round(others[by] / plan.certificate.cost, 3),
-        "how": plan.certificate.space if plan.search == "stages" else "",
+        "how": f"{micro_batches(plan.graph)} micro-batches, {places(plan)} stages" if plan.search == "stages" else "",
         "cpu": round(timing.cpu, 1),
     }
+
+
+def places(plan: Any) -> int:
+    """On how many different sets of devices nodes are computed that belong to a stage."""
+    return len({division.taking_part(plan.machine.mesh).tobytes() for division in set(plan.strategy.divisions)
+                if any(axis.on for axis in division.axes)})  # fmt: skip
 
 
 def measure(options: argparse.Namespace) -> Report:

@@ -18,6 +18,7 @@ import numpy as np
 
 from girih.array.core.array import Array
 from girih.array.core.builder import from_memory
+from girih.array.core.memory import keep_freed
 from girih.array.core.small import (
     BORDER,
     LATER,
@@ -286,6 +287,8 @@ def call(
             count = max(count, estimate(*plain, **more))
         except (TypeError, ValueError, IndexError, AttributeError, OverflowError):
             return large(lazy, items, options)  # arguments that girih refuses
+    if count >= BORDER.tiny:
+        keep_freed()
     if name in COPIES and not count:  # of lists: how much it is, and of which dtype, NumPy tells
         return own(function(*plain, **more))
     if count >= BORDER.bytes and name not in FREE and not only_numpy(plain):
@@ -304,6 +307,8 @@ def call(
 
 def own(made: np.ndarray) -> Array:
     """NumPy's array, which nobody else has, as one of ours: nothing is copied."""
+    if made.nbytes >= BORDER.tiny:
+        keep_freed()
     if made.nbytes < BORDER.bytes or only_numpy((made,)):
         return ours(made)  # type: ignore[no-any-return]
     return from_memory(made, copy=False)

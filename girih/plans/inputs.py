@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from girih.graph import Graph, check
+from girih.ops.gate import is_exact
 from girih.plans.plan import Origin, Plan, PlanError
 from girih.plans.rewritten import Rewrite
 
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
     from girih.capture.torch.settings import Source
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
+
+
+EXACT = (
+    "exact: it makes PyTorch's own calls, so that losses, weights and state have the bits of PyTorch's step, with as "
+    "many threads, under girih.fit"
+)
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,7 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
     program = Program(
         graph,
         origin,
+        notes=(EXACT,) if is_exact(graph) else (),
         results=captured.result_spec,
         constants=captured.constants,
         source=source,

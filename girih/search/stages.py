@@ -184,9 +184,12 @@ def laid_out(graph: Graph, objective: Objective, item: Pipeline, seconds: float)
     searches = [search_of(stage.within, seconds) if stage.within else None for stage in item.stages]
     written, inside = divided_inside(cut, objective, submeshes, searches)
     stages = {number: stage_of[unit] for number, unit in _units(written, objective).items() if unit in stage_of}
-    ways = Counter(f"{len(stage.devices)} by {stage.within}" if stage.within else "1" for stage in item.stages)
+    ways = Counter(
+        f"{len(stage.devices)} devices each by {stage.within}" if stage.within else "one device each"
+        for stage in item.stages
+    )
     told = ", ".join(f"{count} on {way}" for way, count in ways.items())
-    space = f"{item.count} micro-batches through {len(submeshes)} stages ({told} devices each)"
+    space = f"{item.count} micro-batches through {len(submeshes)} stages ({told})"
     result = in_stages(written, objective, stages, submeshes, inside, seconds=seconds, space=space)
     return replace(result, schedule="1f1b", graph=None if written is graph else written)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import Any, cast
 
 import pytest
 import torch
 from changed_programs import AROUND, CHANGES, WITHOUT_EFFECT, Program
+from counts import LONG
 from torch import nn
 
 import girih
@@ -24,6 +25,12 @@ from girih.inference.quick import NO
 WAYS = ("refuse", "again", "model")
 TAKEN = {"another parameter", "a parameter, turned", "a buffer, replaced"}
 """Changes that `infer` takes up, as other weights."""
+
+
+def in_turn(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Each name with each way; in `make test` with one of them, which go round."""
+    pairs = ((number, name, at) for number, name in enumerate(names) for at in range(len(WAYS)))
+    return [(name, WAYS[at]) for number, name, at in pairs if LONG or number % len(WAYS) == at]
 
 
 def program() -> Program:
@@ -56,8 +63,7 @@ def answered(answer: Callable[[Any], Any], model: nn.Module, refusal: type[Excep
     return True
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize(("name", "way"), in_turn(CHANGES))
 def test_infer_after_a_change(name: str, way: str) -> None:
     model = program()
     with girih.infer(model, rows(model), otherwise=way) as answer:
@@ -67,8 +73,7 @@ def test_infer_after_a_change(name: str, way: str) -> None:
         assert answered(answer, model, girih.PlanError) == (way != "refuse" or name in TAKEN)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", AROUND)
+@pytest.mark.parametrize(("name", "way"), in_turn(AROUND))
 def test_infer_in_other_surroundings(name: str, way: str) -> None:
     model = program()
     with girih.infer(model, rows(model), otherwise=way) as answer:

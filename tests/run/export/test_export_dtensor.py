@@ -146,7 +146,7 @@ def test_a_pipeline_runs_by_pytorchs_schedules(search: str, tmp_path: Path, monk
     assert "rank 1 begins with 4" in str(exported)
     exported.save(tmp_path / "stages.json")
     shutil.copy(dtensor_apply.__file__, tmp_path)
-    torchrun(Path(shutil.copy(stages_program.__file__, tmp_path)), 2, str(tmp_path))
+    forked_ranks(Path(shutil.copy(stages_program.__file__, tmp_path)), 2, str(tmp_path))
     seen = json.loads((tmp_path / "seen.json").read_text())
     for loss in seen["losses"]:
         optimizer.zero_grad()

@@ -39,6 +39,7 @@ RUNS = [
       for search in ("pipeline", "pipeline-1f1b")),
     *(("local:4", "threads", search) for search in DIVIDED),
     ("local:4", "processes", DIVIDED[2]),
+    ("local:4", "threads", "stages"),
 ]  # fmt: skip
 
 

@@ -74,7 +74,7 @@ def test_the_limit_that_a_refusal_names_works_and_one_byte_less_is_refused_alike
 
 def test_the_smallest_limit_of_a_larger_graph_does_not_depend_on_what_was_asked() -> None:
     graph, options = (
-        perceptron(4, 64, 64),
+        perceptron(3, 64, 64),
         {"machine": "local:2", "objective": "seconds", "search": "exact:seconds=600"},
     )
     low, high = (refusal(graph, limit, **options) for limit in (1000, 40_000))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
+from counts import but_long
 from graphs import perceptron
 
 from girih.api import plan_graph
@@ -13,27 +15,42 @@ from girih.cli.main import main
 from girih.machine import Machine, machine
 from girih.machine.machine import with_memory
 from girih.plans.check import check
-from girih.plans.plan import PlanError
+from girih.plans.plan import Plan, PlanError
 from girih.report.tables import render, summary
 
 GRAPH = perceptron(2, 64, 64)
+OBJECTIVES = ["time", "bytes", "seconds"]
+
+
+@cache
+def free(objective: str) -> Plan:
+    """Two devices with as much memory as they need."""
+    return plan_graph(GRAPH, machine=machine("titanx-40g:2"), memory="unlimited", objective=objective)
 
 
 def room(share: float, objective: str = "time") -> Machine:
     """Two devices with a share of what the plan without a limit needs."""
-    where = machine("titanx-40g:2")
-    free = plan_graph(GRAPH, machine=where, memory="unlimited", objective=objective)
-    return with_memory(where, int(share * free.peak))
+    return with_memory(machine("titanx-40g:2"), int(share * free(objective).peak))
 
 
-@pytest.mark.parametrize("objective", ["time", "bytes", "seconds"])
+@cache
+def within(objective: str) -> Plan:
+    """Devices that have less than they need."""
+    return plan_graph(GRAPH, machine=room(0.9, objective), objective=objective)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_plan_that_does_not_fit_is_searched_within_the_machine(objective: str) -> None:
-    where = room(0.9, objective)
-    plan = plan_graph(GRAPH, machine=where, objective=objective)
+    plan = within(objective)
     check(plan)
-    assert plan.memory == where.device.memory_bytes
+    assert plan.memory == plan.machine.device.memory_bytes
     assert plan.peak <= plan.memory
-    given = plan_graph(GRAPH, machine=where, objective=objective, memory=plan.memory)
+
+
+@pytest.mark.parametrize("objective", but_long(OBJECTIVES, ["bytes", "seconds"]))
+def test_what_is_searched_within_the_machine_is_what_that_limit_gives(objective: str) -> None:
+    plan = within(objective)
+    given = plan_graph(GRAPH, machine=plan.machine, objective=objective, memory=plan.memory)
     assert (given.strategy, given.peak) == (plan.strategy, plan.peak)
 
 
@@ -81,7 +98,7 @@ def test_each_device_has_its_own_memory() -> None:
 def test_what_cannot_fit_is_refused_with_where_the_limit_comes_from(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = with_memory(machine("2x2"), 1000)
+    small = with_memory(machine("2"), 1000)
     with pytest.raises(PlanError, match=r"smallest limit.*No limit was given.*1\.00 KB.*unlimited"):
         plan_graph(GRAPH, machine=small, objective="bytes")
     lab = tmp_path / "lab.yaml"
