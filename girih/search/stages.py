@@ -75,6 +75,8 @@ NODES = 30_000
 NODE, MEMBER = 300_000.0, 12_500.0
 """Nanoseconds of making a plan of a step in micro-batches and simulating it, for each of its nodes; and for each of the
 machine's devices on top."""
+DEVICES = 128
+"""Of a machine, at most: beyond, the programme and the plans that it proposes take minutes."""
 PROPOSED = 2
 """Plans that are made and simulated, at most, of those whose estimate is below the seconds of the best plan."""
 
@@ -227,7 +229,7 @@ def pipelines(graph: Graph, objective: Objective, room: int, seconds: float) -> 
     """
     machine = objective.machine
     counts = _counts(graph)
-    if machine.devices == 1 or machine.groups or not counts:
+    if not 1 < machine.devices <= DEVICES or machine.groups or not counts:
         return []
     units = _units(graph, objective)
     names = list(dict.fromkeys(units.values()))

@@ -1,4 +1,4 @@
-"""What `test_export_dtensor.py` runs under torchrun, beside a copy of `dtensor_apply.py` and without girih: stages of a
+"""What `test_export_dtensor.py` runs as ranks, beside a copy of `dtensor_apply.py` and without girih: stages of a
 pipeline take steps by `torch.distributed.pipelining`; the last rank leaves the losses.
 
 Command line: a folder with stages.json.

@@ -20,8 +20,9 @@ y, the price of a byte of the limit, a byte of a value costs the smaller of y an
 The best weights are found by cutting planes (Kelley 1960): the strategies known so far give a linear program in the
 weights and prices; at its optimum the solver finds the cheapest strategy, and its bound, which holds whatever else.
 
-It speaks of divisions of every node over all devices (not of places), of programs in which all devices go through the
-steps in one order (not of pipelines), and of steps that are computed whole. Cost: a few solutions of the tables.
+It speaks of divisions of every node over all devices, not of places; under a limit, of programs in which all devices go
+through the steps in one order (not of pipelines), and of steps that are computed whole. Cost: a few solutions of the
+tables.
 """
 
 from __future__ import annotations
@@ -44,8 +45,10 @@ from girih.partition.space.options import SECONDS, NodeOptions
 from girih.partition.space.problem import Objective, PartitionProblem, build
 from girih.simulate.bounds import Bound, Kinds, bound_of, least_read
 
-SPACE = "divisions of every node over all devices, orders that all devices share, movements of what is computed whole"
-"""What the bound speaks of; in the sentence of a certificate behind the ways to write the graph."""
+ANY = "divisions of every node over all devices, orders, movements"
+"""What the bound without a limit speaks of, in the sentence of a certificate behind the ways to write the graph."""
+WHOLE = "divisions of every node over all devices, orders that all devices share, movements of what is computed whole"
+"""What the bound under a limit speaks of."""
 TABLES = "computing, and bytes over all links, of any division"
 MEMORY = "computing, links, and copies of what exceeds the limit"
 ROUNDS = 8
@@ -101,7 +104,8 @@ NEVER = Moment(-1, (), ())
 
 
 def step_bound(relaxed: Relaxed, limit: int | None, budget: Budget, known: Sequence[Strategy]) -> Bound:
-    """No step of the graph under a limit of bytes is shorter, in the space of `SPACE`; with what each part gives.
+    """No step of the graph under a limit of bytes is shorter, in the space of `WHOLE`, or without one of `ANY`; with
+    what each part gives.
 
     known: strategies, the nearer to the cheapest the sooner the weights are found. budget: of work, which it spends.
     """

@@ -11,8 +11,7 @@ from girih.machine.units import format_gap, format_seconds
 from girih.plans.choice import Choice
 from girih.plans.plan import Plan, PlanError
 from girih.plans.predict import predict
-from girih.search.joint.bound import SPACE as DIVISIONS
-from girih.search.joint.bound import Relaxed, step_bound
+from girih.search.joint.bound import ANY, TABLES, WHOLE, Relaxed, step_bound
 from girih.search.joint.rounds import Rounds
 from girih.search.judge import FAILED
 from girih.simulate.bounds import Bound, bound_of
@@ -69,8 +68,9 @@ def bound(rounds: Rounds, best: Plan) -> tuple[Bound, str]:
     written = {id(graph): graph for graph in (*(item.graph for item in rounds.graphs), best.graph)}
     graphs, machine, choice = list(written.values()), rounds.machine, best.choice
     work = min((bound_of(graph, machine) for graph in graphs), key=lambda item: item.seconds)
-    if work.seconds >= rounds.seconds or choice.schedule != "graph" or choice.pieces or choice.blocks is not None:
+    if work.seconds >= rounds.seconds:
         return work, SPACE
+    whole = choice.schedule == "graph" and not choice.pieces and choice.blocks is None
     budget = Budget(BOUNDING * rounds.budget.left / 1e9)
     relaxed = [Relaxed.of(graph, machine, budget) for graph in graphs]
     if any(item.graph is best.graph and item.tables.labels(best.strategy) is None for item in relaxed):
@@ -80,10 +80,12 @@ def bound(rounds: Rounds, best: Plan) -> tuple[Bound, str]:
     for number, item in enumerate(relaxed):
         known = [plan.strategy for _, plan in ((0.0, best), *found) if plan.graph is item.graph][:KNOWN]
         part = budget.part(budget.seconds / (len(relaxed) - number))
-        bounds.append(step_bound(item, rounds.limit, part, known))
+        bounds.append(step_bound(item, rounds.limit if whole else None, part, known))
         budget.spend(part.spent)
     least = min(bounds, key=lambda item: item.seconds)
-    return (least, f"{WRITTEN}, {DIVISIONS}") if least.how not in dict(work.parts) else (least, SPACE)
+    if least.how in dict(work.parts):
+        return least, SPACE
+    return least, f"{WRITTEN}, {ANY if least.how == TABLES else WHOLE}"
 
 
 def bounded(least: Bound) -> str:

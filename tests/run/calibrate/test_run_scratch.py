@@ -64,7 +64,7 @@ def test_what_is_told_is_what_is_held_with_other_instruction_sets() -> None:
     chosen = (
         "test_convolutions_hold_what_is_measured and not float64 or "
         f"test_convolutional_networks and ({networks}) and 2 or "
-        "test_any_division_needs_no_more and 2"
+        "test_any_division_needs_no_more and 2 and not exchanges"
     )
     arguments = [str(WORKER_TESTS / "test_run_memory.py"), "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     arguments += ["-k", chosen]
