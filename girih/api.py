@@ -17,6 +17,7 @@ from girih.graph import Graph
 from girih.machine import Machine
 from girih.machine import machine as machine_by_name
 from girih.machine.machine import parse_bytes, with_memory
+from girih.ops.gate import is_exact
 from girih.plans import plan as noun
 from girih.plans.plan import Observe, PlanError, check_seconds
 from girih.search.table import order_of, search_of
@@ -188,6 +189,7 @@ def plan(
     rewrite: bool | Rewriting = False,
     progress: bool | None = None,
     for_engine: str | None = None,
+    exact: bool = False,
 ) -> Plan:
     """Lay a training step (or an Inference) out over a machine.
 
@@ -209,7 +211,7 @@ def plan(
     data sheet; the plan keeps the rules (`girih rewrite explain`). progress: tell on the error stream what is being
     done; by default where that is a terminal. observe: is told it instead. for_engine: `dtensor`, to search only what
     `export("dtensor")` can say: parts of one length, over whole axes of the mesh; by `seconds` where the objective is
-    `time`.
+    `time`. exact: of `girih.TrainingStep`, for one device.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -218,6 +220,10 @@ def plan(
     if for_engine is not None:
         search, objective = _searched_for(for_engine, search, objective)
     memory = getattr(step, "memory", None) if memory is None else memory
+    if exact:
+        step = _exactly(step)
+    if getattr(step, "exact", False):
+        check_exact(machine_by_name(machine), rewrite)
     # What is wrong is told before anything is captured.
     check_choices(machine, memory, search, objective, compare, hold, order, store)
     options = {"search": search, "objective": objective, "compare": compare, "store": store, "hold": hold}
@@ -234,6 +240,32 @@ def plan(
         return made
     again = {"memory": memory, "rewrite": rewrite, "progress": progress, "order": order, **options, "search": search}
     return batch.planned(made, step, where, again)  # type: ignore[no-any-return]
+
+
+def _exactly(step: Any) -> Any:
+    """A training step whose plan has the bits of PyTorch's.
+
+    Raises:
+        PlanError: it is no training step.
+    """
+    if not hasattr(step, "micro_batches"):
+        raise PlanError(f"exact=True is of a girih.TrainingStep, got {type(step).__name__}")
+    return replace(step, exact=True)
+
+
+def check_exact(where: Machine, rewrite: object = False, search: object = None) -> None:
+    """
+    Raises:
+        PlanError: what is asked for beside exact=True changes last digits.
+    """
+    if where.devices > 1 or where.on_gpus:
+        raise PlanError(
+            f"exact=True is for one processor, machine='local:1', and not for {where}: sums over parts, and a GPU's, "
+            "add up in another order, so that last digits are others than PyTorch's; leave exact=True out there"
+        )
+    if rewrite or getattr(search, "name", "") == "joint":
+        what = "rewrite=" if rewrite else "search='joint'"
+        raise PlanError(f"{what} computes a step by other operators, and exact=True by PyTorch's own: leave one out")
 
 
 def _searched_for(engine: str, search: str | Search | None, objective: str) -> tuple[Search, str]:
@@ -353,6 +385,7 @@ def fit(
     pad: Mapping[str, float] | None = None,
     buckets: Sequence[int] = (),
     device: str | None = None,
+    exact: bool = False,
     **options: Any,
 ) -> Fit:
     """A training step to call, for those who write their own loop: `train(x, y)` is the loss, as a float.
@@ -364,7 +397,7 @@ def fit(
 
     Without loss the model has its own, as those of `transformers` do: `train(**batch)` for `model(**batch).loss`. step:
     `step(model, batch)` in place of loss; it gives the loss, or `(loss, logits, …)`, or what has a `loss` in it, and so
-    does `train`. clip_grad_norm, clip_grad_value, autocast, micro_batches: of `girih.TrainingStep`.
+    does `train`. clip_grad_norm, clip_grad_value, autocast, micro_batches, exact: of `girih.TrainingStep`.
 
     batch: what a step takes, for its shapes, in any nesting; a batch of another size, such as the last one of a loader,
     is planned when it comes, under the same limit, for up to so many `sizes`. pad, buckets: where sequences have many
@@ -398,10 +431,13 @@ def fit(
         clip_grad_value=clip_grad_value,
         autocast=autocast,
         micro_batches=micro_batches,
+        exact=exact,
     )
     padding = Padding(pad or {}, buckets) if pad or buckets else None
     machine = machine or ("cuda:1" if (device or "").startswith("cuda") else "local:1")
     try:  # whether it can train here is told before anything is captured
+        if exact:
+            check_exact(machine_by_name(machine), options.get("rewrite"))
         devices = machine_by_name(machine).devices
         where = backend or ("threads" if devices == 1 and launched_rank() is None else "processes")
         engine_here(engine_of(where), devices)
@@ -612,6 +648,8 @@ def plan_graph(
     from girih.search.choose import choose, hold_of
 
     where, limit, own, others = check_choices(machine, memory, search, objective, compare, hold, order, store)
+    if is_exact(graph):
+        check_exact(where, search=own)
     note = observe or (lambda what, share: None)
     way = hold_of(hold)
     return Plan.of(

@@ -10,15 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import cache, partial, wraps
+from sys import getrefcount
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from girih.array.core.array import Array
 from girih.array.core.builder import from_memory
 from girih.array.core.small import (
     BORDER,
     LATER,
+    NUMBERS_AND_TYPES,
     PLAIN,
     SINGLE,
     Deferred,
@@ -32,6 +35,7 @@ from girih.array.core.small import (
     product_bytes,
     small,
     taken,
+    tiny,
     wrote,
 )  # fmt: skip
 from girih.array.core.universal import UniversalFunction
@@ -255,6 +259,10 @@ JOINS = frozenset("concatenate concat stack vstack hstack dstack column_stack ap
 """What makes as many bytes as its arguments have together."""
 ALONE = frozenset(("reshape", "transpose", "ravel", "flatten", "take", "repeat", "searchsorted", "compress"))
 """Methods whose arguments do not broadcast with the array."""
+RESHAPING = frozenset(("reshape", "transpose", "ravel", "flatten", "astype"))
+SHAPES = NUMBERS_AND_TYPES | {tuple}
+OPTIONS = frozenset(("axis", "keepdims", "dtype", "ddof"))
+"""Arguments of methods, by type and by name, that NumPy is given as they are."""
 
 
 def call(
@@ -279,10 +287,7 @@ def call(
         except (TypeError, ValueError, IndexError, AttributeError, OverflowError):
             return large(lazy, items, options)  # arguments that girih refuses
     if name in COPIES and not count:  # of lists: how much it is, and of which dtype, NumPy tells
-        made = function(*plain, **more)
-        if made.nbytes < BORDER.bytes or only_numpy((made,)):
-            return ours(made)
-        return from_memory(made, copy=False)
+        return own(function(*plain, **more))
     if count >= BORDER.bytes and name not in FREE and not only_numpy(plain):
         return large(lazy, items, options)
     if "out" in more:
@@ -295,6 +300,27 @@ def call(
         raise
     theirs = [item for item in items if type(item) is np.ndarray]
     return ours(_apart(result, theirs) if theirs else result, (*items, *options.values()) if options else items)
+
+
+def own(made: np.ndarray) -> Array:
+    """NumPy's array, which nobody else has, as one of ours: nothing is copied."""
+    if made.nbytes < BORDER.bytes or only_numpy((made,)):
+        return ours(made)  # type: ignore[no-any-return]
+    return from_memory(made, copy=False)
+
+
+def _references(*items: Any) -> int:
+    return getrefcount(items[0])
+
+
+def _of_temporary() -> int:
+    """How often a function's argument is referred to where the caller has no name for it; 0 where it cannot be told."""
+    named = object()
+    alone = _references(object())
+    return alone if alone < _references(named) else 0
+
+
+_TEMPORARY = _of_temporary()
 
 
 def _apart(result: Any, theirs: list[np.ndarray]) -> Any:
@@ -350,6 +376,11 @@ def answered(name: str, function: Function, lazy: Function) -> Function:
 
     @wraps(lazy)
     def either(*items: Any, **options: Any) -> Any:
+        if estimate is None and not options and (plain := tiny(items)) is not None:  # as scripts mostly call it
+            try:
+                return ours(function(*plain), items)
+            except TypeError:  # which says whether it is girih's to answer
+                pass
         return call(function, lazy, items, options, name, estimate)
 
     @wraps(lazy)
@@ -358,6 +389,9 @@ def answered(name: str, function: Function, lazy: Function) -> Function:
             made = function(items[0])  # as scripts write most of their arrays
             if made.nbytes < BORDER.bytes and made.dtype.char != "O":
                 return small(made)
+        alone = name == "asarray" and len(items) == 1 and not options and type(items[0]) is np.ndarray
+        if alone and getrefcount(items[0]) <= _TEMPORARY and items[0].flags.owndata:
+            return own(items[0])  # nobody else has it, who could write to it later
         return call(function, lazy, items, options, name, estimate)
 
     @wraps(lazy)
@@ -411,6 +445,7 @@ def _method(name: str, lazy: Function) -> Function:
     """A method of small arrays."""
     estimate = MADE.get(name)
     numpys = getattr(np.ndarray, name, None)
+    as_it_is = name in ALONG or name in RESHAPING
 
     def method(self: SmallArray, *items: Any, **options: Any) -> Any:
         if type(self) is Deferred and self.grows:
@@ -418,6 +453,13 @@ def _method(name: str, lazy: Function) -> Function:
             if made is not None:
                 return made
         x = self.held
+        if (
+            as_it_is
+            and x.nbytes < BORDER.tiny
+            and SHAPES.issuperset(map(type, items))
+            and (not options or (OPTIONS.issuperset(options) and SHAPES.issuperset(map(type, options.values()))))
+        ):
+            return ours(getattr(x, name)(*items, **options))
         if not items and not options and x.nbytes < BORDER.bytes:
             result = getattr(x, name)()
             return small(result) if type(result) is np.ndarray else ours(result, (self,))
@@ -447,6 +489,9 @@ WRITERS = frozenset(("fill", "sort", "partition", "put"))
 def _attribute(name: str) -> property:
     def read(x: SmallArray) -> Any:
         return ours(getattr(x.held, name), (x,))
+
+    if name in ("T", "mT"):
+        return property(lambda x: small(getattr(x.held, name)))
 
     def write(x: SmallArray, value: Any) -> None:
         wrote()

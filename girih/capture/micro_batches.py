@@ -87,21 +87,6 @@ class _NodeCut:
     shapes: tuple[tuple[int, ...], ...]
 
 
-def micro_batches(graph: Graph) -> int:
-    """Into how many equal parts the step cuts its batch before it reads anything else of it; 1 where it does not."""
-    values, counts = graph.values, set()
-    for item in graph.inputs:
-        if item.role != "batch" or not values[item.name].shape:
-            continue
-        reading = [node for node in graph.nodes if item.name in node.inputs]
-        parts = {values[node.outputs[0]].shape for node in reading}
-        cut = all(node.operator == "aten.slice.Tensor" and node.attributes.get("dim", 0) == 0 for node in reading)
-        rows = {shape[0] * len(reading) for shape in parts} if cut else set()
-        if reading:
-            counts.add(len(reading) if rows == {values[item.name].shape[0]} else 1)
-    return counts.pop() if len(counts) == 1 else 1
-
-
 def in_micro_batches(graph: Graph, count: int) -> tuple[Graph, tuple[MeetingNode, ...]]:
     """The graph with its batch in so many equal parts along dimension 0 of its tensors, and where these meet.
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from rich.table import Table
 
-from girih.api import Plan, check_choices, load, plan_graph, rewritten_program
+from girih.api import Plan, check_choices, check_exact, load, plan_graph, rewritten_program
 from girih.cli import captured
 from girih.cli.arguments import did_you_mean
 from girih.cli.checkpoints import checkpoint
-from girih.cli.programs import batch_of, in_micro_batches, in_precision, is_file, program
+from girih.cli.programs import batch_of, exactly, in_micro_batches, in_precision, is_file, program
 from girih.cli.terminal import BadInputError, FailedRunError, TerminalProgress, check_output, clear_errors, print_rows
 from girih.cli.terminal import show as show_table
 from girih.machine import Machine, MachineError, machine, presets
@@ -142,6 +142,8 @@ def plan(options: argparse.Namespace) -> int:
             "observe": progress,
         }
         check_choices(**{name: value for name, value in ways.items() if name != "observe"})
+        if options.exact:
+            check_exact(goal, options.rewrite)
         own = _program(options, progress)
         if options.rewrite:
             progress("rewrite", 0.0)
@@ -168,12 +170,14 @@ def _search(options: argparse.Namespace) -> Search | None:
 
 def _program(options: argparse.Namespace, progress: TerminalProgress) -> Program:
     """The captured program that is asked for; of a model by name as it was captured before."""
-    by_name = not is_file(options.model)
+    by_name = not is_file(options.model) and not options.exact
     kept = captured.file_of(options.model, options.batch, options.optimizer, options.micro_batches, options.precision)
     if by_name and not options.fresh and (known := captured.load(kept)) is not None:
         return known
     named = in_micro_batches(program(options.model, options.batch, options.optimizer), options.micro_batches)
     named = in_precision(named, options.precision)
+    if options.exact:
+        named = exactly(named)
     progress("capture", 0.0)
     captured_program = program_of(named.step, named.batch, named.name)
     if by_name:

@@ -169,6 +169,19 @@ def in_micro_batches(named: NamedProgram, count: int | None) -> NamedProgram:
     return replace(named, step=replace(named.step, micro_batches=count))
 
 
+def exactly(named: NamedProgram) -> NamedProgram:
+    """The program with the bits of PyTorch's own step.
+
+    Raises:
+        ProgramError: it is no training step.
+    """
+    from girih.capture import TrainingStep
+
+    if not isinstance(named.step, TrainingStep):
+        raise ProgramError(f"{named.name} does not train: --exact is of a girih.TrainingStep")
+    return replace(named, step=replace(named.step, exact=True))
+
+
 def in_precision(named: NamedProgram, precision: str) -> NamedProgram:
     """The program computed in another precision: "bf16" or "fp16", its forward pass under torch.autocast, parameters
     and state as they are; "fp32": as it is.

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,9 @@ from girih.graph.graph import Same
 from girih.layout import bounds_of
 from girih.ops import Description
 from girih.ops.derive.divisions import Box, clip_box, read_box
-from girih.ops.derive.kinds import OPAQUE
+from girih.ops.derive.kinds import MATMUL, OPAQUE
 from girih.ops.derive.pieces import PieceCall, make_piece, pads_of
+from girih.ops.gate import RECORDED, called
 from girih.ops.known import descriptions
 from girih.program import BlockStep, ComputeStep, MoveStep, Program, TransferStep
 from girih.program.life.accounts import taken_over
@@ -268,6 +269,10 @@ class Collector(ABC, Generic[Found]):
         )
         if item.description is None:
             return Work(OPAQUE, node.operator, 0.0, sum(sizes) + output)
+        operations: Any = node.attributes.get("operations", 0)
+        if operations and node.operator in RECORDED:
+            dtype = values[node.inputs[0]].dtype
+            return Work(MATMUL, called(node), float(operations), sum(sizes) + output, dtype)
         extents = [last - first for first, last in zip(share.start, share.stop, strict=True)]
         return work_of(item.description, extents, sizes, output, item.copies)
 

@@ -167,7 +167,7 @@ def measured(call: ScratchCall) -> Told:
 def measured_on_card(call: ScratchCall) -> Told:
     """Bytes of a call's scratch on this GPU, or the bound where PyTorch refuses the call."""
     try:
-        operands = {name: _zeros(operand, "cuda") for name, operand in call.work.inputs.items()}
+        operands = _operands(call, "cuda")
         for _ in range(2):
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
@@ -221,10 +221,25 @@ def _alone(call: ScratchCall) -> int:
 
 
 def _scratch(call: ScratchCall) -> int:
-    operands = {name: _zeros(operand) for name, operand in call.work.inputs.items()}
+    operands = _operands(call)
     with torch.no_grad():
         changes = _changes(lambda: apply(call.operator, {**call.work.attributes, **operands}))
     return max(0, max(accumulate(changes, initial=0)) - (call.kept or call.work.output.bytes))
+
+
+def _operands(call: ScratchCall, device: str = "cpu") -> dict[str, Any]:
+    """Tensors for a call, those of a list together."""
+    made: dict[str, Any] = {}
+    for name, operand in call.work.inputs.items():
+        base, several, _ = name.partition(".")
+        tensor = _zeros(operand, device)
+        if several:
+            made.setdefault(base, []).append(tensor)
+        else:
+            made[name] = tensor
+    if call.work.attributes.get("draws"):  # whose state of a generator is none where it is zeros
+        made["tensors"][-1] = torch.get_rng_state()
+    return made
 
 
 def _zeros(operand: Operand, device: str = "cpu") -> Any:

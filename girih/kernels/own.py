@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
@@ -617,6 +617,99 @@ def apply_mask(input: Tensor, mask: Tensor, scale: float) -> Tensor:
     return (input * mask).mul_(scale)
 
 
+# Calls of PyTorch's own operators, as a program made them (`girih.capture.canonicalize.exact`)
+
+
+def recorded(
+    tensors: Sequence[Tensor], operator: str, arguments: Sequence[Any], kept: Sizes = (0,),
+    orders: Sequence[Sizes] = (), strides: Sequence[Any] = (), operations: int = 0,
+) -> Tensor:  # fmt: skip
+    """The only result that is kept of one call; see `recorded_several`."""
+    return recorded_several(tensors, operator, arguments, kept, orders, strides)[0]
+
+
+def recorded_several(
+    tensors: Sequence[Tensor], operator: str, arguments: Sequence[Any], kept: Sizes = (0,),
+    orders: Sequence[Sizes] = (), strides: Sequence[Any] = (), operations: int = 0, draws: bool = False,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """One call of an operator of PyTorch's, by its own kernel, with operands that lie in memory as they lay there.
+
+    arguments: (name, value) of each; in it `"%2"` stands for the third of the tensors, and `"#2"` for the number in it.
+    kept: which of the call's results are made. orders: of these, the order of dimensions in which each is contiguous,
+    and in which it is given; () where that is its own. strides: (tensor, its strides in the program), where it has
+    others here. operations: about how much arithmetic it is. draws: the last tensor is the state of
+    PyTorch's generator of random numbers, from which the call draws; how that is left is the last result.
+
+    Raises:
+        RuntimeError: a result lies in memory otherwise than when the program was captured.
+    """
+    operands = list(tensors)
+    for number, own in strides:
+        operands[number] = _with_strides(operands[number], own)
+    named = {name: _argument(name, item, operands) for name, item in arguments}
+    function = _recorded_function(operator)
+    results, left = _drawn(function, named, operands[-1]) if draws else (function(**named), [])
+    every = results if isinstance(results, (tuple, list)) else (results,)
+    memories = {item.untyped_storage()._cdata for item in tensors}
+    made = []
+    for number, place in enumerate(kept):
+        result = every[place].permute(orders[number]) if orders and orders[number] else every[place]
+        if result.untyped_storage()._cdata in memories:  # a view, where the plan has memory of its own
+            result = result.clone(memory_format=torch.contiguous_format)
+        elif not result.is_contiguous():
+            raise RuntimeError(
+                f"{operator} has made {list(every[place].shape)} with the strides {list(every[place].stride())}, which "
+                "is another order in memory than when the step was captured: its bits cannot be promised; leave "
+                "exact=True out"
+            )
+        made.append(result)
+    return (*made, *left)
+
+
+def _with_strides(x: Tensor, strides: Sizes) -> Tensor:
+    """The tensor with these strides: itself where those of dimensions of one element differ, else a copy with gaps."""
+    if all(size == 1 or a == b for size, a, b in zip(x.shape, x.stride(), strides, strict=True)):
+        return x.as_strided(x.shape, strides)
+    return torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device).copy_(x)
+
+
+def _argument(name: str, item: Any, operands: Sequence[Tensor]) -> Any:
+    if isinstance(item, (list, tuple)):
+        return [_argument(name, part, operands) for part in item]
+    if isinstance(item, str):
+        if item[:1] == "%":
+            return operands[int(item[1:])]
+        if item[:1] == "#":
+            return operands[int(item[1:])].item()
+        return getattr(torch, item) if name.endswith("dtype") else item
+    return item
+
+
+@cache
+def _recorded_function(operator: str) -> Any:
+    """
+    Raises:
+        ValueError: it is no function of PyTorch's registry that only computes.
+    """
+    space, name, *overload = operator.split(".")
+    function = getattr(getattr(getattr(torch.ops, space), name), overload[0] if overload else "default")
+    if any(item.is_out or item.name == "filename" or (item.alias_info and item.alias_info.is_write)
+           for item in function._schema.arguments):  # fmt: skip
+        raise ValueError(f"{operator} writes to its arguments or to a file: a graph holds functions alone")
+    return function
+
+
+def _drawn(function: Any, named: dict[str, Any], state: Tensor) -> tuple[Any, list[Tensor]]:
+    """A call's results, and how it leaves the generator; the process's own is as before."""
+    generator = torch.default_generator
+    before = generator.get_state()
+    generator.set_state(state)
+    try:
+        return function(**named), [generator.get_state()]
+    finally:
+        generator.set_state(before)
+
+
 # Constants
 
 
@@ -625,7 +718,7 @@ def constant(data: Any, size: Sizes, dtype: Any, device: Any = None) -> Tensor:
     return torch.tensor(data, dtype=as_dtype(dtype), device=device).reshape(tuple(size))
 
 
-KERNELS: dict[str, Callable[..., Tensor]] = (
+KERNELS: dict[str, Callable[..., Any]] = (
     {
         f"girih.{kernel.__name__}": kernel
         for kernel in (
@@ -662,6 +755,8 @@ KERNELS: dict[str, Callable[..., Tensor]] = (
             random_mask,
             random_integers,
             apply_mask,
+            recorded,
+            recorded_several,
             convolution_input_gradient,
             convolution_weight_gradient,
             max_pool,

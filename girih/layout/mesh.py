@@ -33,6 +33,7 @@ Layout: TypeAlias = tuple[int, ...]  # one code for each mesh axis
 Shares: TypeAlias = tuple[tuple[int, ...] | None, ...]  # of each axis, None for equal parts; () if all are equal
 Regions: TypeAlias = NDArray[np.int64]  # [devices, dimensions, 2]: start and stop; of a scalar one dimension
 Bounds: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]  # starts and stops
+Submesh: TypeAlias = tuple[tuple[int, ...] | None, ...]  # of a mesh: the coordinates of each axis, None for all of them
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,24 @@ def coordinates_of(code: int, size: int) -> tuple[int, ...]:
     """The coordinates of an axis of this size that take part."""
     bits = (code - kind_of(code)) // _KINDS
     return tuple(range(size)) if bits == 0 else tuple(at for at in range(size) if bits >> at & 1)
+
+
+def own_mesh(submesh: Submesh, mesh: Mesh) -> Mesh:
+    """A submesh of a mesh as a mesh of its own, without the axes of which it has one coordinate."""
+    sizes = [size if some is None else len(some) for some, size in zip(submesh, mesh.sizes, strict=True)]
+    return Mesh(tuple(size for size, some in zip(sizes, submesh, strict=True) if some is None or size > 1))
+
+
+def on_submesh(layout: Layout, submesh: Submesh) -> Layout:
+    """The layout of a submesh's own mesh (`own_mesh`) as one of the whole mesh, whose other devices hold nothing."""
+    codes = iter(layout)
+    whole = []
+    for some in submesh:
+        if some is None:
+            whole.append(next(codes))
+        else:
+            whole.append(among(next(codes) if len(some) > 1 else REPLICATE, some))
+    return tuple(whole)
 
 
 def taking_part(codes: NDArray[np.int64], mesh: Mesh) -> NDArray[np.bool_]:

@@ -24,7 +24,18 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.layout.mesh import PARTIAL, Layout, Mesh, Regions, bounds, coordinates_of, kind_of
+from girih.layout.mesh import (
+    PARTIAL,
+    Layout,
+    Mesh,
+    Regions,
+    Submesh,
+    bounds,
+    coordinates_of,
+    kind_of,
+    on_submesh,
+    own_mesh,
+)
 from girih.layout.sharding import Sharding, regions_of
 
 
@@ -147,18 +158,20 @@ def held_by_levels(regions: NDArray[np.int64], mesh: Mesh) -> NDArray[np.int64]:
 @dataclass(frozen=True)
 class Transfers:
     """The cost function of transfers for one objective: `bytes` (all devices together) or `seconds`. keeps: may what is
-    whole or split become partial sums, for nothing?"""
+    whole or split become partial sums, for nothing? submeshes: of the machine, such as the stages of a pipeline, whose
+    devices reduce and spread values among themselves: a route may go over their layouts, too."""
 
     mesh: Mesh
     links: Links
     objective: str = "bytes"
     keeps: bool = True
+    submeshes: tuple[Submesh, ...] = ()
 
     def direct(self, sources: Placements, targets: Placements, item_bytes: int) -> NDArray[np.float64]:
         """[sources, targets]: cost of one hop.
 
-        On at most MOST_DEVICES a source becomes more partial sums for nothing where one holder keeps each element; inf
-        where a target wants other partial sums that the source has not.
+        On at most MOST_DEVICES, and with submeshes, a source becomes more partial sums for nothing where one
+        holder keeps each element; inf where a target wants other partial sums that the source has not.
         """
         from girih.layout import kernels
 
@@ -169,7 +182,8 @@ class Transfers:
             cost = received * item_bytes
         else:
             cost = self._seconds(sources, targets, item_bytes)
-        if self.keeps and targets.partial.any() and self.mesh.devices <= MOST_DEVICES:
+        few = self.mesh.devices <= MOST_DEVICES or self.submeshes
+        if self.keeps and targets.partial.any() and few:
             cost[kernels.becoming(*ends)] = 0.0
         return cost
 
@@ -207,7 +221,7 @@ class Transfers:
 
     def between(self, shape: tuple[int, ...]) -> Placements:
         """The layouts over which a route may go."""
-        return _between(shape, self.mesh)
+        return _between(shape, self.mesh, self.submeshes)
 
 
 @lru_cache(maxsize=1024)
@@ -217,8 +231,11 @@ def _layout_hop(transfers: Transfers, sources: Placements, targets: Placements, 
 
 
 @lru_cache(maxsize=512)
-def _between(shape: tuple[int, ...], mesh: Mesh) -> Placements:
-    return Placements.of(full_layouts(shape, mesh), shape, mesh)
+def _between(shape: tuple[int, ...], mesh: Mesh, submeshes: tuple[Submesh, ...]) -> Placements:
+    layouts = list(full_layouts(shape, mesh))
+    for submesh in submeshes:
+        layouts += [on_submesh(layout, submesh) for layout in full_layouts(shape, own_mesh(submesh, mesh))]
+    return Placements.of(layouts, shape, mesh)
 
 
 @lru_cache(maxsize=4096)

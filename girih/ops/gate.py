@@ -17,6 +17,8 @@ from girih.ops.catalogue import own
 from girih.ops.functions import IMPORT_NAME
 from girih.ops.safe_operators import SAFE_ATEN
 
+RECORDED = "girih.recorded", "girih.recorded_several"
+"""girih's operators that make a call of PyTorch's, which their attribute `operator` names."""
 FUNCTION = "function"  # how girih's operators call a user's function among their arguments
 _NAME = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*(\.[A-Za-z_]\w*)?")
 # What says where or how a tensor lies is the worker's affair; a generator or a stream is none that text could name.
@@ -37,6 +39,16 @@ def is_name(operator: str) -> bool:
     )
 
 
+def called(node: Node) -> str:
+    """The operator that a node calls: its own, or PyTorch's."""
+    return str(node.attributes.get("operator")) if node.operator in RECORDED else node.operator
+
+
+def is_exact(graph: Graph) -> bool:
+    """Does a graph make PyTorch's own calls, so that its plan has the bits of PyTorch's own step?"""
+    return any(node.operator in RECORDED for node in graph.nodes)
+
+
 def refusals(graph: Graph, *, trust: bool = False) -> Iterator[tuple[Node, str]]:
     """The nodes that a graph from a file must not have, and why. trust: the user answers for the file."""
     for node in graph.nodes:
@@ -45,11 +57,14 @@ def refusals(graph: Graph, *, trust: bool = False) -> Iterator[tuple[Node, str]]
 
 
 def _refusal(node: Node, trust: bool) -> str:
-    if not is_name(node.operator):
-        return f"{node.operator!r} is no operator's name"
-    if not trust and not is_safe(node.operator):
+    operator = called(node)
+    if node.operator in RECORDED and operator.startswith("girih."):
+        return f"{node.operator} calls {operator}, and is for calls of PyTorch's operators"
+    if not is_name(operator):
+        return f"{operator!r} is no operator's name"
+    if not trust and not is_safe(operator):
         return (
-            f"it calls {node.operator}, which is neither girih's own nor listed as a pure function of PyTorch: if you "
+            f"it calls {operator}, which is neither girih's own nor listed as a pure function of PyTorch: if you "
             "trust whoever wrote it, and the operator is registered here, load it with trust=True (--trust)"
         )
     for name, value in node.arguments:

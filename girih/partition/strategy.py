@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
-from girih.layout import Layout, Mesh, Sharding, parse_sharding, sharding_of
+from girih.layout import Layout, Mesh, Sharding, Submesh, own_mesh, parse_sharding, sharding_of
 from girih.layout.mesh import MOST_COORDINATES
 from girih.rewrite.certificate import Certificate
 
@@ -47,6 +48,14 @@ class Strategy:
 
     def __hash__(self) -> int:
         return hash((self.mesh, self.divisions))  # layouts are a dict, which has no hash; equal ones have equal hashes
+
+    @cached_property
+    def submeshes(self) -> tuple[Submesh, ...]:
+        """The submeshes, of several devices each, on which nodes are computed in which other devices have no share: the
+        stages of a pipeline, where these are divided."""
+        each = [tuple(axis.on for axis in division.axes) for division in dict.fromkeys(self.divisions)]
+        some = [submesh for submesh in dict.fromkeys(each) if any(on is not None for on in submesh)]
+        return tuple(submesh for submesh in some if own_mesh(submesh, self.mesh).devices > 1)
 
     @staticmethod
     def of_texts(mesh: Mesh, divisions: Iterable[str], layouts: Mapping[str, str]) -> Strategy:

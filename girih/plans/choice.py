@@ -89,7 +89,9 @@ def passes(choice: Choice, machine: Machine, lives: Lives) -> tuple[Pass, ...]:
 
 def lowering(choice: Choice, machine: Machine) -> tuple[Pass, ...]:
     """Those that write the program with everything on the devices, each step once."""
-    first = Lower(Transfers(machine.mesh, machine.links, choice.routes)), Schedule(choice.schedule, machine)
+    submeshes = () if choice.schedule == "graph" else choice.strategy.submeshes
+    transfers = Transfers(machine.mesh, machine.links, choice.routes, submeshes=submeshes)
+    first = Lower(transfers), Schedule(choice.schedule, machine)
     if choice.pieces:
         return (*first, Pieces(choice.pieces))
     return (*first, choice.overlap if choice.blocks is None else choice.blocks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from girih.machine.units import format_bytes
+from girih.ops.gate import is_exact
 from girih.plans.plan import Plan
 from girih.plans.scratch import notes_of
 from girih.program import Overlap, Program
@@ -50,6 +51,10 @@ class Cutting:
 
 def pieces_help(plan: Plan) -> str:
     """A sentence for a plan that cannot keep its limit: do pieces help?"""
+    if is_exact(plan.graph):
+        return (
+            "exact=True keeps each operator whole, since one in pieces has other last digits: without it less may do. "
+        )
     if not plan.choice.pieces:
         return "To compute it in pieces does not help. "
     whole = floor(plan.but(pieces=(), sequence=None, residency=()).lifetimes)[0]

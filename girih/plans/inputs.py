@@ -41,8 +41,13 @@ class Program:
 
     def in_plan(self, plan: AnyPlan) -> AnyPlan:
         """The plan, which was made of the graph alone, with all the rest."""
+        from girih.partition.searches.stages import micro_batches
+
         rewrites = (*self.rewrites, *plan.choice.rewrites)  # a joint search has rewritten it further
-        return plan.but(origin=self.origin, rewrites=rewrites, notes=(*self.notes, *plan.notes))
+        origin = self.origin
+        if micro_batches(plan.graph) != micro_batches(self.graph):  # a search has cut it
+            origin = replace(origin, undivided=self.graph)
+        return plan.but(origin=origin, rewrites=rewrites, notes=(*self.notes, *plan.notes))
 
     def in_parts(self, count: int) -> Program:
         """The program with its batch in so many micro-batches.

@@ -350,7 +350,7 @@ class _Law:
 
     def _lies_there(self, step: TransferStep) -> bool:
         """Does all that is to become partial sums lie where it is wanted, so that nothing has to be sent?"""
-        transfers = Transfers(self.program.mesh, Links((), ()))
+        transfers = Transfers(self.program.mesh, Links((), ()), submeshes=self.program.strategy.submeshes)
         ends = Placements.single(step.before), Placements.single(step.after)
         return bool(np.isfinite(transfers.direct(*ends, 1)[0, 0]))
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.errors import LiveError
+from rich.table import Table
 
 from girih.machine.units import format_bytes, format_seconds
+from girih.report.live import LiveView, WorkerLine, workers_table
 
 if TYPE_CHECKING:
     from girih.plans.plan import Plan
 
 SECONDS_BETWEEN_LINES = 10.0
+
+Look = Callable[[], Sequence[tuple[int, int, float, str]]]
+"""Tells of each worker its rank, the bytes of its memory, the share of its step that is done, and where it is."""
 
 
 class Progress:
@@ -47,30 +54,47 @@ class Progress:
 
 
 class TrainingView:
-    """The steps of a run as they are done, for `girih.fit(progress=True)`: in place on a terminal, else a plain line
-    now and then."""
+    """The steps of a run as they are done, for `girih.fit(progress=True)`: on a terminal the last one, and how far each
+    worker is in the next, as loops and arrays show it; else a plain line now and then. console: to tell it on."""
 
-    def __init__(self) -> None:
-        self.progress = Progress()
-        self.began = False
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
+        self.live = LiveView(True, self.console)
+        self.line = "the first step"
+        self.look: Look = list
+        self.shown = ExitStack()
+        self.log: Progress | None = None
+
+    def watch(self, look: Look) -> None:
+        """Steps begin. look: how far each worker is now, as the view's thread asks."""
+        self.look = look
+        if self.log is None:
+            self.log = Progress()
+            if self.console.is_terminal:
+                self.shown.enter_context(self.live(self.table))
 
     def __call__(self, plan: Plan, step: int, loss: float, seconds: float, resident: int) -> None:
         """After a step. seconds: that it took. resident: bytes of this process in memory."""
-        if not self.began:
-            self.began = True
-            self.progress.__enter__()
         predicted = "" if plan.costs.simulated is None else f" ({format_seconds(plan.costs.simulated)} predicted)"
         limit = "" if plan.memory is None else f" of {format_bytes(plan.memory)}"
-        self.progress(
+        self.line = (
             f"step {step}  loss {loss:.5g}  {format_seconds(seconds)} a step{predicted}  plan's peak "
-            f"{format_bytes(plan.peak)}{limit}, this process {format_bytes(resident)}",
-            0.0,
+            f"{format_bytes(plan.peak)}{limit}, this process {format_bytes(resident)}"
         )
+        if self.log is not None and not self.console.is_terminal:
+            self.log(self.line, 0.0)
+
+    def table(self, began: float) -> Table:
+        """What is to be seen now."""
+        lines = [WorkerLine(rank, 0, memory, done, at) for rank, memory, done, at in self.look()]
+        rows = workers_table(self.line, lines, tiles=False)
+        rows.min_width = min(len(self.line), self.console.width)  # where it is shorter than the title, that is broken
+        return rows
 
     def close(self) -> None:
-        if self.began:
-            self.progress.__exit__()
-            self.began = False
+        self.shown.close()
+        self.live.close()
+        self.log = None
 
 
 def shows(progress: bool | None) -> bool:

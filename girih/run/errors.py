@@ -6,6 +6,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
+from girih.ops.gate import called
 from girih.program import BlockStep, ComputeStep, FreeStep, Program, StartStep
 from girih.run.engines import loop_blocks as progress
 from girih.run.engines.loop_blocks import LoopBlocks
@@ -58,7 +59,7 @@ def where(program: Program | LoopBlocks, step: int, member: int | None = None) -
     else:
         number, action = item.node, f"{item.purpose} of {item.value!r}"
     node = program.graph.nodes[number]
-    return Where(step, count, node.name, node.operator, node.source, action)
+    return Where(step, count, node.name, called(node), node.source, action)
 
 
 class MemberError(RuntimeError):

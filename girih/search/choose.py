@@ -32,6 +32,7 @@ from girih.search.memory.step_seconds import simulated_seconds
 from girih.search.memory.together import divided, seconds_per_byte, together
 from girih.search.moves import improved, searched
 from girih.search.portfolio import Portfolio
+from girih.search.stages import ProposedStages
 from girih.search.table import BASELINES, HOLDS, baseline_of, search_of
 
 APART = ("sharded", "megatron", "pipeline-1f1b")
@@ -213,7 +214,8 @@ class _Planning:
         if not isinstance(search, Exact | Portfolio) or best.machine.devices == 1 or alone:
             return None
         searches = tuple(search_of(name, search.seconds) for name in APART if name not in best.certificate.tried)
-        faster = improved(best, searches, judge, Budget(BESIDE * search.seconds), self.note)
+        budget = Budget(BESIDE * search.seconds)
+        faster = improved(best, (*searches, ProposedStages(search.seconds, budget)), judge, budget, self.note)
         return None if faster is best else faster
 
     def divided(self, graph: Graph, result: SearchResult, limit: int | None) -> Plan:

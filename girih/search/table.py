@@ -39,6 +39,7 @@ SEARCHES: dict[str, str] = {
     "model": "girih.published.divisions.pipeline.ModelParallel",
     "pipeline": "girih.published.divisions.pipeline.Pipeline",
     "pipeline-1f1b": "girih.published.divisions.pipeline.OneForwardOneBackward",
+    "stages": "girih.search.stages.DividedStages",
     "rnn-expert": "girih.published.divisions.experts.RnnExpert",
     "hybrid": "girih.published.divisions.experts.Hybrid",
     "parameter-server": "girih.published.divisions.experts.ParameterServer",

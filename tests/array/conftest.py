@@ -3,10 +3,12 @@ small work.
 
 Tests are of large arrays, whatever their size: the border is 0, and everything is left to the workers. What a test
 says of values, dtypes and errors holds of small arrays as well: the files of `BOTH` run a second time with the border
-at infinity, where NumPy computes everything at once (in `make test` a fifth of the cases of each test); `of_large` and
-`of_small` (support/borders.py) name one side.
+at infinity, where NumPy computes everything at once; `of_large` and `of_small` (support/borders.py) name one side.
 Files that `IN_CHAINS` names run a third time, in which NumPy computes everything that it can in chains (`CHAINED`), of
 blocks of a few rows.
+
+In `make test` each case is tried by the most workers. Of the same cases by fewer workers, and where NumPy computes at
+once, a fifth of each test is tried.
 """
 
 from __future__ import annotations
@@ -40,17 +42,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where NumPy computes at once, `make test` tries a fifth of the cases of each test, by their names, and one at
-    least: the same in every run."""
-    again: dict[str, list[pytest.Item]] = defaultdict(list)
+    """`make test` leaves cases out by their names, the same in every run, and keeps one of each group at least. Where
+    NumPy computes at once the number of workers is nothing to it: one number of them is enough."""
+    groups: dict[tuple[str, float], dict[int, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
     for item in () if LONG else items:
-        case = getattr(item, "callspec", None)
-        if case is not None and case.params.get("border") == math.inf and not names_a_side(item):
-            again[item.nodeid.partition("[")[0]].append(item)
+        given = item.callspec.params if hasattr(item, "callspec") else {}
+        if "border" in given:
+            workers = given.get("cluster", 0)
+            groups[item.nodeid.partition("[")[0], given["border"]][workers].append(item)
     left_out: set[pytest.Item] = set()
-    for cases in again.values():
-        _, *others = sorted(cases, key=by_name)
-        left_out.update(item for item in others if by_name(item) % 5)
+    for (_, border), by_workers in groups.items():
+        most = max(by_workers)
+        for workers, cases in by_workers.items():
+            first, *others = sorted(cases, key=by_name)
+            if border != 0 and workers < most:
+                left_out.update((first, *others))
+            elif workers < most or (border == math.inf and not names_a_side(first)):
+                left_out.update(item for item in others if by_name(item) % 5)
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=list(left_out))
 

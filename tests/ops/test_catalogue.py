@@ -98,13 +98,14 @@ def test_operators_that_are_counted_are_those_that_there_are() -> None:
 def test_what_pages_say_is_what_shapes_say() -> None:
     """The counts of `coverage`, made without shapes, against what is derived from samples."""
     said = coverage("all", catalogue())
-    derived = count("all", [(operator, case.description) for operator in SAMPLES for case in cases(operator)])
+    described = {operator: [case.description for case in cases(operator, 5 if LONG else 2)] for operator in SAMPLES}
+    derived = count("all", [(operator, item) for operator, items in described.items() for item in items])
     assert set(derived.opaque) <= set(said.opaque)
     assert set(derived.reducing) <= set(said.reducing)
     assert not derived.undescribed
     assert len(derived.reducing) > 40
     for operator in said.elementwise:
-        assert all(is_elementwise(case.description) for case in cases(operator)), operator
+        assert all(map(is_elementwise, described[operator])), operator
 
 
 def test_opaque_operators_have_no_reference() -> None:

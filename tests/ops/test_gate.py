@@ -35,7 +35,7 @@ HOSTILE_NAMES = (
 )  # fmt: skip
 
 
-def graph_of(operator: str, **arguments: object) -> Graph:
+def graph_of(operator: str, /, **arguments: object) -> Graph:
     value = Value("y", (2,), "float32")
     node = Node("y", operator, tuple(arguments.items()), ("y",))  # type: ignore[arg-type]
     return Graph({"y": value}, (node,), (), ())
@@ -157,3 +157,9 @@ def test_a_users_own_operator_resolves_in_process() -> None:
     assert list(refusals(graph_of("girihtests.twice")))
     assert not list(refusals(graph_of("girihtests.twice"), trust=True))
     assert resolve("girihtests.twice")(torch.ones(2)).tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("called", ["aten.from_file", "aten.add_.Tensor", "os.system", "girih.recorded", "__import__"])
+def test_a_recorded_call_is_of_a_harmless_operator(called: str) -> None:
+    (why,) = (why for _, why in refusals(graph_of("girih.recorded", tensors=(), operator=called, arguments=())))
+    assert called in why

@@ -212,7 +212,7 @@ def test_caps_on_a_perceptron_from_loose_to_impossible(name: str, sizes: tuple[i
 
 
 def test_a_larger_cap_is_never_dearer() -> None:
-    graph, objective = perceptron(2, 64, 32), Objective("seconds", machine_of((2, 2)))
+    graph, objective = perceptron(2, 64, 32), Objective("seconds", machine_of((2,)))
     measure, moving = measurer(graph, objective), exchanging(objective)
     free = exact(graph, objective)
     found = front(graph, objective, first=free, effort=NO_ORDER)

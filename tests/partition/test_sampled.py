@@ -98,7 +98,7 @@ def test_a_strategy_outside_of_the_space_has_no_labels() -> None:
 @pytest.mark.parametrize("sizes", [(2,), (2, 2)], ids=str)
 def test_never_worse_than_what_it_starts_from(sizes: tuple[int, ...]) -> None:
     graph, objective = perceptron(3), Objective("time", machine_of(sizes))
-    found = Sampled(30, proposals=2000).search(graph, objective)
+    found = Sampled(30, proposals=500).search(graph, objective)
     item = build(graph, objective, SOAP)
     arrays = flatten(item)
     for start in (exact(graph, objective), DataParallel().search(graph, objective)):
@@ -110,7 +110,7 @@ def test_never_worse_than_what_it_starts_from(sizes: tuple[int, ...]) -> None:
 
 def test_equal_seeds_give_equal_answers() -> None:
     graph, objective = perceptron(2), Objective("time", machine_of((2, 2)))
-    answers = [Sampled(proposals=1500, seed=7).search(graph, objective) for _ in range(2)]
+    answers = [Sampled(proposals=300, seed=7).search(graph, objective) for _ in range(2)]
     assert answers[0].strategy == answers[1].strategy
     assert answers[0].certificate.cost == answers[1].certificate.cost
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
-import fuzz_plans
 import pytest
+from fuzz_plans import plan_of
 from graphs import perceptron
 
-import girih
 from girih.layout import Mesh
 from girih.machine import machine
 from girih.partition import Strategy
@@ -23,11 +22,6 @@ from girih.rewrite.certificate import Certificate
 
 KINDS = ("moved", "computed again", "in pieces", "pipeline", "rewritten")
 PROVED = Certificate(0.0, 0.0, "seconds", "by hand", "by hand", "one division", {})
-
-
-@cache
-def plan_of(kind: str) -> girih.Plan:
-    return fuzz_plans.PLANS[kind]()
 
 
 def by_rows(graph: Any, mesh: Mesh) -> Strategy:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+from typing import Any
+
 import pytest
 import torch
 
 import girih
 from girih.report import progress
+from girih.run.worker.compute import Compute
 
 
 @pytest.mark.parametrize("asked", [None, False, True])
@@ -39,3 +43,34 @@ def test_it_shows_on_a_terminal_and_stands_back_where_another_does(monkeypatch: 
         assert outer.status is not None
     with Console(stderr=True, force_terminal=True).status("mine"), progress.Progress() as own:
         own("search", 0.5)
+
+
+def test_a_step_that_lasts_shows_where_its_worker_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal: the step before with its loss, time and memory, and how far the worker is in this one."""
+    from rich.console import Console
+
+    screen, seen = io.StringIO(), []
+    console = Console(file=screen, force_terminal=True, width=180)
+    monkeypatch.setattr(progress, "Console", lambda **_: console)
+    model, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()), torch.ones(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with girih.fit(model, torch.nn.functional.mse_loss, optimizer, (x, x), progress=True) as train:
+        view, run = train._view, Compute.run
+        assert isinstance(view, progress.TrainingView)
+        loss = train(x, x)
+        assert train.run is not None
+        ((rank, memory, done, at),) = train.run.workers()
+        assert (rank, done, at) == (0, 1.0, "between steps")
+        assert memory > 1 << 20
+
+        def looking(*arguments: Any) -> None:
+            console.print(view.table(0.0))
+            seen.append(train.run.workers())  # type: ignore[union-attr]
+            run(*arguments)
+
+        monkeypatch.setattr(Compute, "run", looking)
+        train(x, x)
+    text = screen.getvalue()
+    assert f"step 1  loss {loss:.5g}" in text
+    assert "predicted)  plan's peak" in text
+    assert any("aten.mm" in at and 0 <= done < 1 for ((_, _, done, at),) in seen)

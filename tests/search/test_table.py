@@ -24,7 +24,7 @@ from girih.search.table import SEARCHES, class_of, options_of, search_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
 SCORED = {"optimum", "sampled", "portfolio", "joint"}
-PLACING = {"model", "pipeline", "pipeline-1f1b", "rnn-expert", "hybrid", "parameter-server"}
+PLACING = {"model", "pipeline", "pipeline-1f1b", "stages", "rnn-expert", "hybrid", "parameter-server"}
 
 
 @pytest.mark.parametrize("name", SEARCHES)

@@ -416,3 +416,18 @@ def attention_backward(rng: Generator) -> Arguments:
     of_rows = {"grad": real(rng, size), "output": real(rng, size), "logsumexp": 1.0 + real(rng, size[:3])}
     tensors = {name: given.pop(name) for name in ("query", "key", "value")}
     return {"grad": of_rows.pop("grad"), **tensors, **of_rows, **given}
+
+
+# ------------------------------------------------------------------------------------------- calls as recorded
+
+
+@sample("girih.recorded")
+def recorded(rng: Generator) -> Arguments:
+    tensors = real(rng, (3, 2)), real(rng, (2, 4))
+    return {"tensors": tensors, "operator": "aten.mm", "arguments": (("self", "%0"), ("mat2", "%1"))}
+
+
+@sample("girih.recorded_several")
+def recorded_several(rng: Generator) -> Arguments:
+    arguments = ("self", "%0"), ("dim", 1)
+    return {"tensors": (real(rng, (3, 5)),), "operator": "aten.max.dim", "arguments": arguments, "kept": (0, 1)}

@@ -64,6 +64,9 @@ class Array:
     __slots__ = ("__weakref__", "expression", "family", "layout", "path", "scalar", "writeable")
     __array_priority__ = 1000.0
 
+    def __new__(cls, *_: Any) -> Array:
+        return object.__new__(Shown if cls is Array else cls)
+
     def __init__(self, expression: Expression) -> None:
         self.expression = expression
         expression.holders += 1
@@ -82,13 +85,6 @@ class Array:
         expression.holders += 1
         self.expression.holders -= 1
         self.expression = expression
-
-    def __del__(self) -> None:
-        expression = getattr(self, "expression", None)  # none, where __init__ was interrupted
-        if expression is not None:
-            expression.holders -= 1
-            if self.family is not None:
-                self.family.leave(self)
 
     # ------------------------------------------------------------------------------------------- shape and dtype
 
@@ -285,3 +281,20 @@ class Array:
         __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __rand__ = __ror__ = __rxor__ = _binary
         __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _binary  # type: ignore[assignment]
         reshape = transpose = ravel = flatten = astype = _method
+
+
+class Shown(Array):
+    """What `Array(expression)` is: an array that the expression knows of, until it goes. Small arrays, of which a
+    program makes and drops millions, have no expression to leave."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        expression = getattr(self, "expression", None)  # none, where __init__ was interrupted
+        if expression is not None:
+            expression.holders -= 1
+            if self.family is not None:
+                self.family.leave(self)
+
+
+Shown.__name__ = Shown.__qualname__ = "Array"  # by which programs know it

@@ -72,7 +72,7 @@ class Border:
     A plan that is known costs some hundred microseconds to evaluate and some ten more for each operation
     (`benchmarks.arrays_overhead`), and an array that was written to is copied into the next graph. Workers win that
     back where arrays are large. A call of a chain costs some ten microseconds, which blocks win back where arrays leave
-    the processor's second-level cache.
+    the processor's second-level cache. In another dtype `tiny` bytes are fewer than `quick`, and no large work.
     """
 
     DEFAULT = 1 << 25
@@ -87,6 +87,7 @@ class Border:
         """The border of a cluster; None: the default."""
         self.bytes: float = self.DEFAULT if own is None else own
         self.quick, self.chains, self.block = self.QUICK, self.CHAINS, self.BLOCK
+        self.tiny = min(self.quick, self.bytes) / 16  # bytes of the widest element
 
 
 BORDER = Border()

@@ -15,9 +15,11 @@ Of small arrays some megabytes large element-wise results come later: they are `
 from __future__ import annotations
 
 import operator
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from girih.array.core.array import UNKNOWN, Array, Layout
 from girih.array.core.builder import apply, from_memory, number
 from girih.array.core.dtypes import SUPPORTED, name_of
 from girih.array.core.evaluation import BORDER
+from girih.array.core.temporaries import HELD, LEAST_BYTES, OPERAND, takes, temporaries
 from girih.capture.lazy.expressions import Expression
 
 _LIKE_LARGE: dict[str, Any] = {"scalar": True, "compute": lambda self: np.array(self), "persist": lambda self: self}
@@ -41,9 +44,18 @@ SINGLE = frozenset({int, float, complex, bool, np.bool_, *NUMBERS, *NUMBERS.valu
 """Types of numbers."""
 PLAIN = SINGLE | {str, bytes, slice, type(None), type(Ellipsis), np.ndarray, type, np.dtype}
 """Types of what NumPy is given as it is; of other objects it is asked first whether arrays are in them."""
+NUMBERS_AND_TYPES = SINGLE | {type(None), type, np.dtype}
+"""Types of arguments that have no arrays in them, and are not written to."""
 PLACES = frozenset({int, slice, type(None), type(Ellipsis), np.int64, np.int32, NUMBERS[np.int64]})
 """Types of indices that choose what is a view, or an element."""
-_new = object.__new__
+_new, _array = object.__new__, np.ndarray
+
+
+def _only_places(key: tuple[Any, ...]) -> bool:
+    if len(key) == 2:  # as nearly always
+        first, second = key
+        return type(first) in PLACES and type(second) in PLACES
+    return PLACES.issuperset(map(type, key))
 
 
 class SmallArray(Array):
@@ -57,10 +69,6 @@ class SmallArray(Array):
 
     def __init__(self, held: Any) -> None:
         self.held = held
-        self._constant: tuple[Expression, int] | None = None
-
-    def __del__(self) -> None:
-        """There is nothing to let go of."""
 
     @property
     def expression(self) -> Expression:  # type: ignore[override]
@@ -77,10 +85,10 @@ class SmallArray(Array):
             return apply(
                 "aten.expand", content.shape, self.dtype, self=small(content[one]), size=content.shape
             ).expression
-        known, writes = self._constant or (None, -1)
+        known, writes = getattr(self, "_constant", (None, -1))
         if known is None or (writes != WRITES[0] and not _same(known.content, content)):
             known = from_memory(content, copy=True).expression
-        self._constant = (known, WRITES[0])
+        self._constant: tuple[Expression, int] = (known, WRITES[0])
         return known
 
     def lazily(self) -> Array:
@@ -114,6 +122,7 @@ class SmallArray(Array):
         return np.array(self.held)
 
     def persist(self) -> Array:
+        self.held  # noqa: B018 - what is deferred is computed now
         return self
 
     def item(self, *args: Any) -> Any:
@@ -126,6 +135,8 @@ class SmallArray(Array):
         return len(self.held) if self.held.ndim else super().__len__()
 
     def __float__(self) -> float:
+        if isinstance(self.held, float):  # as NumPy's sums are
+            return float(self.held)
         return float(self.held) if not self.held.ndim and self.held.dtype.kind != "c" else super().__float__()
 
     def __bool__(self) -> bool:
@@ -147,20 +158,23 @@ class SmallArray(Array):
 
     def __getitem__(self, key: Any) -> Any:
         kind = type(key)
-        if kind not in PLACES and (kind is not tuple or not PLACES.issuperset(map(type, key))):
+        if kind not in PLACES and not (kind is tuple and _only_places(key)):
             places = known(key)
             if places is LATER or _chosen_bytes(self.held, places) > BORDER.bytes:
                 return Array.__getitem__(self.lazily(), key)
             key = places
         part = self.held[key]
-        if type(part) is np.ndarray:
-            return small(part)
-        number_of = NUMBERS.get(type(part))
+        kind = type(part)
+        if kind is _array:
+            x = _new(SmallArray)
+            x.held = part
+            return x
+        number_of = NUMBERS.get(kind)
         return part if number_of is None else number_of(part)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         kind = type(key)
-        if kind not in PLACES and (kind is not tuple or not PLACES.issuperset(map(type, key))):
+        if kind not in PLACES and not (kind is tuple and _only_places(key)):
             key = computed(key)
         elif type(value) is Deferred and value.grows and self.writeable and _into(value, value.call, self.held[key]):
             return
@@ -172,7 +186,10 @@ class SmallArray(Array):
     def __iter__(self) -> Iterator[Any]:
         if not self.held.ndim:
             raise TypeError("iteration over a 0-d array")
-        return map(self.__getitem__, range(len(self.held)))
+        if self.held.ndim > 1:
+            return map(small, self.held)
+        number_of = NUMBERS.get(self.held.dtype.type)
+        return iter(self.held) if number_of is None else map(number_of, self.held)
 
     def __contains__(self, value: Any) -> bool:
         return computed(value) in self.held
@@ -184,6 +201,14 @@ class SmallArray(Array):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         if method == "__call__" and not options:
+            y = inputs[-1]
+            if (
+                type(y) is SmallArray
+                and len(inputs) == 2
+                and type(inputs[0]) in SINGLE
+                and y.held.nbytes < BORDER.quick
+            ):
+                return ours(ufunc(inputs[0], y.held))  # a number of NumPy's with an array
             given = taken(inputs)
             if given is not None and given[1] < BORDER.quick:
                 return ours(ufunc(*given[0]))
@@ -211,7 +236,6 @@ def small(value: np.ndarray | np.generic) -> SmallArray:
     """NumPy's array or number as an array of ours; as `SmallArray(value)`, but quicker."""
     x = _new(SmallArray)
     x.held = value
-    x._constant = None
     return x
 
 
@@ -333,6 +357,23 @@ def taken(items: tuple[Any, ...], joined: bool = False) -> tuple[list[Any], floa
     return plain, most
 
 
+def tiny(items: tuple[Any, ...]) -> list[Any] | None:
+    """What NumPy takes in the place of arguments that are numbers, types, and arrays so small that nothing that is made
+    of them element by element is large; None where there is anything else among them."""
+    plain, size = [], 1
+    for item in items:
+        kind = type(item)
+        if kind is SmallArray:
+            x = item.held
+            size *= x.size
+            plain.append(x)
+        elif kind in NUMBERS_AND_TYPES:
+            plain.append(item)
+        else:
+            return None
+    return plain if size < BORDER.tiny else None
+
+
 def now(plain: Sequence[Any]) -> list[Any]:
     """What NumPy takes, with the values of what is deferred."""
     return [item.held if isinstance(item, SmallArray) else item for item in plain]
@@ -346,11 +387,16 @@ def ours(result: Any, before: tuple[Any, ...] = ()) -> Any:
         TypeError: elements are Python objects, or numbers of a size that girih does not have.
     """
     kind = type(result)
-    if kind is np.ndarray or isinstance(result, np.generic):
-        if result.dtype.char in "OgG":
-            name_of(result.dtype)  # raises
-        if not result.dtype.isnative:
-            result = result.astype(result.dtype.newbyteorder("="))
+    if kind in NUMBERS:
+        x = _new(SmallArray)
+        x.held = result
+        return x
+    if kind is _array or isinstance(result, np.generic):
+        dtype = result.dtype
+        if dtype.char in "OgG":
+            name_of(dtype)  # raises
+        if not dtype.isnative:
+            result = result.astype(dtype.newbyteorder("="))
         for item in before:
             if isinstance(item, SmallArray) and item.held is result:
                 return item
@@ -444,7 +490,6 @@ def deferred(function: Any, items: Sequence[Any], combine: Any = None) -> Deferr
         return small(call.value)  # type: ignore[return-value]
     x: Deferred = _new(Deferred)
     _slot.__set__(x, call)
-    x._constant = None
     chains.show(call, weakref.ref(x))
     return x
 
@@ -489,15 +534,26 @@ def product_bytes(x: Any, y: Any) -> int:
     return max(x.nbytes, y.nbytes, (x.size // common) * (y.size // common) * max(x.itemsize, y.itemsize))
 
 
+OVER: dict[str, tuple[Any, str]] = {
+    "__add__": (np.add, "iufc"), "__sub__": (np.subtract, "iufc"), "__mul__": (np.multiply, "iufc"),
+    "__truediv__": (np.true_divide, "fc"),
+}  # fmt: skip
+"""By operator, what is written over an operand that has no name, and the kinds of dtypes that it keeps."""
+
+
 def _forward(name: str, function: Callable[[Any, Any], Any]) -> Callable[[SmallArray, Any], Any]:
-    fits = _product_fits if name == "__matmul__" else _fits
+    product = name == "__matmul__"  # of which no chains are
+    into, written = OVER.get(name, (None, ""))
+    fits = _product_fits if product else _fits
     chained = CHAINED.get(name)
 
     def applied(self: SmallArray, other: Any) -> Any:
         x, kind = self.held, type(other)
         if kind is SmallArray:
             y = other.held
-            quick = x.nbytes * y.size < BORDER.quick or (x.shape == y.shape and x.nbytes < BORDER.quick)
+            quick = x.nbytes * y.size < BORDER.quick or (
+                x.nbytes < (BORDER.bytes if product else BORDER.quick) and x.shape[-y.ndim :] == y.shape
+            )
         elif kind in SINGLE:
             y = other
             quick = x.nbytes < BORDER.quick
@@ -510,29 +566,55 @@ def _forward(name: str, function: Callable[[Any, Any], Any]) -> Callable[[SmallA
             y = known(other)
             if y is LATER or not fits(x, y):
                 return getattr(Array, name)(self.lazily(), other)
+        if into is not None and x.nbytes >= LEAST_BYTES and x.dtype.kind in written:
+            alone = getrefcount(self) == OPERAND and getrefcount(x) == HELD
+            other_alone = kind is SmallArray and getrefcount(other) == OPERAND and getrefcount(y) == HELD
+            if alone or other_alone:
+                left, right = temporaries(sys._getframe(1))
+                if alone and left and takes(x, y):
+                    return small(into(x, y, out=x))
+                if other_alone and right and takes(y, x):
+                    return small(into(x, y, out=y))
         result = function(x, y)
-        return small(result) if type(result) is np.ndarray else ours(result)
+        kind = type(result)
+        if kind is _array or kind in NUMBERS:
+            whole: Any = _new(SmallArray)
+            whole.held = result
+            return whole
+        return ours(result)
 
     return applied
 
 
 def _reflected(name: str, function: Callable[[Any, Any], Any]) -> Callable[[SmallArray, Any], Any]:
     fits = _product_fits if name == "__rmatmul__" else _fits
+    into, written = OVER.get(name.replace("__r", "__"), (None, ""))
     chained = CHAINED.get(name.replace("__r", "__"))
 
     def applied(self: SmallArray, other: Any) -> Any:
+        if type(other) in SINGLE:
+            x = self.held
+            if x.nbytes < BORDER.quick:
+                if (
+                    into is not None
+                    and x.nbytes >= LEAST_BYTES
+                    and getrefcount(self) == OPERAND
+                    and getrefcount(x) == HELD
+                    and takes(x, other)
+                    and x.dtype.kind in written
+                    and temporaries(sys._getframe(1))[1]
+                ):
+                    return small(into(other, x, out=x))
+                return ours(function(other, x))
         if isinstance(other, Array) and not isinstance(other, SmallArray):
             return getattr(Array, name.replace("__r", "__"))(other, self)  # Python asks the class below before that
         x = self.held
-        if type(other) in SINGLE and x.nbytes < BORDER.quick:
-            y = other
-        else:
-            made = None if chained is None else deferred(chained(self), (other, self))
-            if made is not None:
-                return made
-            y = known(other)
-            if y is LATER or not fits(x, y):
-                return getattr(Array, name)(self.lazily(), other)
+        made = None if chained is None else deferred(chained(self), (other, self))
+        if made is not None:
+            return made
+        y = known(other)
+        if y is LATER or not fits(x, y):
+            return getattr(Array, name)(self.lazily(), other)
         return ours(function(y, x))
 
     return applied
@@ -550,8 +632,11 @@ def _in_place(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Small
             call = None if ufunc is None else chains.record(ufunc, [self.held[...], other.call])
             if _into(other, call, self.held):
                 return self
-        wrote()
-        function(self.held, computed(other))
+        WRITES[0] += 1
+        if chains.pending:
+            chains.settle()
+        kind = type(other)
+        function(self.held, other.held if kind is SmallArray else other if kind in SINGLE else computed(other))
         return self
 
     return applied

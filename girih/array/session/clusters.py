@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from girih.array.core import evaluation
-from girih.array.session.limits import MemoryBudget, MemoryLimitError, default_limit, fitted
+from girih.array.session.limits import STREAMED_SHARE, MemoryBudget, MemoryLimitError, default_limit, fitted
 from girih.array.session.materialised import Materialised, as_numpy, lost, named
 from girih.array.session.monitor import LiveArray, live_arrays, table
 from girih.array.session.planning import Planned, Tiled, known_functions, machine_of, plan_observed
@@ -293,7 +293,8 @@ class Cluster:
             held = {work.names[item]: layouts for item, layouts in zip(work.inputs, lying, strict=True) if layouts}
             wanted = Wanted(self.search, budget, held)
             graph = known_functions(work.graph(), work.ones)
-            tiled = plan_observed(graph, self.machine, wanted, self._choices, self.blocks, self._observed)
+            whole = self.workers * self.budget.limit / STREAMED_SHARE
+            tiled = plan_observed(graph, self.machine, wanted, self._choices, self.blocks, self._observed, whole)
             fits = fitted(tiled.plan, self.budget.limit, streamed, on_files, files, self.engine.one_process)
             planned = self._plans[key] = Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)
             self.planned += 1

@@ -9,6 +9,7 @@ functions were seen to update is priced in place of whole results (`girih.array.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -27,6 +28,7 @@ from girih.program import CACHE_BYTES, Blocks
 from girih.rewrite import Pass, apply
 from girih.rewrite.passes.by_rules import ByRules
 from girih.rewrite.passes.factorisations import DivideFactorisations
+from girih.rewrite.passes.running_sums import DivideRunningSums
 from girih.rewrite.passes.sums_by_label import SumByLabel
 from girih.rewrite.passes.tile_functions import DivideTileFunctions
 from girih.rewrite.rules.further import arrays
@@ -88,9 +90,10 @@ def objective_of(machine: Machine) -> str:
     return "time" if len(set(zip(links.seconds_per_byte, links.latency, strict=True))) > 1 else "bytes"
 
 
-def passes(workers: int) -> tuple[Pass, ...]:
-    """What rewrites an array program once the workers are known."""
-    return DivideFactorisations(workers, SMALL, CACHE_BYTES), DivideTileFunctions(workers), SumByLabel()
+def passes(workers: int, held: float = math.inf) -> tuple[Pass, ...]:
+    """What rewrites an array program once the workers are known. held: bytes of an array that they hold whole."""
+    divided = DivideFactorisations(workers, SMALL, CACHE_BYTES), DivideTileFunctions(workers), DivideRunningSums(held)
+    return *divided, SumByLabel()
 
 
 def known_functions(graph: Graph, ones: frozenset[str]) -> Graph:
@@ -100,27 +103,41 @@ def known_functions(graph: Graph, ones: frozenset[str]) -> Graph:
 
 
 def plan_observed(
-    graph: Graph, where: Machine, wanted: Wanted, known: PlanCache, blocks: Blocks, seen: Observations
+    graph: Graph,
+    where: Machine,
+    wanted: Wanted,
+    known: PlanCache,
+    blocks: Blocks,
+    seen: Observations,
+    held: float = math.inf,
 ) -> Tiled:
     """`plan_arrays`, with what users' functions were seen to update where that moves less; what was not seen yet will
     be, where that moves little more."""
-    plain, workers = plan_arrays(graph, where, wanted, known, blocks), where.devices
+    plain, workers = plan_arrays(graph, where, wanted, known, blocks, held), where.devices
     cost = plain.plan.certificate.cost
     other = seen.observing(graph, workers)
     if other is None or cost == 0:
         return replace(plain, told=seen.told(graph, workers, False))
-    observing = plan_arrays(other.graph, where, wanted, known, blocks)
+    observing = plan_arrays(other.graph, where, wanted, known, blocks, held)
     if observing.plan.certificate.cost > cost * (LOOK if other.new else 1):
         return replace(plain, told=seen.told(graph, workers, False))
     return replace(observing, looks=other.looks, told=seen.told(graph, workers, True))
 
 
-def plan_arrays(graph: Graph, where: Machine, wanted: Wanted, known: PlanCache, blocks: Blocks | None = None) -> Tiled:
+def plan_arrays(
+    graph: Graph,
+    where: Machine,
+    wanted: Wanted,
+    known: PlanCache,
+    blocks: Blocks | None = None,
+    held: float = math.inf,
+) -> Tiled:
     """The plan that moves least, in blocks, of the graph after the passes for so many workers as `where` has.
 
-    wanted: search, budget of copies, and how inputs lie. known: what was found for graphs of the same form.
+    wanted: search, budget of copies, and how inputs lie. known: what was found for graphs of the same form. held: bytes
+    of an array that the workers hold whole.
     """
-    graph, objective = apply(graph, passes(where.devices)), Objective(objective_of(where), where)
+    graph, objective = apply(graph, passes(where.devices, held)), Objective(objective_of(where), where)
     tiling, certificate = known.tiled(graph, objective, replace(wanted, rules=RULES))
     tiled = tiling.graph
     staying = {item.name for item in graph.inputs} | {item.name for item in graph.outputs}

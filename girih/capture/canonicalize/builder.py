@@ -13,6 +13,7 @@ from girih.capture.source import find_asker
 from girih.capture.torch.record import Note
 from girih.graph import Argument, Node, Ref, Value
 from girih.kernels.evaluate import resolve
+from girih.ops.gate import RECORDED
 from girih.ops.operator import TensorType
 
 # Identical nodes with outputs up to this size are made once; larger ones would live too long.
@@ -98,7 +99,7 @@ class Builder:
         sharable = sum(math.prod(item.shape) for item in outputs) * 8 <= SHARED_BYTES
         if sharable and (operator, kept) in self._shared:
             return tuple(self.values[name] for name in self._shared[operator, kept])
-        base = operator.split(".")[1]
+        base = str(arguments["operator"] if operator in RECORDED else operator).split(".")[1]
         number = len(self.nodes)
         names = tuple(f"{base}.{number}.{place}" for place in range(len(outputs)))
         results = tuple(Value(name, item.shape, item.dtype) for name, item in zip(names, outputs, strict=True))
@@ -140,7 +141,7 @@ class Builder:
             if name not in arguments or name in LAYOUT_ARGUMENTS:
                 continue
             item = arguments[name]
-            if default is ... or not _equal(item, default):
+            if default is ... or not equal(item, default):
                 yield name, argument_of(item)
 
     def node_of(self, value: Value) -> Node | None:
@@ -286,9 +287,9 @@ def argument_of(item: Any) -> Argument:
     raise CaptureError(f"an argument of type {type(item).__name__} cannot stand in a graph: {text}")
 
 
-def _equal(item: Any, default: Any) -> bool:
+def equal(item: Any, default: Any) -> bool:
     if isinstance(item, (tuple, list)) and isinstance(default, (tuple, list)):
-        return len(item) == len(default) and all(map(_equal, item, default))
+        return len(item) == len(default) and all(map(equal, item, default))
     if isinstance(item, Value):
         return False
     alike = type(item) is type(default) or {type(item), type(default)} == {int, float}  # alpha=1.0 against 1

@@ -12,6 +12,8 @@ What the rules of each file do, before → after:
     pointwise      add.Scalar, mean, max without index → one spelling
 
 An operator without a rule stays as it is. Order is kept as recorded. Cost: linear in the number of calls.
+
+A step whose bits are to be PyTorch's is not rewritten: `exact` makes its calls as they were recorded.
 """
 
 from __future__ import annotations
@@ -25,10 +27,13 @@ import torch
 
 from girih.capture.canonicalize import creation, embedding_bag, lookup, norms, pointwise, products, sorting, views
 from girih.capture.canonicalize.builder import Absent, Builder, NodeCall
+from girih.capture.canonicalize.exact import RULES as EXACT_RULES
+from girih.capture.canonicalize.exact import Forms, Layouts, operations_of, recorded
 from girih.capture.errors import CaptureError
 from girih.capture.torch.record import Note, RecordedCall, Recorder, Slot
 from girih.capture.torch.refusals import translation_error
-from girih.graph import Graph, Input, Node, Output, Value
+from girih.graph import Graph, Input, Node, Output, Value, of_batch
+from girih.ops.catalogue import catalogue
 from girih.ops.operator import TensorType
 
 Rule = Callable[[Builder, NodeCall], Any]
@@ -77,24 +82,37 @@ def _parameters(function: Any) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def canonicalise(recorder: Recorder, entries: Sequence[EnteringTensor], exits: Sequence[Exit]) -> Graph:
-    """The graph of a functional record; an update that equals its input is left out.
+def canonicalise(
+    recorder: Recorder, entries: Sequence[EnteringTensor], exits: Sequence[Exit], exact: bool = False
+) -> Graph:
+    """The graph of a functional record; an update that equals its input is left out. exact: its calls stay as they are.
+    Where they draw random numbers, how they leave PyTorch's generator is the last result.
 
     Raises:
         CaptureError: what the vocabulary cannot say, with its source line.
     """
-    needed = _needed(recorder.records, [item.slot for item in exits])
+    wanted = [item.slot for item in exits]
+    if exact:  # also draws that nobody reads move the generator
+        wanted += [slot for record in recorder.records if _draws(record) for slot in record.outputs if slot is not None]
+    needed = _needed(recorder.records, wanted)
     builder = Builder()
+    layouts = Layouts(builder) if exact else None
     env: dict[int, Value | Absent] = {}
     for entry in entries:
         fake = recorder.tensors[entry.slot.number]
-        env[entry.slot.number] = builder.input(entry.input.name, *_described(fake))
+        entered = builder.input(entry.input.name, *_described(fake))
+        if layouts is not None and entry.input.role == "batch" and not fake.is_contiguous():
+            raise CaptureError(
+                f"{of_batch(entry.input.path)} is not contiguous: with exact=True give .contiguous() ones"
+            )
+        env[entry.slot.number] = entered if layouts is None else layouts.laid(entered, recorder.strides(entry.slot))
     for number, tensor in recorder.constants.items():
         if number in needed:
-            env[number] = _constant(builder, tensor)
+            made = _constant(builder, tensor)
+            env[number] = made if layouts is None else layouts.laid(made, recorder.strides(Slot(number)))
     for record in recorder.records:
         if any(slot is not None and slot.number in needed for slot in record.outputs):
-            _translate(builder, record, recorder, env, needed)
+            _translate(builder, record, recorder, env, needed, layouts)
     inputs = [entry.input for entry in entries]
     if builder.seed is not None:
         inputs.append(Input("seed", "seed", "seed"))
@@ -105,7 +123,13 @@ def canonicalise(recorder: Recorder, entries: Sequence[EnteringTensor], exits: S
             raise CaptureError(str(value))
         if value.name != item.replaces:
             outputs.append(Output(value.name, item.role, item.replaces))
+    if layouts is not None and layouts.generator is not None:
+        outputs.append(Output(layouts.generator.name, "result"))
     return _finish(builder, inputs, outputs)
+
+
+def _draws(record: RecordedCall) -> bool:
+    return torch.Tag.nondeterministic_seeded in record.function.tags
 
 
 def _needed(records: Sequence[RecordedCall], wanted: Sequence[Slot]) -> set[int]:
@@ -154,13 +178,21 @@ def _constant(builder: Builder, tensor: Any) -> Value:
 
 
 def _translate(
-    builder: Builder, record: RecordedCall, recorder: Recorder, env: dict[int, Value | Absent], needed: set[int]
+    builder: Builder,
+    record: RecordedCall,
+    recorder: Recorder,
+    env: dict[int, Value | Absent],
+    needed: set[int],
+    layouts: Layouts | None,
 ) -> None:
     builder.note = record.note
     builder.drawn = 0
     call = _call(record, recorder, env, needed)
+    if layouts is not None:
+        _translate_exactly(layouts, call, record, recorder, env)
+        return
     rule = RULES.get(call.operator)
-    if rule is None and torch.Tag.nondeterministic_seeded in record.function.tags:
+    if rule is None and _draws(record):
         raise builder.refuse(
             f"{call.operator} draws random numbers that do not follow from a seed and a place; use dropout, rand, "
             "randn, randint, randperm, multinomial or bernoulli, or draw them outside and pass them in the batch"
@@ -171,6 +203,47 @@ def _translate(
         raise
     except Exception as error:
         raise translation_error(error, record.note.source, call.operator, call.arguments.values()) from error
+
+
+def _translate_exactly(
+    layouts: Layouts, call: NodeCall, record: RecordedCall, recorder: Recorder, env: dict[int, Value | Absent]
+) -> None:
+    """The call as it is, or, where it looks at numbers, copies or fills, by its rule; all results lie as they did."""
+    builder, described = layouts.builder, catalogue().get(call.operator)
+    rule = EXACT_RULES.get(call.operator)
+    if rule is None and described is not None and described.view:
+        rule = pointwise.keep
+    try:
+        if rule is not None:
+            _define(record, call, rule(builder, call), builder, env)
+        else:
+            _define(record, call, recorded(layouts, call, _forms(record, recorder, env)), builder, env)
+        for slot, used in zip(record.outputs, call.used, strict=True):
+            value = env.get(slot.number) if slot is not None and used else None
+            if slot is not None and isinstance(value, Value):
+                env[slot.number] = layouts.laid(value, recorder.strides(slot))
+    except CaptureError:
+        raise
+    except Exception as error:
+        raise translation_error(error, record.note.source, call.operator, call.arguments.values()) from error
+
+
+def _forms(record: RecordedCall, recorder: Recorder, env: dict[int, Value | Absent]) -> Forms:
+    operands = {}
+
+    def tensor_of(item: Any) -> Any:
+        if isinstance(item, Slot):
+            value = env[item.number]
+            if isinstance(value, Value):
+                operands[value.name] = recorder.strides(item)
+            return recorder.tensors[item.number]
+        return [tensor_of(part) for part in item] if isinstance(item, tuple) else item
+
+    args = [tensor_of(item) for item in record.args]
+    kwargs = {name: tensor_of(item) for name, item in record.kwargs.items()}
+    results = [None if slot is None else recorder.tensors[slot.number] for slot in record.outputs]
+    made = results[0] if len(results) == 1 else tuple(results)
+    return Forms(record.function, operands, results, operations_of(record.function, args, kwargs, made))
 
 
 def _define(

@@ -12,27 +12,35 @@ import torch
 from torch._decomp import decompositions as torch_decompositions
 from torch._dispatch.python import enable_python_dispatcher
 
+from girih.capture.errors import CaptureError
 from girih.capture.torch.rewritten import stand_ins
 
 Tensor = Any
 
 
 @contextmanager
-def surroundings() -> Iterator[None]:
-    """Library calls come apart into ATen operators, random draws are numbered, and no one looks at values."""
+def surroundings(exact: bool = False) -> Iterator[None]:
+    """Library calls come apart into ATen operators, random draws are numbered, and no one looks at values.
+
+    exact: PyTorch takes its operators apart as it does where it computes.
+    """
     log = logging.getLogger("torch._subclasses.fake_tensor")
     distribution = torch.distributions.Distribution
     with ExitStack() as stack:
         stack.enter_context(_numbered_draws())
-        # nn.LSTM and others as ATen operators. (torch.backends.mkldnn.flags does more, and warns.)
-        stack.enter_context(_setting(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled(), False))
-        stack.enter_context(_recurrent_dropout())
-        stack.enter_context(stand_ins())
+        if exact:
+            lstm = torch._VF.lstm  # type: ignore[attr-defined]
+            stack.enter_context(_setting(partial(setattr, torch._VF, "lstm"), lstm, _checked(lstm)))  # type: ignore[attr-defined]
+        else:
+            # nn.LSTM and others as ATen operators. (torch.backends.mkldnn.flags does more, and warns.)
+            stack.enter_context(_setting(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled(), False))
+            stack.enter_context(_recurrent_dropout())
+            stack.enter_context(stand_ins())
+            stack.enter_context(enable_python_dispatcher())
         # torch.distributions does not look whether its parameters and samples are admissible, unless told to.
         stack.enter_context(_setting(distribution.set_default_validate_args, distribution._validate_args, False))
         # PyTorch does not log the stack of a call that fails: capture raises an error that names it.
         stack.enter_context(_setting(log.setLevel, log.level, logging.CRITICAL))
-        stack.enter_context(enable_python_dispatcher())
         yield
 
 
@@ -62,8 +70,28 @@ def next_draw() -> int:
     it runs a part of the forward pass again, gets the same numbers again, and so the same random values.
     """
     number = int(torch.default_generator.initial_seed())
-    torch.default_generator.manual_seed((number * 6364136223846793005 + 1442695040888963407) % 2**64)
+    torch.default_generator.manual_seed(draw_behind(number))
     return number
+
+
+def draw_behind(number: int) -> int:
+    """The number of the draw behind this one; the first is 0."""
+    return (number * 6364136223846793005 + 1442695040888963407) % 2**64
+
+
+def _checked(lstm: Callable[..., Any]) -> Callable[..., Any]:
+    """PyTorch's LSTM, refused where it is computed by oneDNN as a whole, of which tensors without data know nothing."""
+
+    def run(input: Tensor, *arguments: Any) -> Any:
+        if torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available() and input.dtype != torch.float64:
+            raise CaptureError(
+                f"PyTorch computes an LSTM of {input.dtype} by oneDNN as a whole, which exact=True does not replay: "
+                "use nn.GRU, float64, or set torch.backends.mkldnn.enabled = False here and in the loop that it is "
+                "compared with; or leave exact=True out"
+            )
+        return lstm(input, *arguments)
+
+    return run
 
 
 @contextmanager

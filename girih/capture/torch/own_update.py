@@ -14,12 +14,13 @@ Cost of a step: about 50 microseconds for each operator of the update.
 from __future__ import annotations
 
 import copy
+import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -150,11 +151,13 @@ def traced_update(
     gradients: Mapping[str, Tensor],
     names: Mapping[int, str],
     enter: Callable[[str, str, Any, Any], Tensor],
+    exact: bool = False,
 ) -> tuple[OwnUpdate, dict[str, Tensor]]:
     """Trace an update, under a recorder of calls; parameters are written into.
 
     parameters: fake ones by name, those with gradients have theirs in `gradients`. names: of the user's own, by `id`.
-    enter: `enter(role, path, shape, dtype)` makes an input of the graph.
+    enter: `enter(role, path, shape, dtype)` makes an input of the graph. exact: the calls stay as the code makes them,
+    with all digits of their numbers; else they become calls that take tensors in the place of numbers.
     Returns it, and the new state by path; the new parameters are in the places of the old.
 
     Raises:
@@ -171,8 +174,8 @@ def traced_update(
         calls, varying = _varying(first, optimizer, names)
         _restore(optimizer, before)
         own = OwnUpdate(forms, kept, begin, tuple(calls), {path: places for path, (places, _) in varying.items()})
-        exact = any(parameters[name].dtype in (torch.float64, torch.complex128) for name in forms)
-        scalar = torch.float64 if exact else torch.float32
+        wide = exact or any(parameters[name].dtype in (torch.float64, torch.complex128) for name in forms)
+        scalar = torch.float64 if wide else torch.float32
         entered = {path: enter("scalar", path, (), scalar) for path in varying}
         replaced = {place: entered[path] for path, places in own.inputs.items() for place in places}
         states: Host = own.host(optimizer, names)
@@ -180,7 +183,7 @@ def traced_update(
             states.setdefault(item.parameter, {})[item.key] = enter("state", item.path, item.shape, item.dtype)
         for name, tensor in parameters.items():
             tensor.grad = gradients.get(name)
-        trace = _Trace(None, replaced)
+        trace = _Trace(None, replaced, exact)
         after = _run(optimizer, names, parameters, states, trace)
         if difference := _difference(own.calls, trace.calls):
             raise CaptureError(f"the optimizer's code {difference} when it is recorded")
@@ -398,13 +401,19 @@ class _Trace(TorchDispatchMode):
     """Notes what code calls on large tensors, which are fake; calls on others are made as they are.
 
     mode: makes tensors of factories fake; None: whatever mode is below. replaced: by (call, number among its numbers),
-    the tensor that stands for it.
+    the tensor that stands for it. exact: calls with such tensors stay calls with numbers.
     """
 
-    def __init__(self, mode: FakeTensorMode | None, replaced: Mapping[tuple[int, int], Tensor] | None = None) -> None:
+    def __init__(
+        self,
+        mode: FakeTensorMode | None,
+        replaced: Mapping[tuple[int, int], Tensor] | None = None,
+        exact: bool = False,
+    ) -> None:
         super().__init__()
         self.mode = mode
         self.replaced = replaced
+        self.exact = exact
         self.calls: list[Call] = []
         self.fills: dict[int, float] = {}
         """By the `id` of a tensor that is all one number, that number."""
@@ -438,9 +447,8 @@ class _Trace(TorchDispatchMode):
             note, given[name] = self._noted(item, schema.get(name, ""), at, numbers)
             noted.append((name, note))
         source = find_source(sys._getframe(2))
-        result = self._called(
-            function, schema, given, {name for name, item in named.items() if item is not given[name]}
-        )
+        changed = {name for name, item in named.items() if item is not given[name]}
+        result = self._called(function, schema, named, given, changed)
         made = result if isinstance(result, (tuple, list)) else (result,)
         outputs = tuple(self._slot(item) for item in made if isinstance(item, torch.Tensor))
         self._note_fill(function, named, made[0] if made else None)
@@ -473,14 +481,30 @@ class _Trace(TorchDispatchMode):
         place = at, len(numbers)
         numbers.append(number)
         stands = None if self.replaced is None else self.replaced.get(place)
+        if stands is not None and single and self.exact:  # it has all digits; the code's own has those of its type
+            stands = stands.to(item.dtype).reshape(item.shape)
         if stands is None and single:
             stands = torch.full((), number, dtype=item.dtype) if self.mode is None else _fake(self.mode, (), item.dtype)
         return ("number", type(number)), item if stands is None else stands
 
-    def _called(self, function: Any, schema: Mapping[str, str], given: dict[str, Any], changed: set[str]) -> Any:
+    def _called(
+        self,
+        function: Any,
+        schema: Mapping[str, str],
+        named: Mapping[str, Any],
+        given: dict[str, Any],
+        changed: set[str],
+    ) -> Any:
         """The call with tensors for some of its numbers."""
+        if self.exact and (numbers := {name for name in changed if _is_plain_number(named[name])}):
+            return _numbered(function, given, numbers)
         unfit = [name for name in changed if "number" in schema[name]]
+        if self.mode is not None and _keeps_form(function) and isinstance(given.get("self"), FakeTensor):
+            return given["self"]  # written in place: on tensors without data nothing happens, which takes no time so
         if not unfit:
+            if self.mode is not None:  # a form does not depend on numbers, and PyTorch remembers those of equal calls
+                kinds = {name for name, kind in schema.items() if "number" in kind or kind == "Tensor"}
+                given |= {name: type(given[name])(1) for name in kinds & given.keys() if _is_plain_number(given[name])}
             makes = self.mode is not None and not any(isinstance(item, FakeTensor) for item in tree_leaves(given))
             with self.mode if makes and self.mode is not None else nullcontext():
                 return _call(function, given)
@@ -520,6 +544,52 @@ def _call(function: Any, given: Mapping[str, Any]) -> Any:
     defaults = {argument.name: argument.default_value for argument in function._schema.arguments}
     args = [given.get(name, defaults[name]) for name in positional[:count]]
     return function(*args, **{name: item for name, item in given.items() if name not in positional})
+
+
+@cache
+def _keeps_form(function: Any) -> bool:
+    """Does it write into its first argument, whose shape stays, and give it back?"""
+    base, returns = function._schema.name.partition("::")[2], function._schema.returns
+    return (
+        base.endswith("_")
+        and len(returns) == 1
+        and not base.startswith(("set_", "resize"))
+        and torch.Tag.inplace_view not in function.tags
+    )
+
+
+def _is_plain_number(item: Any) -> bool:
+    return isinstance(item, (int, float)) and not isinstance(item, bool)
+
+
+def _numbered(function: Any, given: Mapping[str, Any], numbers: set[str]) -> Any:
+    """The call as it is, in a record: these of its arguments are tensors, whose numbers it will take
+    (`girih.capture.canonicalize.exact`).
+
+    Raises:
+        CaptureError: it writes in place, and PyTorch has no operator that computes the same elsewhere.
+    """
+    name, tensors = str(function).removesuffix(".default"), list[Tensor]()
+    space, base, *overload = name.split(".")
+    if base.endswith("_"):
+        name = ".".join((space, base.rstrip("_"), *overload))
+        if not hasattr(getattr(torch.ops.aten, base.rstrip("_"), None), overload[0] if overload else "default"):
+            raise CaptureError(
+                f"{find_source(sys._getframe(3))}: the optimizer calls {function} with a number that differs from step "
+                "to step, which exact=True cannot replay: leave it out"
+            )
+
+    def noted(key: str, item: Any) -> Any:
+        if isinstance(item, torch.Tensor):
+            tensors.append(item)
+            return f"{'#' if key in numbers else '%'}{len(tensors) - 1}"
+        if isinstance(item, (list, tuple)):
+            return [noted(key, part) for part in item]
+        return str(item).removeprefix("torch.") if isinstance(item, torch.dtype) else item
+
+    arguments = json.dumps([(key, noted(key, item)) for key, item in given.items()])
+    result = torch.ops.girih.numbered(tensors, name, arguments)
+    return given["self"].copy_(result) if base.endswith("_") else result
 
 
 def _scaled(item: Any, by: Any) -> Any:

@@ -108,6 +108,9 @@ class Recorder(TorchDispatchMode):
         self.scopes: list[str] = [""]
         self.replayed: Note | None = None
         self.failure: FailedCall | None = None
+        self.lay: dict[int, tuple[int, ...]] = {}
+        """By slot, the strides of a tensor that a program wrote into in place, where they are not those of the result
+        that stands for it here."""
         self._slots: dict[int, Slot] = {}
         self._keep: list[Tensor] = []  # an id is good only as long as its tensor lives
         self._forward: dict[int, Note] = {}
@@ -133,6 +136,10 @@ class Recorder(TorchDispatchMode):
     def known(self, tensor: Tensor) -> Slot | None:
         """The slot of a tensor, if it was seen."""
         return self._slots.get(id(tensor))
+
+    def strides(self, slot: Slot) -> tuple[int, ...]:
+        """How a tensor lies in the program."""
+        return self.lay.get(slot.number, tuple(self.tensors[slot.number].stride()))
 
     def _number(self, tensor: Tensor, fake: Tensor) -> Slot:
         slot = Slot(len(self.tensors))
@@ -298,9 +305,9 @@ def is_functional(records: Sequence[RecordedCall]) -> bool:
 
 
 def functionalise(
-    recorder: Recorder, inputs: Sequence[Slot], outputs: Sequence[Slot]
+    recorder: Recorder, inputs: Sequence[Slot], outputs: Sequence[Slot], lay: bool = False
 ) -> tuple[Recorder, list[Slot], list[Slot]]:
-    """The same program without writes: (its recorder, its inputs, its outputs)."""
+    """The same program without writes: (its recorder, its inputs, its outputs). lay: note how its tensors lay."""
     entering = [*inputs, *(Slot(number) for number in recorder.constants)]
     fakes = [recorder.tensors[slot.number].detach().clone() for slot in entering]
     second = Recorder(recorder.fake_mode, recorder.decomposition_of)
@@ -316,8 +323,19 @@ def functionalise(
                 return [fill(part) for part in item]
             return item
 
+        def note(items: Any) -> None:
+            for item in items:
+                if isinstance(item, tuple):
+                    note(item)
+                elif isinstance(item, Slot):
+                    inner = torch._C._functorch._unwrap_functional_tensor(known[item.number], True)
+                    if (own := second.known(inner)) is not None:
+                        second.lay[own.number] = tuple(recorder.tensors[item.number].stride())
+
         for record in recorder.records:
             second.replayed = record.note
+            if lay:
+                note((*record.args, *record.kwargs.values()))
             args = [fill(item) for item in record.args]
             try:
                 results = record.function(*args, **{name: fill(item) for name, item in record.kwargs.items()})
@@ -328,6 +346,8 @@ def functionalise(
             for slot, part in zip(record.outputs, parts, strict=True):
                 if slot is not None:
                     known[slot.number] = part
+            if lay:
+                note(record.outputs)
         return [known[slot.number] for slot in outputs]
 
     with torch.no_grad(), recorder.fake_mode, second:

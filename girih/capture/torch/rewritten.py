@@ -197,6 +197,34 @@ def decomposition_of(function: Any) -> Callable[..., Any] | None:
     return rule
 
 
+def composites_of(function: Any) -> Callable[..., Any] | None:
+    """The same, where PyTorch's own kernels are to be recorded: for what it has none of, and for batch norm, which
+    writes into the running statistics and does not say so."""
+    if function is aten.native_batch_norm.default:
+        return _batch_norm
+    if function is aten.as_strided.default:
+        return as_strided
+    return _each(function) or (function.decompose if _is_composite(function) else None)
+
+
+def _batch_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor | None,
+    variance: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """By the operators with the same kernel that say so."""
+    if mean is None:
+        return aten._native_batch_norm_legit.no_stats(x, weight, bias, training, momentum, eps)
+    if not training:
+        return aten._native_batch_norm_legit_no_training(x, weight, bias, mean, variance, momentum, eps)
+    return aten._native_batch_norm_legit(x, weight, bias, mean, variance, training, momentum, eps)
+
+
 @cache
 def _each(function: Any) -> Callable[..., Any] | None:
     """For an operator of lists of tensors (`_foreach_lerp_`), that of one tensor, called for each."""

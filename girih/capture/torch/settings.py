@@ -17,7 +17,6 @@ from torch.nn.modules import module as _inner
 from girih.capture.batches import with_leaves
 from girih.capture.errors import CaptureError
 from girih.capture.torch.attributes import Attributes, Identities, hooks_of
-from girih.capture.torch.optimizers import rule_of
 from girih.capture.torch.own_update import OwnUpdate
 from girih.capture.torch.state import state_of
 from girih.capture.torch.trace import capture
@@ -207,7 +206,7 @@ def _settings_of_groups(step: TrainingStep | Inference, names: dict[int, str]) -
     """The optimizer's. names: of the model's parameters, by `id`."""
     found: Found = {}
     optimizer: Any = getattr(step, "optimizer", None)
-    numbers = optimizer is not None and rule_of(optimizer) is None  # they enter each step
+    numbers = optimizer is not None and step.rule is None  # type: ignore[union-attr]  # they enter each step
     for number, group in enumerate(optimizer.param_groups if optimizer is not None else ()):
         where = f"the optimizer's group {number}"
         keys = [key for key in optimizer.defaults if key in group and key not in RATES and not numbers]

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from girih.capture.torch.optimizers import rule_of
 from girih.capture.torch.own_update import Host, OwnUpdate
 from girih.capture.torch.training import Inference, TrainingStep
 from girih.graph import Graph
@@ -37,7 +36,7 @@ def state_of(
             begin = torch.tensor(item.fill, dtype=item.dtype).expand(item.shape)
             state[item.path] = begin if held is None else held.detach()
     elif isinstance(step, TrainingStep) and step.optimizer is not None:
-        rule = rule_of(step.optimizer)
+        rule = step.rule
         assert rule is not None
         parameters = dict(step.model.named_parameters())
         groups = step.groups()
@@ -96,7 +95,7 @@ def give_state(
     if code is not None:
         _give_own(step.optimizer, parameters, state, code, host or {}, copied)
         return
-    rule, groups = rule_of(step.optimizer), step.groups() if groups is None else groups
+    rule, groups = step.rule, step.groups() if groups is None else groups
     assert rule is not None
     for number, (options, names) in enumerate(groups):
         shared = {theirs: shared_path(key, number, len(groups)) for key, theirs in rule.shared.items()}

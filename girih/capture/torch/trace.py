@@ -26,11 +26,11 @@ from girih.capture.torch.attributes import attributes_of, check_next_step
 from girih.capture.torch.environment import surroundings
 from girih.capture.torch.initial import Initial, initial_of, is_real
 from girih.capture.torch.memory import check_shared, check_writes
-from girih.capture.torch.optimizers import Group, rule_of
+from girih.capture.torch.optimizers import Group
 from girih.capture.torch.own_update import OwnUpdate, traced_update
 from girih.capture.torch.record import Recorder, functionalise, is_functional, module_scopes
 from girih.capture.torch.refusals import refusal
-from girih.capture.torch.rewritten import decomposition_of
+from girih.capture.torch.rewritten import composites_of, decomposition_of
 from girih.capture.torch.state import shared_path
 from girih.capture.torch.training import (
     LOSS,
@@ -132,7 +132,8 @@ class _Capture:
         self.step = step
         self.batch = batch
         self.fake_mode = FakeTensorMode()
-        self.recorder = Recorder(self.fake_mode, decomposition_of)
+        self.exact = getattr(step, "exact", False)
+        self.recorder = Recorder(self.fake_mode, composites_of if self.exact else decomposition_of)
         self.entries: list[EnteringTensor] = []
         self.exits: list[Exit] = []
         self.constants: dict[int, Any] = {}
@@ -201,11 +202,11 @@ class _Capture:
         if not is_functional(recorder.records):
             with self._clear_errors():
                 recorder, inputs, outputs = functionalise(
-                    recorder, [entry.slot for entry in entries], [item.slot for item in exits]
+                    recorder, [entry.slot for entry in entries], [item.slot for item in exits], self.exact
                 )
             entries = [EnteringTensor(slot, entry.input) for slot, entry in zip(inputs, entries, strict=True)]
             exits = [Exit(slot, item.role, item.replaces) for slot, item in zip(outputs, exits, strict=True)]
-        return canonicalise(recorder, entries, exits)
+        return canonicalise(recorder, entries, exits, self.exact)
 
     # What enters
 
@@ -265,7 +266,7 @@ class _Capture:
         """Everything that turns a run of the program into a record of its calls."""
         with (
             self._clear_errors(),
-            surroundings(),
+            surroundings(self.exact),
             self.fake_mode,
             module_scopes(self.step.model, self.recorder),
             self.recorder,
@@ -312,9 +313,11 @@ class _Capture:
         grads = self._gradients(loss, trained)
         self.recorder.phase = "update"
         with torch.no_grad():
-            if self.step.clip_grad_norm is not None and grads:
+            if self.exact:
+                self._clip_by_pytorch(grads)
+            elif self.step.clip_grad_norm is not None and grads:
                 grads = _clipped(grads, self.step.clip_grad_norm)
-            if (greatest := self.step.clip_grad_value) is not None:
+            if not self.exact and (greatest := self.step.clip_grad_value) is not None:
                 grads = {name: torch.clamp(grad, -greatest, greatest) for name, grad in grads.items()}
             self._updates(grads)
         if self.step.optimizer is None:
@@ -343,7 +346,7 @@ class _Capture:
     def _update_in_step(self) -> None:
         if self.step.clip_grad_norm is not None or self.step.clip_grad_value is not None:  # type: ignore[union-attr]
             raise CaptureError("the step calls the optimizer itself: clip gradients there, and leave clip_grad_… out")
-        self.scaling.check_update(rule_of(self.step.optimizer) is None)  # type: ignore[union-attr]
+        self.scaling.check_update(self.step.rule is None)  # type: ignore[union-attr]
         names = [name for _, names in self.groups for name in names]
         grads = {name: self.fakes[name].grad for name in names if self.fakes[name].grad is not None}
         with torch.no_grad():
@@ -390,6 +393,17 @@ class _Capture:
         gradients = {name: self.fakes[name].grad for name in names if self.fakes[name].grad is not None}
         return {name: grad if grad.layout == torch.strided else grad.to_dense() for name, grad in gradients.items()}
 
+    def _clip_by_pytorch(self, grads: dict[str, Tensor]) -> None:
+        """PyTorch's functions clip gradients in place, in the order of the model's parameters."""
+        step: Any = self.step
+        trained = [fake for name, fake in self.fakes.items() if name in grads]
+        if any(fake.grad.layout != torch.strided for fake in trained):
+            raise CaptureError("a gradient is sparse, as of nn.Embedding(sparse=True): leave that out, or exact=True")
+        if step.clip_grad_norm is not None and trained:
+            torch.nn.utils.clip_grad_norm_(trained, step.clip_grad_norm)
+        if step.clip_grad_value is not None and trained:
+            torch.nn.utils.clip_grad_value_(trained, step.clip_grad_value)
+
     def _check_loss(self, loss: Any) -> None:
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.dtype.is_floating_point:
             got = f"{tuple(loss.shape)} {loss.dtype}" if isinstance(loss, torch.Tensor) else type(loss).__name__
@@ -401,7 +415,7 @@ class _Capture:
             )
 
     def _updates(self, grads: dict[str, Tensor]) -> None:
-        if self.groups and rule_of(self.step.optimizer) is None:  # type: ignore[union-attr]
+        if self.groups and self.step.rule is None:  # type: ignore[union-attr]
             self._own_update(
                 {name: grads[name].detach() for _, names in self.groups for name in names if name in grads}
             )
@@ -415,7 +429,7 @@ class _Capture:
             return self._enter(self._new(shape, dtype), role, name, path)
 
         optimizer: Any = self.step.optimizer  # type: ignore[union-attr]
-        self.own, state = traced_update(optimizer, self.fakes, grads, self.parameter_names, enter)
+        self.own, state = traced_update(optimizer, self.fakes, grads, self.parameter_names, enter, exact=self.exact)
         for item in self.own.kept:
             self.initial[item.path] = Initial("constant", item.fill)
             self._replace("state", item.path, state[item.path])
@@ -426,7 +440,7 @@ class _Capture:
         if not names:
             return
         groups = len(self.groups)
-        rule = rule_of(self.step.optimizer)  # type: ignore[union-attr]
+        rule = self.step.rule  # type: ignore[union-attr]
         assert rule is not None
         exact = any(self.fakes[name].dtype in (torch.float64, torch.complex128) for name in names)
         scalar = self._new((), torch.float64 if exact else torch.float32)

@@ -11,7 +11,7 @@ import torch
 from girih.capture.batches import check_leaf
 from girih.capture.errors import CaptureError
 from girih.capture.torch.initial import is_real
-from girih.capture.torch.optimizers import rule_of
+from girih.capture.torch.optimizers import OptimizerRule, rule_of
 from girih.graph import of_batch
 
 
@@ -33,6 +33,10 @@ class TrainingStep:
     autocast: run forward under torch.autocast with this dtype.
     micro_batches: compute the step in so many equal parts of the batch, along dimension 0 of its tensors; its numbers
         are those of the undivided batch (`girih.capture.micro_batches`).
+    exact: the step's bits are those of PyTorch's own step on the processors of this process, with the same number of
+        threads: PyTorch's kernels are called as they are, and the optimizer's own code is traced, so that it runs under
+        `girih.fit`. A plan for one device, whose operators are not computed in pieces; else operators are rewritten,
+        which divides better and changes last digits.
 
     Raises:
         CaptureError: both loss and step; an optimizer that is not supported, or over parameters that are not the
@@ -47,6 +51,7 @@ class TrainingStep:
     autocast: Any = None
     micro_batches: int = 1
     clip_grad_value: float | None = None
+    exact: bool = False
 
     def __post_init__(self) -> None:
         _check_model(self.model)
@@ -58,9 +63,28 @@ class TrainingStep:
             if (greatest := getattr(self, name)) is not None and not greatest > 0:
                 raise CaptureError(f"{name} must be positive, got {greatest}")
         _check_autocast(self.autocast)
+        if self.exact and self.micro_batches > 1:
+            raise CaptureError(
+                f"exact=True and micro_batches={self.micro_batches}: sums over parts of a batch have other last digits "
+                "than PyTorch's over all of it; leave one of them out"
+            )
         if self.optimizer is not None:
             rule_of(self.optimizer)
             self._check_parameters()
+            self._check_kernels()
+
+    @property
+    def rule(self) -> OptimizerRule | None:
+        """What the optimizer's update is, where girih has a rule for it and the step need not be exact."""
+        return None if self.exact else rule_of(self.optimizer)
+
+    def _check_kernels(self) -> None:
+        for name in ("fused", "foreach"):
+            if self.exact and any(group.get(name) for group in self.optimizer.param_groups):
+                raise CaptureError(
+                    f"exact=True and an optimizer with {name}=True, whose kernels update many parameters at once: "
+                    f"leave {name}= out, here and in the loop that it is compared with"
+                )
 
     def _check_parameters(self) -> None:
         names = parameter_names(self.model)

@@ -18,7 +18,7 @@ from math import inf
 import numpy as np
 
 from girih.graph import Graph, Node
-from girih.layout import Layout, Mesh, Transfers
+from girih.layout import Layout, Mesh, Submesh, Transfers
 from girih.layout.budget import Budget
 from girih.machine import Machine
 from girih.ops import Description
@@ -53,6 +53,7 @@ class Objective:
     None: they have to be.
     score: of `time`, the seconds of a strategy, infinite for one that may not be chosen. Tables, which cannot say what
     overlaps, are then those of `seconds`. judging: seconds of work that a call of the score takes.
+    submeshes: of the machine, whose devices reduce and spread values among themselves (`girih.layout.Transfers`).
     """
 
     name: str
@@ -60,6 +61,7 @@ class Objective:
     budget: Budget | None = field(default=None, compare=False, repr=False)
     score: Callable[[Strategy], float] | None = field(default=None, compare=False, repr=False)
     judging: float = field(default=0.0, compare=False, repr=False)
+    submeshes: tuple[Submesh, ...] = ()
 
     @property
     def unit(self) -> str:
@@ -68,7 +70,7 @@ class Objective:
 
     @property
     def transfers(self) -> Transfers:
-        return Transfers(self.machine.mesh, self.machine.links, self.unit)
+        return Transfers(self.machine.mesh, self.machine.links, self.unit, submeshes=self.submeshes)
 
     def node_costs(self, options: NodeOptions) -> FloatTable:
         """What each division costs besides transfers: [divisions]."""

@@ -89,7 +89,8 @@ def _blocks(graph: Graph, devices: int) -> tuple[list[TransformerBlock], int]:
     """Attention blocks and MLPs by their forward pass alone, and how many attention blocks there are besides."""
     weighted, makers = _weighted(graph), graph_makers(graph)
     used: set[int] = set()
-    blocks, whole = [], 0
+    blocks: list[TransformerBlock] = []
+    whole: set[str] = set()
     for last, product in weighted.items():
         first, attends = _before(graph, makers, weighted, last)
         if not first or used & {last, *first}:
@@ -98,12 +99,14 @@ def _blocks(graph: Graph, devices: int) -> tuple[list[TransformerBlock], int]:
         alone = product.parameter not in cuts and len(cuts) == len(first)  # no weight is used twice
         block = TransformerBlock(ATTENTION if attends else NETWORK, {**cuts, product.parameter: product.terms})
         flow = Flow(graph, devices).followed([block], forward=True)
-        if alone and not flow.stuck and flow.ends == {last}:
+        # Where the step is in micro-batches, each of them goes through the block.
+        lasts = {number for number, other in weighted.items() if other.parameter == product.parameter}
+        if alone and not flow.stuck and flow.ends == lasts:
             blocks.append(replace(block, cuts={**block.cuts, **flow.beside()}))
-            used |= {last, *first}
-        else:
-            whole += attends
-    return blocks, whole
+            used |= {number for number, other in weighted.items() if other.parameter in block.cuts}
+        elif attends:
+            whole.add(product.parameter)
+    return blocks, len(whole)
 
 
 def _weighted(graph: Graph) -> dict[int, Weighted]:
@@ -163,7 +166,7 @@ def _vocabularies(graph: Graph, devices: int) -> list[TransformerBlock]:
     }
     rows = {shapes[name][0] for name in tables}
     blocks: list[TransformerBlock] = []
-    for product in _weighted(graph).values():
+    for product in {product.parameter: product for product in _weighted(graph).values()}.values():
         if shapes[product.parameter][product.columns] in rows:
             block = TransformerBlock(VOCABULARY, {product.parameter: product.columns})
             flow = Flow(graph, devices).followed([block], forward=True)

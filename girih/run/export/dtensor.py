@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from girih.capture.micro_batches import micro_batches
 from girih.graph import Graph, Value
 from girih.layout import PARTIAL, REPLICATE, Mesh, Placement, Sharding, regions_of, taking_part
 from girih.layout.sharding import Partial, Split
@@ -26,6 +25,7 @@ from girih.ops.derive.lookups import only_moves
 from girih.ops.expressions import Affine
 from girih.ops.known import descriptions
 from girih.partition.searches.data_parallel import batch_dimensions, carrying
+from girih.partition.searches.stages import micro_batches
 from girih.plans.inputs import source_of
 from girih.plans.plan import Plan, PlanError
 from girih.program.lower import node_placements

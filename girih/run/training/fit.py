@@ -42,6 +42,7 @@ Make = Callable[[TrainingStep, Any], tuple[Plan, Program]]
 class View(Protocol):
     """What is told of each step; see `girih.report.progress.TrainingView`."""
 
+    def watch(self, look: Callable[[], list[tuple[int, int, float, str]]]) -> None: ...
     def __call__(self, plan: Plan, step: int, loss: float, seconds: float, resident: int) -> None: ...
     def close(self) -> None: ...
 
@@ -174,6 +175,8 @@ class Fit:
             tensors, found = run.tensors((nested,)), self._numbers(own, nested)
             numbers = {item.name: found[item.path] for item in self.plan.graph.inputs if item.role == "scalar"}
         assert self.run is not None
+        if self._view is not None:
+            self._view.watch(self.run.workers)
         outputs = self.run.outputs(tensors, numbers)
         if scaler is not None:
             *_, last = (item.name for item in self.plan.graph.outputs if item.role == "result")

@@ -15,14 +15,17 @@ from girih.capture.torch.training import ambient_autocast
 from girih.cost.setting import threads_of
 from girih.graph import of_batch
 from girih.machine import MachineError
+from girih.ops.gate import is_exact
 from girih.plans.check import check
 from girih.plans.host import on_this_host
 from girih.plans.indices import check_numbers, look_ups
 from girih.plans.inputs import constants_of, flatten_batch, rates_of
 from girih.plans.plan import Plan, PlanError
+from girih.run.engines.crew import resident_bytes
 from girih.run.engines.engine import TRAINING, Engine, engine_here, engine_of
 from girih.run.engines.launcher import launched_rank, local_rank
 from girih.run.engines.ray_connect import RayUnavailableError
+from girih.run.errors import IDLE, where
 from girih.run.worker.devices import check_device
 
 if TYPE_CHECKING:
@@ -61,7 +64,7 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
                 f"the batch has {now[path]} at {path!r}, and the plan was made with {then}: what is no tensor is a "
                 "constant of a plan. Plan again, or give a tensor, also when planning"
             )
-    named = {}
+    named, exact = {}, is_exact(plan.graph)
     for path, name in wanted.items():
         value, tensor = plan.graph.values[name], flat[path]
         dtype = str(tensor.dtype).removeprefix("torch.")
@@ -75,6 +78,8 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
             raise PlanError(f"{of_batch(path)} is on the meta device and has no values: give a real one")
         if str(getattr(tensor, "layout", "torch.strided")) != "torch.strided":
             raise PlanError(f"{of_batch(path)} is {tensor.layout}: give it with to_dense()")
+        if exact and not tensor.is_contiguous():
+            raise PlanError(f"{of_batch(path)} is not contiguous, as it was when the step was planned with exact=True")
         named[name] = tensor
     return named
 
@@ -367,11 +372,22 @@ class TrainingRun:
             )
 
     def outputs(self, named: dict[str, Any], scalars: Mapping[str, float]) -> dict[str, Any]:
-        """All that a step makes and does not keep, by name, of tensors and numbers by name; see `inputs`."""
+        """All that a step makes and does not keep, by name, of tensors and numbers by name; see `inputs`.
+
+        An exact step draws from PyTorch's own generator of random numbers, as it is now, and moves it on.
+        """
+        graph = self.plan.graph
+        drawn = next(
+            (item.name for item in graph.inputs if item.role == "seed" and graph.values[item.name].shape), None
+        )
+        if drawn is not None:
+            named = {**named, drawn: torch.get_rng_state()}
         try:
             outputs: dict[str, Any] = self.run.step(named, scalars)
         except ValueError as error:
             raise PlanError(str(error)) from error
+        if drawn is not None:
+            torch.set_rng_state(outputs.pop([item.name for item in graph.outputs if item.role == "result"][-1]))
         return outputs
 
     def inputs(
@@ -406,6 +422,18 @@ class TrainingRun:
         for look_up in self._look_ups:
             check_numbers(look_up, named[look_up.input.name])
         return named
+
+    def workers(self) -> list[tuple[int, int, float, str]]:
+        """Of each worker its rank, the bytes of its memory, the share of its step that is done, and where it is: what
+        it computes, copies or waits for, and the line of the program. Another thread may ask during a step."""
+        program, found = self.run.crew.program, []
+        for status in self.run.crew.status():
+            place, idle = where(program, status.step), status.step == IDLE
+            doing = place.operator if place.action == "compute" else place.action
+            done = 1.0 if idle else status.step / place.steps
+            at = "between steps" if idle else f"{doing} {place.source}".strip()
+            found.append((status.rank, status.resident or resident_bytes(), done, at))
+        return found
 
     def verified_step(self, *batch: Any, lr: float | Sequence[float] | None = None) -> Comparison:
         """A step, done on the workers and by the undivided program on this one device; see `step`.

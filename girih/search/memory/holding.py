@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from girih.layout.budget import Budget, without_collection
 from girih.machine.machine import Tier
 from girih.machine.units import format_bytes
+from girih.ops.gate import called
 from girih.plans.cutting import in_smaller_pieces, pieces_help
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
@@ -588,7 +589,7 @@ def _refusal(plan: Plan, error: TooSmallError) -> str:
     if 0 <= error.step < len(lives.steps):
         step = lives.steps[error.step]
         item = plan.graph.nodes[step.node]
-        node, during = f"node {item.name!r} ({item.operator})", f", {item.source}" if item.source else ""
+        node, during = f"node {item.name!r} ({called(item)})", f", {item.source}" if item.source else ""
         if isinstance(step, BlockStep):
             node = f"the loop over pieces of {len(step.members)} steps, the last of them {node},"
     return (

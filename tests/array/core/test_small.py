@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -292,12 +293,57 @@ def test_random_numbers_are_those_of_large_arrays(two, text):
 
 def test_small_work_loads_no_pytorch():
     code = """
-import sys
+import os, sys
 import girih.array as np
 x = np.random.default_rng(0).normal(size=(4, 4))
-print(float((np.linalg.inv(x) @ x).trace()), "torch" in sys.modules)
+print(float((np.linalg.inv(x) @ x).trace()))
+import girih.array.session
+print("torch" in sys.modules, os.environ["THP_MEM_ALLOC_ENABLE"])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    trace, loaded = done.stdout.split()
+    plain = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=plain)
+    trace, loaded, large_pages = done.stdout.split()
     assert abs(float(trace) - 4) < 1e-9
-    assert loaded == "False"
+    assert (loaded, large_pages) == ("False", "1")  # which PyTorch looks for before its first tensor, and not again
+
+
+@of_small
+def test_what_a_loop_goes_over_is_as_what_it_asks_for():
+    """Rows are views, elements are numbers that have `compute()`, and both see what is written meanwhile."""
+    x, y = gnp.ones((3, 2)), gnp.arange(3.0)
+    for row in x:
+        row += 1
+    assert x.tolist() == [[2.0, 2.0]] * 3
+    seen = []
+    for number in y:
+        seen.append(float(number.compute()))
+        y[-1] = 7.0
+    assert seen == [0.0, 1.0, 7.0]
+    assert [type(item) for item in gnp.array([True, False])] == [np.bool_, np.bool_]
+    assert type(np.float64(2.0) * y) is type(y)
+    assert (np.float64(2.0) * y).tolist() == [0.0, 2.0, 14.0]
+
+
+@of_small
+def test_an_array_that_somebody_has_is_copied_and_another_is_not():
+    theirs = np.ones(3)
+    held = [np.ones(3)]
+    taken = [gnp.asarray(theirs), gnp.asarray(held[0]), *map(gnp.asarray, held), gnp.asarray(theirs[:2])]
+    theirs[:] = held[0][:] = 5.0
+    assert [x.tolist() for x in taken] == [[1.0] * 3] * 3 + [[1.0] * 2]
+    content = np.ones(3)
+    place = content.ctypes.data
+    made = [content]
+    del content
+    x = gnp.asarray(made.pop())
+    assert x.held.ctypes.data == place
+
+
+@of_small
+def test_persist_computes_what_is_deferred(monkeypatch):
+    monkeypatch.setattr(BORDER, "quick", 0)
+    monkeypatch.setattr(BORDER, "chains", 0)
+    x = gnp.ones((100, 50))
+    y = x + 1
+    assert type(y) is not type(x)
+    assert type(y.persist()) is type(x)

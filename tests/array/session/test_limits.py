@@ -100,3 +100,20 @@ def test_files_are_gone_with_the_cluster(monkeypatch, tmp_path):
         assert cluster.budget.files
         assert float(made.sum()) == 400_000
         assert not list(tmp_path.glob("girih-tile*"))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("kind", "shape", "axis"), [("f8", (500_000,), 0), ("i8", (100_000, 5), 0), ("i4", (50_000, 10), None)]
+)
+def test_running_sums_of_what_nobody_can_hold_are_made_block_by_block(tmp_path, workers, kind, shape, axis):
+    content = np.random.default_rng(0).integers(-9, 9, shape).astype(kind)  # 2 to 4 MB
+    np.save(tmp_path / "x.npy", content)
+    with gnp.cluster(workers=workers, backend="threads", memory="1.5 MB"):
+        x = gnp.from_npy(tmp_path / "x.npy")
+        sums = gnp.cumsum(x, axis)
+        expected = np.cumsum(content, axis)
+        assert sums.dtype == expected.dtype
+        np.testing.assert_array_equal(sums.max(axis).compute(), expected.max(axis))  # nothing of it is kept
+        np.testing.assert_array_equal(sums.compute(), expected)  # in a file
+        assert x.expression.kept is None

@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 import girih
 from girih.api import Plan
 from girih.capture import capture
-from girih.capture.micro_batches import micro_batches
 from girih.layout import coordinates_of
 from girih.machine import machine
 from girih.models import example
+from girih.partition.searches.stages import balanced, micro_batches
 from girih.plans.check import check
 from girih.plans.inputs import program_of
 from girih.plans.plan import PlanError
 from girih.program import ComputeStep
-from girih.published.divisions.pipeline import balanced
 
 LAYERS, WIDTH, ROWS = 8, 1024, 2048
 
@@ -181,3 +180,32 @@ def test_a_pipeline_is_judged_beside_what_a_search_by_time_finds(monkeypatch: py
     assert plan.choice.schedule == "1f1b"
     assert plan.certificate.cost == pytest.approx(plan.predict().seconds)
     assert plan.certificate.cost < min(took for name, took in plan.certificate.tried.items() if name != plan.search)
+
+
+@pytest.mark.parametrize(("within", "crossing"), [("data", 2), ("megatron", 3)])
+def test_stages_are_divided_over_parts_of_the_machine(within: str, crossing: int) -> None:
+    """Two hosts of two devices: a stage is a host. Activations cross between hosts, once each way, however many devices
+    a stage has; where tensors are divided, gradients cross as the partial sums of both devices. Weights never do."""
+    plan = planned(4, "2x2", f"pipeline-1f1b:stages=2,within={within}")
+    parameters = [item for item in plan.graph.inputs if item.role == "parameter"]
+    where = {int(item.path.split(".")[0]): device_of(plan, item.name) for item in parameters}
+    assert [where[layer] for layer in range(LAYERS)] == [(0, 1)] * (LAYERS // 2) + [(2, 3)] * (LAYERS // 2)
+    assert len(plan.strategy.submeshes) == 2
+    between: dict[tuple[bool, str], int] = {}
+    for step in plan.program.transfers:
+        for item in plan.program.exchange_of(step).messages:
+            if item.source != item.target:
+                weight = plan.graph.values[step.value].shape[:1] == (WIDTH,)
+                key = item.source // 2 != item.target // 2, "weight" if weight else "activation"
+                between[key] = between.get(key, 0) + item.elements
+    assert (True, "weight") not in between
+    assert between[True, "activation"] == crossing * ROWS * WIDTH
+
+
+def test_stages_that_are_no_parts_of_the_machine_are_refused() -> None:
+    with pytest.raises(PlanError, match=r"3 stages are no equal parts of a mesh 2×2: expected one of \[2, 4\]"):
+        planned(4, "2x2", "pipeline-1f1b:stages=3")
+    with pytest.raises(PlanError, match="stages must be at least 0, got -1"):
+        planned(4, "2x2", "pipeline-1f1b:stages=-1")
+    with pytest.raises(PlanError, match="no search 'best'"):
+        planned(4, "2x2", "pipeline-1f1b:stages=2,within=best")

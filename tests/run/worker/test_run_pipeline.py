@@ -1,4 +1,4 @@
-"""Pipelines of 2 and 4 stages, in both orders: results are one device's, and bytes and memory are as predicted."""
+"""Pipelines of 2 and 4 stages, in both orders and divided: results are one device's, bytes and memory as predicted."""
 
 from __future__ import annotations
 
@@ -33,9 +33,16 @@ def planned(step, batch, machine: str, search: str):
     return girih.plan(step, batch, machine=machine, search=search, objective="seconds", compare=())
 
 
-@pytest.mark.parametrize("search", ["pipeline", "pipeline-1f1b"])
-@pytest.mark.parametrize("backend", ["threads", "processes"])
-@pytest.mark.parametrize("machine", ["local:2", "local:4"])
+DIVIDED = [f"pipeline-1f1b:stages=2,within={within}" for within in ("data", "sharded", "megatron", "exact")]
+RUNS = [
+    *((machine, backend, search) for machine in ("local:2", "local:4") for backend in ("threads", "processes")
+      for search in ("pipeline", "pipeline-1f1b")),
+    *(("local:4", "threads", search) for search in DIVIDED),
+    ("local:4", "processes", DIVIDED[2]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("machine", "backend", "search"), RUNS)
 def test_training_is_one_devices(machine: str, backend: str, search: str) -> None:
     model, optimizer, step, batch = training(8, 12, torch.float64, 3)
     plan = planned(step, batch, machine, search)
@@ -57,8 +64,11 @@ def test_training_is_one_devices(machine: str, backend: str, search: str) -> Non
         torch.testing.assert_close(state[path], tensor, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("search", ["pipeline", "pipeline-1f1b"])
-@pytest.mark.parametrize("machine", ["local:2", "local:4"])
+@pytest.mark.parametrize(
+    ("machine", "search"),
+    [*((machine, search) for machine in ("local:2", "local:4") for search in ("pipeline", "pipeline-1f1b")),
+     ("local:4", DIVIDED[2])],
+)  # fmt: skip
 def test_memory_is_as_predicted(machine: str, search: str) -> None:
     _, _, step, batch = training(256, 512, torch.float32, 8)
     plan = planned(step, batch, machine, search)

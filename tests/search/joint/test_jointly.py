@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -28,6 +29,9 @@ PRODUCTS = """graph
   return %s result"""
 """Scores of attention: two products of one input, and the product of both."""
 
+LIMIT = 65_536
+"""Bytes for each device, within which they are not computed as where there is room."""
+
 SUM = """graph
   input %x: float32[32, 32]  batch  "0"
   input %w: float32[32, 32]  parameter  "w"
@@ -50,22 +54,27 @@ def two_devices(link: float = 1e9, host: float = 2e8) -> Machine:
     return Machine("small", device, (Level("links", (2,), link, 1e-7),), host=Tier("host", 10**9, host, host))
 
 
-def planned(graph: Graph, memory: int | None, search: str = "joint:seconds=0.6") -> Plan:
-    return plan_graph(graph, machine=two_devices(), memory=memory, search=search)
+@cache
+def graph_of(text: str) -> Graph:
+    return parse_graph(text)
+
+
+@cache
+def planned(text: str, memory: int | None, search: str = "joint:seconds=0.6") -> Plan:
+    return plan_graph(graph_of(text), machine=two_devices(), memory=memory, search=search)
 
 
 @pytest.mark.parametrize(("text", "share"), [(SUM, None), (SUM, 0.7), (PRODUCTS, 0.5)])
 def test_never_slower_than_the_parts_in_turn_and_within_the_limit(text: str, share: float | None) -> None:
-    graph = parse_graph(text)
-    free = planned(graph, None, "portfolio")
+    free = planned(text, None, "portfolio")
     limit = None if share is None else int(share * free.peak)
     try:
-        turn = planned(graph, limit, "portfolio")
+        turn = planned(text, limit, "portfolio")
     except PlanError as error:
         with pytest.raises(PlanError, match=str(error)[:40]):
-            planned(graph, limit)
+            planned(text, limit)
         return
-    plan = planned(graph, limit)
+    plan = planned(text, limit)
     check(plan)
     assert plan.search == "joint"
     assert 0 < plan.certificate.bound <= plan.certificate.cost <= turn.certificate.cost
@@ -76,8 +85,7 @@ def test_never_slower_than_the_parts_in_turn_and_within_the_limit(text: str, sha
 
 def test_a_dearer_division_that_moves_less_is_found_and_told() -> None:
     """Under this limit what the tables find cheapest must move; another division need not, or hides it."""
-    graph, limit = parse_graph(PRODUCTS), 65_536
-    turn, plan = planned(graph, limit, "portfolio"), planned(graph, limit)
+    turn, plan = planned(PRODUCTS, LIMIT, "portfolio"), planned(PRODUCTS, LIMIT)
     check(plan)
     assert plan.certificate.cost < 0.97 * turn.certificate.cost
     assert plan.strategy != turn.strategy
@@ -88,26 +96,23 @@ def test_a_dearer_division_that_moves_less_is_found_and_told() -> None:
 
 
 def test_the_same_work_finds_the_same() -> None:
-    graph, limit = parse_graph(PRODUCTS), 65_536
-    first, second = (planned(graph, limit) for _ in range(2))
+    first, second = planned(PRODUCTS, LIMIT), planned.__wrapped__(PRODUCTS, LIMIT)
     assert first.choice == second.choice
     assert first.certificate.statistics == second.certificate.statistics
 
 
 def test_without_work_it_is_the_sequential_composition() -> None:
-    graph = parse_graph(PRODUCTS)
-    turn, plan = planned(graph, None, "portfolio:seconds=0"), planned(graph, None, "joint:seconds=0")
+    turn, plan = (planned(PRODUCTS, None, f"{search}:seconds=0") for search in ("portfolio", "joint"))
     assert plan.choice == turn.choice
     assert plan.certificate.cost == turn.certificate.cost
     assert plan.certificate.stopped == "time"
 
 
 def test_rules_are_a_part_of_it() -> None:
-    graph = parse_graph(SUM)
-    turn, plan = planned(graph, None, "portfolio"), planned(graph, None)
+    turn, plan = planned(SUM, None, "portfolio"), planned(SUM, None)
     check(plan)
     assert plan.choice.rewrites
-    assert plan.graph != graph
+    assert plan.graph != graph_of(SUM)
     assert plan.certificate.cost < turn.certificate.cost
     assert plan.certificate.statistics["graphs"] == 2
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,27 @@ def step() -> tuple[girih.TrainingStep, tuple[torch.Tensor, torch.Tensor]]:
     return girih.TrainingStep(model, loss=torch.nn.functional.cross_entropy, optimizer=optimizer), batch
 
 
+@pytest.fixture(scope="module")
+def free(step) -> girih.Plan:
+    """On one device with as much memory as it needs."""
+    training, batch = step
+    return girih.plan(training, batch, machine="local:1", compare=(), objective="bytes")
+
+
+@pytest.fixture(scope="module")
+def half(step, free: girih.Plan) -> girih.Plan:
+    """In half of that memory."""
+    training, batch = step
+    return girih.plan(training, batch, machine="local:1", memory=free.peak // 2, compare=(), objective="bytes")
+
+
+@cache
+def on_a_gpu(share: float | None = None) -> girih.Plan:
+    """A step whose movements take long, in so much of the memory that it needs."""
+    limit = None if share is None else int(on_a_gpu().peak * share)
+    return plan_graph(perceptron(4, 512, 256), machine="p3.2xlarge", memory=limit, objective="bytes")
+
+
 @pytest.fixture
 def threads_of_workers() -> Iterator[None]:
     """This process computes with as many threads as a worker's would: on some processors sums depend on it."""
@@ -45,10 +67,8 @@ def threads_of_workers() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("threads_of_workers")
-def test_a_step_runs_within_half_of_its_memory_with_the_same_numbers(step, tmp_path: Path) -> None:
-    training, batch = step
-    free = girih.plan(training, batch, machine="local:1", compare=(), objective="bytes")
-    plan = girih.plan(training, batch, machine="local:1", memory=free.peak // 2, compare=(), objective="bytes")
+def test_a_step_runs_within_half_of_its_memory_with_the_same_numbers(step, free, half, tmp_path: Path) -> None:
+    (training, batch), plan = step, half
     check(plan)
     assert plan.peak <= free.peak // 2 < free.peak
     assert plan.predicted.unlimited == free.predicted.simulated
@@ -99,7 +119,7 @@ def test_a_slower_link_to_the_large_memory_makes_the_step_slower() -> None:
     graph = perceptron(4, 512, 256)
     fast = machine("p3.2xlarge")
     assert fast.host is not None
-    limit = plan_graph(graph, machine=fast, objective="bytes").peak * 6 // 10
+    limit = on_a_gpu().peak * 6 // 10
     times = []
     for rate in (1e6, 1e9, 12e9, 1e15):
         host = replace(fast.host, out_bytes_per_second=rate, in_bytes_per_second=rate, both_bytes_per_second=0.0)
@@ -109,17 +129,11 @@ def test_a_slower_link_to_the_large_memory_makes_the_step_slower() -> None:
         assert moved > 0
     assert times == sorted(times, reverse=True)
     assert times[0] > 10 * times[-1]
-    assert times[-1] <= 1.01 * plan_graph(graph, machine=fast, objective="bytes").predicted.simulated
+    assert times[-1] <= 1.01 * on_a_gpu().predicted.simulated
 
 
 def test_copies_are_on_the_timeline_of_their_own_streams() -> None:
-    graph = perceptron(4, 512, 256)
-    plan = plan_graph(
-        graph,
-        machine="p3.2xlarge",
-        memory=plan_graph(graph, machine="p3.2xlarge", objective="bytes").peak * 6 // 10,
-        objective="bytes",
-    )
+    plan = on_a_gpu(0.6)
     timeline = plan.predict().timeline
     assert timeline.streams[-2:] == ("copy out", "copy in")
     assert plan.choice.residency
@@ -185,7 +199,7 @@ def test_the_large_memory_must_have_room() -> None:
     graph = perceptron(4, 512, 256)
     fast = machine("p3.2xlarge")
     assert fast.host is not None
-    limit = plan_graph(graph, machine=fast, objective="bytes").peak * 6 // 10
+    limit = on_a_gpu().peak * 6 // 10
     plan = plan_graph(graph, machine=fast, memory=limit, hold="swap", objective="bytes")
     needed = host_bytes(plan.program)
     assert plan.choice.residency
@@ -206,35 +220,28 @@ def test_the_large_memory_must_have_room() -> None:
         )
 
 
-def test_a_spill_directory_that_is_not_there_is_named(step, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    training, batch = step
-    free = girih.plan(training, batch, machine="local:1", compare=(), objective="bytes")
-    plan = girih.plan(training, batch, machine="local:1", memory=free.peak // 2, compare=(), objective="bytes")
+def test_a_spill_directory_that_is_not_there_is_named(
+    step, half: girih.Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _, batch = step
     monkeypatch.setenv("GIRIH_SPILL", str(tmp_path / "gone"))
-    with pytest.raises(Exception, match="GIRIH_SPILL") as failed, plan.start(backend="threads") as run:
+    with pytest.raises(Exception, match="GIRIH_SPILL") as failed, half.start(backend="threads") as run:
         run.step(*batch)
     assert str(tmp_path / "gone") in str(failed.value)
 
 
-def test_nothing_is_left_in_the_spill_directory(step, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    training, batch = step
-    free = girih.plan(training, batch, machine="local:1", compare=(), objective="bytes")
-    plan = girih.plan(training, batch, machine="local:1", memory=free.peak // 2, compare=(), objective="bytes")
+def test_nothing_is_left_in_the_spill_directory(
+    step, half: girih.Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _, batch = step
     monkeypatch.setenv("GIRIH_SPILL", str(tmp_path))
-    with plan.start(backend="threads") as run:
+    with half.start(backend="threads") as run:
         run.step(*batch)
         assert list(tmp_path.iterdir()) == []  # files have no names
 
 
 def test_the_page_of_a_plan_that_moves_tensors(tmp_path: Path) -> None:
-    graph = perceptron(2, 64, 64)
-    plan = plan_graph(
-        graph,
-        machine="p3.2xlarge",
-        memory=plan_graph(graph, machine="p3.2xlarge", objective="bytes").peak * 6 // 10,
-        objective="bytes",
-    )
-    plan.report(tmp_path / "page.html")
+    on_a_gpu(0.6).report(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "copy out" in page
 
