@@ -32,6 +32,7 @@ NAMES = (
     "capped_planning",
     "joint_small",
     "joint_models",
+    "joint_grid",
     "simulate_speed",
     "predict_time",
     "predict_bytes",

@@ -30,6 +30,8 @@ SECONDS = 2.0
 UNARY = ("aten.relu", "aten.tanh")
 BINARY = ("aten.mm", "aten.mm", "aten.add.Tensor", "aten.mul.Tensor")
 MOST_GRAPHS, MOST_AGAIN = 12, 2
+ROUNDED = 1e-10
+"""Seconds by which what is rounded to the ticks of the simulator may differ."""
 
 
 def random_program(random: np.random.Generator, operators: int) -> Any:
@@ -293,7 +295,8 @@ def one(seed: int, options: argparse.Namespace) -> Iterator[tuple[str, str]]:
             turn = float("inf")
         try:
             told = plan_graph(graph, machine=machine, memory=cap, search=f"joint:seconds={SECONDS}").certificate
-            cost, bound = told.cost, told.bound
+            cost = told.cost
+            bound = max(float(part) for name, part in told.statistics.items() if name.startswith("bound, "))
         except PlanError:
             yield ("refused" if turn == float("inf") else "above"), case
             continue
@@ -304,7 +307,7 @@ def one(seed: int, options: argparse.Namespace) -> Iterator[tuple[str, str]]:
         except TooManyError:
             yield "not ended", case
             continue
-        if bound > least * (1 + 1e-9):
+        if bound > least * (1 + 1e-6) + ROUNDED:
             yield "wrong bound", f"{case}: {bound:.6g} s, brute force {least:.6g}"
         if least < cost:
             yield "slower", f"{case}: {cost:.6g} s, brute force {least:.6g}"
@@ -318,7 +321,7 @@ def measure(options: argparse.Namespace) -> Report:
     counts: dict[str, int] = {}
     misses: list[str] = []
     gains = []
-    seeds = QUICK if options.quick else range(options.programs)
+    seeds = QUICK if options.quick else range(options.first, options.first + options.programs)
     for seed in seeds:
         for what, words in one(seed, options):
             counts[what] = counts.get(what, 0) + 1
@@ -364,6 +367,7 @@ def measure(options: argparse.Namespace) -> Report:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--programs", type=int, default=PROGRAMS, help=f"random programs (default {PROGRAMS})")
+    parser.add_argument("--first", type=int, default=0, help="the first of them: all can be run in slices (default 0)")
     parser.add_argument("--leaves", type=int, default=3000, help="ways to hold that are tried for a case, at most")
 
 

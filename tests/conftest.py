@@ -16,6 +16,11 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 from ray_nodes import RayNodes
 
+# Threads of libraries that wait for work look for it all the time, and take the core from whoever shares it: tests of
+# two threads took twice the CPU seconds. NumPy's own have tiny arrays. Both are read as the libraries are loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # The same examples in every run; how many, and how long one may take, is each test's own.
 settings.register_profile("girih", derandomize=True, deadline=None)
 settings.load_profile("girih")

@@ -4,12 +4,13 @@ another program, since sizes and all that is no tensor are numbers in it."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import is_
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._dynamo.guards import TensorGuards
 from torch.nn import Parameter
 from torch.utils._pytree import tree_flatten, tree_flatten_with_path
 
@@ -22,7 +23,8 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None))
 class Call:
     """positional: how many arguments; names: of the others. structure: of both together, as PyTorch's trees have it.
     leaves: what each is, one after the other. around: where the caller stood, such as in an autocast. flat: each
-    argument is a leaf, such as a tensor or a number."""
+    argument is a leaf, such as a tensor or a number. guard: where all are tensors, by which PyTorch compares them with
+    these in one call; it says no where strides, modes or `requires_grad` are others, too."""
 
     positional: int
     names: tuple[str, ...]
@@ -30,6 +32,7 @@ class Call:
     leaves: tuple[tuple[Any, ...], ...]
     around: Found
     flat: bool
+    guard: Any = field(default=None, compare=False, repr=False)
 
     def is_quickly(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> bool:
         """Is a call this one, as far as it is told without flattening it? Around it is not looked."""
@@ -54,13 +57,33 @@ def call_of(arguments: Sequence[Any], named: Mapping[str, Any]) -> Call:
     """What distinguishes this call from others. Keywords may come in any order."""
     leaves, structure = tree_flatten((tuple(arguments), batch_of((), named)))
     flat = is_flat(arguments, named, leaves)
-    return Call(len(arguments), tuple(sorted(named)), structure, tuple(map(_described, leaves)), surroundings(), flat)
+    described = tuple(map(_described, leaves))
+    guard = None
+    if flat and leaves and not named and all(type(leaf) is Tensor for leaf in leaves):
+        guard = TensorGuards(*leaves, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+    return Call(len(arguments), tuple(sorted(named)), structure, described, surroundings(), flat, guard)
 
 
 def is_flat(arguments: Sequence[Any], named: Mapping[str, Any], leaves: Sequence[Any]) -> bool:
     """Is each argument a leaf?"""
     every = (*arguments, *(named[name] for name in sorted(named)))
     return len(leaves) == len(every) and all(map(is_, leaves, every))
+
+
+def is_of_other_sizes(call: Call, example: Call) -> bool:
+    """Are the two the same but for the sizes of tensors?"""
+    if (call.structure, call.names, call.around) != (example.structure, example.names, example.around):
+        return False
+    return all(
+        one == other
+        or (
+            len(one) == len(other) == 5
+            and one[::2] == other[::2]
+            and one[3] == other[3]
+            and len(one[1]) == len(other[1])
+        )
+        for one, other in zip(call.leaves, example.leaves, strict=True)
+    )
 
 
 def difference(arguments: Sequence[Any], named: Mapping[str, Any], example: Call) -> str:

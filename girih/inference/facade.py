@@ -46,19 +46,20 @@ def optimize(
     or a mapping by name; files and exported programs bring their own. otherwise: what is made is for calls like the
     example and for the weights of now, and this is what answers another call (other shapes, dtypes, structure, or
     values that are no tensors), and every call after weights were changed: `model`, the model as it is then, right at
-    once and no faster; `again`, what is optimised again at that call, as long as the first time (eight are kept);
-    `refuse`, an OptimizeError. Writes through `.data` or NumPy are seen by samples of the weights. threads: while
-    kernels and candidates are measured, PyTorch's as many as it has if none is said. search: `backtracking` or
-    `saturation`, or one of `girih.rewrite.backtracking.Backtracking` and `girih.rewrite.saturation.Saturation` with its
-    options, or one's own (docs/add-a-search.md); all choose rewrites, kernels and layouts together, and say how far
-    from the best of what they searched they are at most. seconds: for the search, where it is given by name; compiling
-    and measuring come on top. alpha: graphs that cost so many times what the cheapest does are looked at too (TASO
-    §2.7). rules: by default those of `girih.rewrite.rules`; others are proved first, or refused. backends: what it may
-    run on, of `eager`, `onednn`, `inductor`, `onnxruntime` and `openvino`; by default all that are installed. The model
-    as it was, in eager PyTorch, is always among what is timed, so that nothing gets slower than it was. store: the file
-    in which measured kernels are kept. tolerance: by which share of the largest number results may be off, as 0.02;
-    then programs whose products are in int8 (ONNX Runtime's dynamic quantisation) are tried too, on the example and on
-    numbers at random. By default nothing is computed in shorter types than the model's.
+    once and no faster; `again`, what is optimised again at that call (eight are kept), as long as the first time, but
+    for other sizes alone, which take what won over; `refuse`, an OptimizeError. Writes through `.data` or NumPy are
+    seen by samples of the weights. threads: while kernels and candidates are measured, PyTorch's as many as it has if
+    none is said. search: `backtracking` or `saturation`, or one of `girih.rewrite.backtracking.Backtracking` and
+    `girih.rewrite.saturation.Saturation` with its options, or one's own (docs/add-a-search.md); all choose rewrites,
+    kernels and layouts together, and say how far from the best of what they searched they are at most. seconds: for the
+    search, where it is given by name; compiling and measuring come on top. alpha: graphs that cost so many times what
+    the cheapest does are looked at too (TASO §2.7). rules: by default those of `girih.rewrite.rules`; others are proved
+    first, or refused. backends: what it may run on, of `eager`, `onednn`, `inductor`, `onnxruntime` and `openvino`; by
+    default all that are installed. The model as it was, in eager PyTorch, is always among what is timed, so that
+    nothing gets slower than it was. store: the file in which measured kernels are kept. tolerance: by which share of
+    the largest number results may be off, as 0.02; then programs whose products are in int8 (ONNX Runtime's dynamic
+    quantisation), and programs in bfloat16, are tried too, on the example and on numbers at random. By default nothing
+    is computed in shorter types than the model's.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program, or of an ONNX file.

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
+from girih.graph import Graph, Node
 from girih.inference.trial import same
+from girih.kernels.evaluate import evaluate
 
 Tensor = Any
 Open = Mapping[int, str]
@@ -28,6 +30,8 @@ _aten = torch.ops.aten
 UNFIT = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
 """What PyTorch's operators, and their checks of shapes, raise for arguments that do not fit each other."""
 RESHAPES = (_aten.reshape.default, _aten.view.default, _aten._unsafe_view.default)
+SIZED = {"aten.reshape": "shape", "aten.view": "size", "aten._unsafe_view": "size", "aten.expand": "size"}
+"""Operators of a graph that have sizes as numbers, and under which name."""
 
 
 @dataclass(frozen=True)
@@ -107,14 +111,12 @@ def _with_sizes(module: torch.fx.GraphModule, sizes: Sizes) -> torch.fx.GraphMod
     values: dict[torch.fx.Node, Any] = {}
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         for node, tensor, names in zip(inputs, sizes.example, sizes.open, strict=True):
-            shape = list(tensor.shape)
+            values[node] = _empty(tensor, names, {name: known[name] * prime[name] for name in known})
             for dim, name in names.items():
-                shape[dim] *= prime[name]
                 if name not in first:
                     with graph.inserting_after(inputs[-1]):
                         first[name] = graph.call_function(_aten.sym_size.int, (node, dim))
-                    values[first[name]] = shape[dim]
-            values[node] = torch.empty(shape, dtype=tensor.dtype)
+                    values[first[name]] = values[node].shape[dim]
         for node in list(graph.nodes):
             if node in values or node.op == "output":
                 continue
@@ -127,6 +129,61 @@ def _with_sizes(module: torch.fx.GraphModule, sizes: Sizes) -> torch.fx.GraphMod
     program = torch.fx.GraphModule(module, graph)
     graph.lint()
     return program
+
+
+def _empty(tensor: Tensor, names: Open, sizes: Mapping[str, int]) -> Tensor:
+    """A tensor without numbers like this one, whose open dimensions have these sizes."""
+    shape = [sizes[names[dim]] if dim in names else size for dim, size in enumerate(tensor.shape)]
+    return torch.empty(shape, dtype=tensor.dtype)
+
+
+def resized(
+    graph: Graph, weights: Mapping[str, Tensor], inputs: Sequence[str], sizes: Sizes, wanted: Mapping[str, int]
+) -> Graph | None:
+    """The graph with other sizes of its open dimensions, nodes and values under the same names; None where its numbers
+    do not fit. It is a guess, to be compared with the model. inputs: the names of the tensors of `sizes`."""
+    known = sizes.known
+    if not 0 < len(known) <= len(PRIMES) or 0 in known.values():
+        return None
+    prime = dict(zip(known, PRIMES, strict=False))
+    enlarged = {name: known[name] * prime[name] for name in known}
+    nodes: list[Node] = []
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            large = {name: torch.empty(tensor.shape, dtype=tensor.dtype) for name, tensor in weights.items()}
+            other = dict(large)
+            for name, tensor, open in zip(inputs, sizes.example, sizes.open, strict=True):
+                large[name], other[name] = _empty(tensor, open, enlarged), _empty(tensor, open, wanted)
+            for node in graph.nodes:
+                one = two = node
+                key, source = SIZED.get(node.operator, ""), node.inputs[0] if node.inputs else ""
+                shape: Any = node.attributes.get(key)
+                if isinstance(shape, tuple) and shape:
+                    numbers, named = _numbers(shape, large[source], node.operator != "aten.expand", known, prime)
+                    one = _with(node, key, _as_it_is(numbers, large[source]), named, enlarged)
+                    two = _with(node, key, _as_it_is(numbers, other[source]), named, wanted)
+                large.update(zip(node.outputs, evaluate(one, large), strict=True))
+                other.update(zip(node.outputs, evaluate(two, other), strict=True))
+                nodes.append(two)
+    except UNFIT:
+        return None
+    values = {name: replace(value, shape=tuple(other[name].shape)) for name, value in graph.values.items()}
+    return replace(graph, nodes=tuple(nodes), values=values)
+
+
+def _with(
+    node: Node, key: str, numbers: Sequence[int], named: Sequence[Sequence[str]], sizes: Mapping[str, int]
+) -> Node:
+    shape = tuple(
+        number * math.prod(sizes[name] for name in names) for number, names in zip(numbers, named, strict=True)
+    )
+    return replace(node, arguments=tuple((name, shape if name == key else item) for name, item in node.arguments))
+
+
+def _as_it_is(numbers: Sequence[int], source: Tensor) -> list[int]:
+    """Sizes of an expansion that stay as they are (-1), as numbers."""
+    new = len(numbers) - source.dim()
+    return [source.shape[i - new] if number == -1 else number for i, number in enumerate(numbers)]
 
 
 def _open(
@@ -145,9 +202,30 @@ def _open(
     source = values[node.kwargs.get("self", node.args[0] if node.args else None)]  # type: ignore[index]
     if not isinstance(shape, (list, tuple)) or any(not isinstance(size, int) or size < 0 for size in shape):
         return
+    numbers, named = _numbers(shape, source, node.target in RESHAPES, known, prime)
+    entries: list[Any] = list(numbers)
+    with graph.inserting_before(node):
+        for i, names in enumerate(named):
+            for name in names:
+                before = entries[i]
+                entries[i] = first[name] if before == 1 else graph.call_function(operator.mul, (first[name], before))
+                value = values.get(before, before) if isinstance(before, torch.fx.Node) else before
+                values[entries[i]] = value * known[name] * prime[name]
+    if key in node.kwargs:
+        node.kwargs = {**node.kwargs, key: entries}
+    else:
+        node.args = (node.args[0], entries, *node.args[2:])
+
+
+def _numbers(
+    shape: Sequence[int], source: Tensor, reshapes: bool, known: Mapping[str, int], prime: Mapping[str, int]
+) -> tuple[list[int], list[list[str]]]:
+    """(a shape's sizes without those that are open, -1 where an expansion leaves one as it is; which are open, each).
+
+    source: what is reshaped or expanded, its open dimensions a prime each as large."""
     numbers = list(shape)
     named: list[list[str]] = [[] for _ in shape]
-    if node.target in RESHAPES:
+    if reshapes:
         missing = source.numel() // max(math.prod(shape), 1)
         for name in [name for name, number in prime.items() for _ in range(_power(missing, number))]:
             i = next((i for i, number in enumerate(numbers) if number % known[name] == 0), -1)  # the outermost
@@ -164,18 +242,7 @@ def _open(
             elif found is not None and [found] not in named:
                 numbers[i] = 1
                 named[i].append(found)
-    entries: list[Any] = list(numbers)
-    with graph.inserting_before(node):
-        for i, names in enumerate(named):
-            for name in names:
-                before = entries[i]
-                entries[i] = first[name] if before == 1 else graph.call_function(operator.mul, (first[name], before))
-                value = values.get(before, before) if isinstance(before, torch.fx.Node) else before
-                values[entries[i]] = value * known[name] * prime[name]
-    if key in node.kwargs:
-        node.kwargs = {**node.kwargs, key: entries}
-    else:
-        node.args = (node.args[0], entries, *node.args[2:])
+    return numbers, named
 
 
 def _power(number: int, prime: int) -> int:

@@ -11,7 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from operator import attrgetter
 from pathlib import Path
@@ -31,7 +31,7 @@ from girih.capture.torch.state import state_of
 from girih.capture.torch.weights import Weights
 from girih.cost.store import Store
 from girih.graph import Graph
-from girih.inference.calls import Call, batch_of, call_of, difference, is_flat
+from girih.inference.calls import Call, batch_of, call_of, difference, is_flat, is_of_other_sizes
 from girih.inference.costs import KernelCosts, RuntimeCosts
 from girih.inference.export import ExportError, copy, exported, save, write
 from girih.inference.kept import Kept, KeptError, described
@@ -39,11 +39,25 @@ from girih.inference.kept import write as write_kept
 from girih.inference.layouts import LayoutCosts
 from girih.inference.module import module_of
 from girih.inference.onnx.module import OnnxModule
-from girih.inference.open_sizes import Sizes, opened
+from girih.inference.open_sizes import Sizes, opened, resized
+from girih.inference.quick import NO, model_way, quick_way
 from girih.inference.runtimes.apart import Apart
 from girih.inference.runtimes.backends import RUNTIMES, installed
+from girih.inference.runtimes.short import in_bfloat16, in_int8
 from girih.inference.searching import Found, rewrite, search_of
-from girih.inference.trial import INT8, Candidate, Progress, Way, clock_of, fastest, same
+from girih.inference.trial import (
+    BFLOAT16,
+    INT8,
+    PROBES,
+    SHORT,
+    Candidate,
+    Progress,
+    Way,
+    at_random,
+    clock_of,
+    fastest,
+    same,
+)
 from girih.plans.indices import check_numbers, look_ups
 from girih.rewrite.backtracking import Applied, Rewritten, RuleSearch, fingerprint
 from girih.rewrite.certificate import Certificate, explained
@@ -56,6 +70,7 @@ from girih.rewrite.rules.further import inference
 from girih.rewrite.rules.rule import Rule, RuleError
 from girih.rewrite.rules.shipped import shipped
 from girih.rewrite.sweep import Sweep
+from girih.rewrite.ways import Way as KernelWay
 from girih.rewrite.ways import cheapest
 
 BACKENDS = ("eager", "onednn", "inductor", "onnxruntime", "openvino")
@@ -67,11 +82,13 @@ MOST_CALLS = 8
 AS_IT_WAS, REWRITTEN, FOR_ONNX = "as it was", "rewritten", "rewritten for ONNX Runtime"
 """Programs: the model, and what was found by kernels of PyTorch, or of ONNX Runtime."""
 FILES = (".pt2", ".onnx", ".girih")
+AGAIN_SHARE = 0.25
+"""Of the time that candidates are measured in: for another size there are two, the first one's winner and the model."""
 SWEEP = 0.4
 """The share of the search's seconds, at most, that the whole graph at once gets."""
 
 
-_TRAINING, _NOTHING = attrgetter("training"), nullcontext()
+_TRAINING = attrgetter("training")
 
 
 class OptimizeError(ValueError):
@@ -96,7 +113,7 @@ class Explanation:
     @property
     def rewritten(self) -> bool:
         """Is what was chosen a rewritten program?"""
-        return self.chosen.program.removesuffix(INT8) != AS_IT_WAS
+        return _in_full(self.chosen.program) != AS_IT_WAS
 
     @property
     def sequence(self) -> tuple[Applied, ...]:
@@ -168,6 +185,11 @@ class Explanation:
         return "\n".join(lines)
 
 
+def _in_full(program: str) -> str:
+    """A program's name without what says in which short type it is computed."""
+    return program.partition(", ")[0]
+
+
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms"
 
@@ -175,7 +197,8 @@ def _ms(seconds: float) -> str:
 @dataclass(frozen=True)
 class Made:
     """What was made for one call, `arguments` and `named`. run: the fastest way, called as the model is. module,
-    tensors: the rewritten program as plain PyTorch calls, and what it takes of the call."""
+    tensors: the rewritten program as plain PyTorch calls, and what it takes of the call. found: all rewritten programs,
+    by name."""
 
     call: Call
     arguments: tuple[Any, ...]
@@ -184,6 +207,7 @@ class Made:
     module: torch.fx.GraphModule
     tensors: tuple[Any, ...]
     explanation: Explanation
+    found: Mapping[str, _Found] = field(default_factory=dict)
 
 
 class Optimized(nn.Module):
@@ -197,7 +221,7 @@ class Optimized(nn.Module):
     in order and returns the results as a tuple.
     """
 
-    def __init__(self, model: nn.Module, make: Callable[[Any], Made], example: Any, otherwise: str) -> None:
+    def __init__(self, model: nn.Module, make: Callable[..., Made], example: Any, otherwise: str) -> None:
         super().__init__()
         self.model = model
         first = make(example)
@@ -205,18 +229,26 @@ class Optimized(nn.Module):
         self._make, self._first, self._otherwise = make, first, otherwise
         self._made: list[tuple[Call, Made | None]] = [(first.call, first)]
         self._itself = (model,)  # PyTorch takes a microsecond to look up a part by its name
-        self._look()
-        self._turn: Any = RLock() if otherwise == AGAIN else nullcontext()  # while one thread captures the model again,
-        # its tensors are fakes
+        self._turn = RLock() if otherwise == AGAIN else None  # while one thread captures the model again, its tensors
+        # are fakes
         self._told = False
+        self._look()
         self.eval()
         self._parts = list(model.modules())
 
     def _look(self) -> None:
         """The model is as it is to be from now on."""
         self._weights, self._settings = Weights(self.model), Settings(Inference(self.model))
-        made = [item for _, item in self._made if item is not None]
-        self._quick = [item for item in made if item.call.around == self._settings.around]
+        self._ready()
+
+    def _ready(self) -> None:
+        """Make the quick way of calls anew."""
+        hooks, around = (self._forward_hooks, self._forward_pre_hooks), self._settings.around
+        if self._first.run is self._itself[0] and self._otherwise == MODEL:
+            self._quick = model_way(self.model, hooks)
+            return
+        made = [(call, item.run) for call, item in self._made if item is not None and call.around == around]
+        self._quick = quick_way(self._settings, self._weights, made, self._turn, hooks)
 
     def _changed(self) -> str:
         """What of the model is another; nothing where all is as it was."""
@@ -233,44 +265,60 @@ class Optimized(nn.Module):
             "an optimised model holds compiled code, which cannot be pickled or copied: fast.save('x.pt2')"
         )
 
+    def __call__(self, *batch: Any, **named: Any) -> Any:
+        """A module's call takes two microseconds of its own."""
+        result = self._quick(*batch, **named)
+        return super().__call__(*batch, **named) if result is NO else result
+
     def forward(self, *batch: Any, **named: Any) -> Any:
+        with torch.no_grad() if torch.is_grad_enabled() else nullcontext(), self._turn or nullcontext():
+            return self._answer(batch, named)
+
+    def _answer(self, batch: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if self._first.run is self._itself[0] and self._otherwise == MODEL:
+            self._check_evaluates()
+            return self.model(*batch, **named)  # which answers every call
+        made = self._known(batch, named)
+        if made is None:
+            self._check_evaluates()
+            call, changed = call_of(batch, named), self._changed()
+            made = None if changed else next((made for other, made in self._made if other == call), None)
+            if made is None:
+                made = self._other(batch, named, call, changed)
+            elif named == {}:
+                self._ready()  # what was touched, and is the same, is told quickly from now on
+            if made is None:
+                return self._by_model(batch, named, changed)
+        try:
+            return made.run(*batch, **named)
+        except Exception as error:
+            results = self._by_model(batch, named, "")  # or its own error, which says what is wrong with the call
+            how = f"{made.explanation.chosen.backend} failed ({_first_line(error)})"
+        self._tell(f"{how}, so that the model as it was answered", 7)
+        return results
+
+    def _check_evaluates(self) -> None:
+        """Where nobody has touched the model, that was looked at before: it is an attribute of each part."""
         if any(map(_TRAINING, self._parts)):
             raise OptimizeError(
                 "the model was put into training mode after it was optimised, in which it computes something else: "
                 "call model.eval() before"
             )
-        with torch.no_grad() if torch.is_grad_enabled() else _NOTHING, self._turn:
-            if self._first.run is self._itself[0] and self._otherwise == MODEL:
-                return self.model(*batch, **named)  # which answers every call
-            made = self._known(batch, named)
-            if made is None:
-                call, changed = call_of(batch, named), self._changed()
-                made = None if changed else next((made for other, made in self._made if other == call), None)
-                if made is None:
-                    made = self._other(batch, named, call, changed)
-                if made is None:
-                    return self._by_model(batch, named, changed)
-            try:
-                return made.run(*batch, **named)
-            except Exception as error:
-                results = self._by_model(batch, named, "")  # or its own error, which says what is wrong with the call
-                how = f"{made.explanation.chosen.backend} failed ({_first_line(error)})"
-        self._tell(f"{how}, so that the model as it was answered")
-        return results
 
     def _known(self, batch: tuple[Any, ...], named: Mapping[str, Any]) -> Made | None:
-        """What was made for this call, where that is told quickly: of a model that nobody has touched."""
-        if self._settings.untouched(forms=False) and not self._weights.written():
-            for made in self._quick:
-                if made.call.is_quickly(batch, named):
-                    return made
-        return None
+        """What was made for this call, where that is told without flattening it: of a model that nobody has touched."""
+        if not self._settings.untouched(forms=False) or self._weights.written():
+            return None
+        around = self._settings.around
+        every = (made for call, made in self._made if call.around == around and call.is_quickly(batch, named))
+        return next(every, None)
 
     def _by_model(self, batch: tuple[Any, ...], named: Mapping[str, Any], changed: str) -> Any:
         results = self.model(*batch, **named)
         if not changed and self._settings.changed():
             # By the model itself, as in a cache: capture has seen that its next call does not depend on it.
             self._settings = Settings(Inference(self.model))
+            self._ready()
         return results
 
     def _other(self, batch: tuple[Any, ...], named: Mapping[str, Any], call: Call, changed: str) -> Made | None:
@@ -292,7 +340,8 @@ class Optimized(nn.Module):
             known = [made for other, made in self._made if other == call]
             if not known:
                 try:
-                    known = [self._make(named or batch)]
+                    other_size = not changed and is_of_other_sizes(call, self._first.call)
+                    known = [self._make(named or batch, *([self._first] if other_size else []))]
                 except (CaptureError, OptimizeError) as error:
                     why, known = f"{why}, for which it cannot be optimised ({_first_line(error)})", [None]
                 self._made = [(call, known[0]), *self._made][:MOST_CALLS]
@@ -307,10 +356,11 @@ class Optimized(nn.Module):
         )
         return None
 
-    def _tell(self, text: str) -> None:
+    def _tell(self, text: str, level: int = 8) -> None:
+        """level: as many calls above is that of the model."""
         if not self._told:
             self._told = True
-            warnings.warn(text, stacklevel=6)  # where the model was called
+            warnings.warn(text, stacklevel=level)
 
     def explain(self) -> Explanation:
         """The rewrites, what they were to gain, and what was measured; `print` shows it as a text.
@@ -445,8 +495,11 @@ class Optimized(nn.Module):
             raise OptimizeError(f"there is no folder {path.parent} to write {path.name} into")
         if changed := self._changed():
             raise OptimizeError(f"{changed} after it was optimised: optimise it again")
-        if chosen.endswith(INT8):
-            raise OptimizeError("int8 has won, which is not written: optimise it without tolerance, and save that")
+        if chosen.endswith(SHORT):
+            raise OptimizeError(
+                f"{chosen.partition(', ')[2]} has won, which is not written: optimise it without tolerance, and save "
+                "that"
+            )
         rewritten = first.explanation.rewritten
         arguments, named = (first.tensors, {}) if rewritten else (first.arguments, first.named)
         model = self.module if rewritten else self.model
@@ -505,8 +558,10 @@ def _made(
     progress: Progress,
     tolerance: float,
     example: Any,
+    first: Made | None = None,
 ) -> Made:
-    """The fastest way for one call."""
+    """The fastest way for one call. first: what was made for a call that differs in sizes alone: what won there is
+    built and compared with the model, without another search, where it can be."""
     arguments, named = _called_with(example)
     _check_real(model, arguments, named)
     if isinstance(model, OnnxModule) and len(arguments) == len(model.names):
@@ -522,6 +577,10 @@ def _made(
         kinds: dict[str, type[KernelCosts]] = {REWRITTEN: LayoutCosts}
         flat = captured.flatten(dict(named) if named else arguments)
         tensors = [flat[item.name] for item in captured.graph.inputs if item.name in flat]
+        if first is not None and (known := _of_other_sizes(first, flat)):
+            programs = _Programs(model, captured, known, (arguments, named), count, apart, original)
+            if (made := _made_again(first, programs, backends, tolerance, progress)) is not None:
+                return made
         if "onnxruntime" in installed(backends) and _survives("onnxruntime", apart, original, tensors):
             kinds[FOR_ONNX] = RuntimeCosts
         share = search.within(search.seconds / len(kinds))
@@ -533,10 +592,66 @@ def _made(
         programs = _Programs(model, captured, found, (arguments, named), count, apart, original)
         ways, call, clock = programs.ways(backends, tolerance > 0), call_of(arguments, named), clock_of(count)
         candidates, chosen, run = fastest(ways, arguments, named, progress, clock, _check_of(model, call), tolerance)
-    best = found.get(chosen.program.removesuffix(INT8), found[REWRITTEN])
+    best = found.get(_in_full(chosen.program), found[REWRITTEN])
     sizes = len(graph.nodes), len(best.graph.nodes)
     explanation = Explanation(sizes, best.swept, best.found, candidates, chosen, count, isinstance(model, OnnxModule))
-    return Made(call, arguments, named, run, best.module, programs.tensors, explanation)
+    return Made(call, arguments, named, run, best.module, programs.tensors, explanation, found)
+
+
+def _of_other_sizes(first: Made, flat: Mapping[str, Any]) -> Mapping[str, _Found]:
+    """The program that won for the first call, as it is for tensors of other sizes, and as all that there is; nothing
+    where that cannot be told."""
+    program = _in_full(first.explanation.chosen.program)
+    if program == AS_IT_WAS:
+        return first.found
+    own = first.found[program]
+    names = [item.name for item in own.graph.inputs if item.name not in own.weights]
+    if not set(names) <= flat.keys():
+        return {}
+    wanted: dict[str, int] = {}
+    open = []
+    for name, then in zip(names, first.tensors, strict=True):
+        pairs = [(dim, *pair) for dim, pair in enumerate(zip(then.shape, flat[name].shape, strict=True))]
+        open.append({dim: f"{old} to {new}" for dim, old, new in pairs if old != new})
+        wanted |= {f"{old} to {new}": new for _, old, new in pairs if old != new}
+    graph = resized(own.graph, own.weights, names, Sizes(first.tensors, tuple(open), own.module), wanted)
+    if graph is None:
+        return {}
+    other = replace(own, graph=graph, module=module_of(graph, own.weights))
+    return {REWRITTEN: other, program: other}
+
+
+def _made_again(
+    first: Made, programs: _Programs, backends: Sequence[str], tolerance: float, progress: Progress
+) -> Made | None:
+    """What won for the first call, or the model where that is faster; None: what won runs no more, or has other results
+    than the model."""
+    chosen, (arguments, named) = first.explanation.chosen, programs.example
+    wanted = (AS_IT_WAS, "eager"), (chosen.program, chosen.backend)
+    ways = (way for way in programs.ways(backends, tolerance > 0) if way[:2] in wanted)
+    call, clock = call_of(arguments, named), clock_of(programs.threads)
+    check = _check_of(programs.model, call)
+    candidates, chosen, run = fastest(ways, arguments, named, progress, clock, check, tolerance, AGAIN_SHARE)
+    if any(item.seconds is None for item in candidates):
+        return None
+    if not chosen.program.endswith(SHORT) and not _alike(run, programs.model, arguments, named):
+        return None
+    explanation = replace(first.explanation, candidates=candidates, chosen=chosen)
+    return Made(call, tuple(arguments), named, run, programs.own.module, programs.tensors, explanation)
+
+
+def _alike(run: Callable[..., Any], model: nn.Module, arguments: Sequence[Any], named: Mapping[str, Any]) -> bool:
+    """Has a program the model's results on other numbers, too? A size that stayed a number in it may not show in those
+    of one call, such as zeros."""
+    try:
+        with torch.no_grad():
+            for seed in range(PROBES if run is not model else 0):
+                batch, more = at_random(arguments, named, seed)
+                if not same(tree_leaves(run(*batch, **more)), tree_leaves(model(*batch, **more))):
+                    return False
+    except Exception:  # of a library, or of the model, whose numbers these are not
+        return False
+    return True
 
 
 def _check_of(model: nn.Module, call: Call) -> Callable[..., object]:
@@ -547,14 +662,18 @@ def _check_of(model: nn.Module, call: Call) -> Callable[..., object]:
 
 @dataclass(frozen=True)
 class _Found:
-    """A rewritten program. module: as PyTorch's calls; fastest: makes one with the kernels and layouts that were
-    chosen, whose weights are copies in other orders."""
+    """A rewritten program. module: as PyTorch's calls; ways: the kernels and layouts that were chosen."""
 
     graph: Graph
+    weights: Mapping[str, Any]
     swept: Rewritten
     found: Found
     module: torch.fx.GraphModule
-    fastest: Callable[[], torch.fx.GraphModule]
+    ways: Mapping[str, KernelWay]
+
+    def fastest(self) -> torch.fx.GraphModule:
+        """With these kernels and layouts, whose weights are copies in other orders."""
+        return module_of(self.graph, self.weights, ways=self.ways)
 
 
 def _searched(
@@ -577,7 +696,7 @@ def _searched(
     better, weights = folded(ComputeOnce().apply(flat), found.weights)
     costs.knows(weights)
     ways = cheapest(better, costs).ways  # of whole operators, too
-    return _Found(better, swept, found, module_of(better, weights), partial(module_of, better, weights, ways=ways))
+    return _Found(better, weights, swept, found, module_of(better, weights), ways)
 
 
 def _check(model: Any, seconds: float, alpha: float, backends: Sequence[str]) -> None:
@@ -687,7 +806,7 @@ class _Programs:
         apart: Apart,
         original: Callable[[], tuple[str, Any]],
     ) -> None:
-        self.model, self.captured, self.threads = model, captured, threads
+        self.model, self.captured, self.threads, self.example = model, captured, threads, example
         self.apart, self.original = apart, original
         self.found, self.own = found, found[REWRITTEN]
         batch = set(captured.batch_names.values())
@@ -707,13 +826,12 @@ class _Programs:
         captured, places, names = self.captured, self.places, self.flat_names
         bare = captured.result_spec.is_leaf() and not captured.constants
         in_order = not names and names is not None and places == [*range(self.leaves)]
+        if bare and in_order:
+            return (lambda tensor: run(tensor)[0]) if self.leaves == 1 else lambda *batch: run(*batch)[0]
 
         def call(*batch: Any, **named: Any) -> Any:
-            if in_order:
-                results = run(*batch)
-            else:
-                leaves = tree_leaves(batch_of(batch, named)) if names is None else batch or [named[n] for n in names]
-                results = run(*[leaves[place] for place in places])
+            leaves = tree_leaves(batch_of(batch, named)) if names is None else batch or [named[n] for n in names]
+            results = run(*leaves) if in_order else run(*[leaves[place] for place in places])
             return results[0] if bare else captured.nest(results)
 
         return call
@@ -735,13 +853,32 @@ class _Programs:
         for program, written in every.items() if chosen else ():
             for name in chosen:
                 yield program, name, partial(self._runtime, name, written)
-        for program, written in every.items() if short and "onnxruntime" in chosen else ():
-            yield program + INT8, "onnxruntime", partial(self._runtime, "onnxruntime", partial(self._in_int8, written))
+        if short:
+            yield from self._in_short_types(backends, every)
 
-    def _runtime(self, name: str, program: Callable[[], tuple[str, Any]]) -> Callable[..., Any]:
+    def _in_short_types(
+        self, backends: Sequence[str], written: Mapping[str, Callable[[], tuple[str, Any]]]
+    ) -> Iterator[Way]:
+        if "eager" in backends:
+            yield AS_IT_WAS + BFLOAT16, "eager", lambda: in_bfloat16(self.model)
+            yield REWRITTEN + BFLOAT16, "eager", lambda: self.nested(in_bfloat16(self.own.module))
+        if "inductor" in backends:
+            compiled = partial(torch.compile, options={"freezing": True})
+            yield REWRITTEN + BFLOAT16, "inductor", lambda: self.nested(in_bfloat16(self.own.module, compiled))
+        for program, file in written.items():
+            if "onnxruntime" in backends:
+                yield (
+                    program + INT8,
+                    "onnxruntime",
+                    partial(self._runtime, "onnxruntime", partial(in_int8, file, self.apart.folder)),
+                )
+            if "openvino" in backends:
+                yield program + BFLOAT16, "openvino", partial(self._runtime, "openvino", file, True)
+
+    def _runtime(self, name: str, program: Callable[[], tuple[str, Any]], short: bool = False) -> Callable[..., Any]:
         file, fixed = program()
-        _try_apart(self.apart, name, file, fixed, self.tensors)
-        run = RUNTIMES[name](file, self.threads, fixed)
+        _try_apart(self.apart, name, file, fixed, self.tensors, short)
+        run = RUNTIMES[name](file, self.threads, fixed, *([short] if short else []))
         checks = [(item, self.names.index(item.input.name)) for item in self.look_ups]
 
         def checked(*tensors: Any) -> Any:
@@ -750,15 +887,6 @@ class _Programs:
             return run(*tensors)
 
         return self.nested(checked if checks else run)
-
-    def _in_int8(self, written: Callable[[], tuple[str, Any]]) -> tuple[str, Any]:
-        """The program with products of weights in whole numbers of 8 bits, whose scales are found at each call."""
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-
-        file, fixed = written()
-        short = self.apart.folder / f"{Path(file).stem}-int8.onnx"
-        quantize_dynamic(file, short, op_types_to_quantize=["MatMul"], per_channel=True, weight_type=QuantType.QInt8)
-        return str(short), fixed
 
     def _rewritten(self, program: str, found: _Found) -> tuple[str, Any]:
         file = self.apart.folder / f"{program.replace(' ', '-')}.onnx"
@@ -783,9 +911,11 @@ def _survives(name: str, apart: Apart, original: Callable[[], tuple[str, Any]], 
     return not apart.is_out(name)
 
 
-def _try_apart(apart: Apart, name: str, file: str, fixed: Mapping[str, Any], tensors: Sequence[Any]) -> None:
+def _try_apart(
+    apart: Apart, name: str, file: str, fixed: Mapping[str, Any], tensors: Sequence[Any], short: bool = False
+) -> None:
     always = {item: tensor.numpy() for item, tensor in fixed.items()}
-    apart.check(name, file, always, [tensor.contiguous().numpy() for tensor in tensors])
+    apart.check(name, file, always, [tensor.contiguous().numpy() for tensor in tensors], short)
 
 
 def _first_line(error: BaseException) -> str:

@@ -30,9 +30,10 @@ ROUNDS = 15, 101
 SECONDS = 4.0
 QUANTILE = 0.2
 TIE, MOST_NOISE = 1.01, 1.05
-INT8, PROBES = ", int8", 4
-"""Behind a program's name: its products are computed in whole numbers of 8 bits; and how many calls at random it is
-compared in."""
+INT8, BFLOAT16 = SHORT = ", int8", ", bfloat16"
+"""Behind a program's name: its products are computed in whole numbers of 8 bits, or all of it in bfloat16."""
+PROBES = 4
+"""How many calls at random such a program is compared in."""
 PAUSE = 2e-3
 """Seconds between two ways: threads of the one before spin for a while before they sleep."""
 ROUNDINGS, SHORT_ROUNDINGS = 8192, 4
@@ -66,11 +67,12 @@ def fastest(
     clock: Clock = time.perf_counter,
     check: Callable[..., object] | None = None,
     tolerance: float = 0.0,
+    share: float = 1.0,
 ) -> tuple[tuple[Candidate, ...], Candidate, Run]:
     """All candidates, the one that is chosen, and what runs it. ways: the simplest first; the first is the model
     itself, with whose results all others are compared, and a way with others is refused. check: what is asked before
-    each call of the others, which counts in their time. tolerance: of programs in short types (`INT8`), on the example
-    and on others at random."""
+    each call of the others, which counts in their time. tolerance: of programs in short types (`SHORT`), on the example
+    and on others at random. share: of the time that measuring takes."""
     built: list[tuple[str, str, Run | None, str]] = []
     expected: list[Any] = []
     gone: dict[int, float] = {}
@@ -90,8 +92,8 @@ def fastest(
                 continue
             if not built:
                 expected = [item.clone() if isinstance(item, torch.Tensor) else item for item in results]
-            elif program.endswith(INT8):
-                probes = [(arguments, named), *(_at_random(arguments, named, seed) for seed in range(PROBES))]
+            elif program.endswith(SHORT):
+                probes = [(arguments, named), *(at_random(arguments, named, seed) for seed in range(PROBES))]
                 off = max(_error(run, built[0][2], *probe) for probe in probes)
                 errors[len(built)] = off
                 if off > tolerance:
@@ -112,7 +114,7 @@ def fastest(
         progress("measure in turns", 0.0)
         able = [number for number, item in enumerate(built) if item[2] is not None]
         timed = [built[number][2] if number == 0 else _checked(built[number][2], check) for number in able]
-        took = measured(timed, arguments, named, clock)
+        took = measured(timed, arguments, named, clock, share)
     chosen = able[choice(took)]
     seconds = gone | {number: quick(times) for number, times in zip(able, took, strict=True)}
     candidates = tuple(
@@ -124,16 +126,14 @@ def fastest(
     return candidates, candidates[chosen], winner
 
 
-def _at_random(
-    arguments: Sequence[Any], named: Mapping[str, Any], seed: int
-) -> tuple[Sequence[Any], Mapping[str, Any]]:
+def at_random(arguments: Sequence[Any], named: Mapping[str, Any], seed: int) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """A call like this one, with other numbers where they are no whole ones: as large, and as far apart."""
     generator = torch.Generator().manual_seed(seed)
 
     def other(tensor: Any) -> Any:
         if not tensor.is_floating_point() or not tensor.numel():
             return tensor
-        spread = tensor.std(correction=0)
+        spread = float(tensor.std(correction=0)) or 1.0  # of what is all alike, such as an example of zeros
         return tensor.mean() + spread * torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
 
     probe: tuple[Sequence[Any], Mapping[str, Any]] = tree_map_only(torch.Tensor, other, (tuple(arguments), dict(named)))
@@ -172,7 +172,11 @@ def _checked(run: Any, check: Callable[..., object] | None) -> Any:
 
 
 def measured(
-    runs: Sequence[Any], arguments: Sequence[Any], named: Mapping[str, Any], clock: Clock = time.perf_counter
+    runs: Sequence[Any],
+    arguments: Sequence[Any],
+    named: Mapping[str, Any],
+    clock: Clock = time.perf_counter,
+    share: float = 1.0,
 ) -> list[list[float]]:
     """Seconds of each way in each round; those far behind have the first rounds alone."""
     took: list[list[float]] = [[] for _ in runs]
@@ -194,7 +198,7 @@ def measured(
     near = [number for number in every if min(took[number]) <= FAR * least]
     if len(near) > 1:
         low, high = ROUNDS
-        rounds(near, max(low, min(high, int(SECONDS / sum(min(took[number]) for number in near)))))
+        rounds(near, max(low, min(high, int(share * SECONDS / sum(min(took[number]) for number in near)))))
     return took
 
 

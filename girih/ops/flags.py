@@ -14,7 +14,7 @@ _MOVES = frozenset(
     aten.minimum aten.neg aten.permute aten.real aten.repeat aten.reshape aten.roll aten.round aten.sgn
     aten.slice.Tensor aten.slice_scatter aten.tril aten.triu aten.trunc aten.unfold aten.view aten.where.self
     girih.join_along girih.join_parts girih.join_placed girih.partition girih.random_normal girih.random_uniform
-    girih.sort
+    girih.sort girih.trunc
     """.split()  # noqa: SIM905 - as in safe_operators
 )
 """What chooses, moves or rounds numbers."""

@@ -34,6 +34,7 @@ from girih.search.moves import improved, searched
 from girih.search.portfolio import Portfolio
 from girih.search.stages import ProposedStages
 from girih.search.table import BASELINES, HOLDS, baseline_of, search_of
+from girih.simulate.bounds import bound_of
 
 APART = ("sharded", "megatron", "pipeline-1f1b")
 """What is judged beside the fastest plan that a search of the objective `time` finds, unless the search tried it. These
@@ -175,8 +176,13 @@ class _Planning:
             except NothingFitsError as error:
                 refused = error
         # A proof of the fastest plan is of plans without movements.
-        if refused and (self.hold == "none" or isinstance(search, ProvingSearch)):
+        if refused and isinstance(search, ProvingSearch):
             raise refused
+        if refused and self.hold == "none":
+            apart = self.fitting_apart(plan) if goal.name == "time" else None
+            if apart is None:
+                raise refused
+            return apart
         if not refused:
             plan = plan.but(overlap=widest_overlap(plan))
         plans = divided(plan, refused.divisions if refused else ())
@@ -217,6 +223,12 @@ class _Planning:
         budget = Budget(BESIDE * search.seconds)
         faster = improved(best, (*searches, ProposedStages(search.seconds, budget)), judge, budget, self.note)
         return None if faster is best else faster
+
+    def fitting_apart(self, plan: Plan) -> Plan | None:
+        """What stands apart and keeps the limit, where the plan and all other divisions do not."""
+        least = bound_of(plan.graph, plan.machine)
+        certificate = replace(plan.certificate, cost=inf, bound=least.seconds, how=least.how)
+        return self.apart(plan.but(certificate=certificate), Judge(plan, self.store))
 
     def divided(self, graph: Graph, result: SearchResult, limit: int | None) -> Plan:
         """The plan of what a search found, nothing else chosen."""

@@ -72,11 +72,11 @@ COUNTS = (2, 4, 8, 16, 32)
 """Micro-batches that are tried where the step has none."""
 NODES = 30_000
 """Nodes of a step in micro-batches, at most: each is lowered and simulated for each plan that is proposed."""
-NODE = 400_000.0
-"""Nanoseconds of making a plan of a step in micro-batches and simulating it, for each of its nodes."""
-PROPOSED, NEAR = 3, 1.15
-"""Plans that are made and simulated, at most; and times the seconds of the best plan that an estimate may be: it knows
-of no exchange beside computation."""
+NODE, MEMBER = 300_000.0, 12_500.0
+"""Nanoseconds of making a plan of a step in micro-batches and simulating it, for each of its nodes; and for each of the
+machine's devices on top."""
+PROPOSED = 2
+"""Plans that are made and simulated, at most, of those whose estimate is below the seconds of the best plan."""
 
 Floats = NDArray[np.float64]
 
@@ -160,8 +160,8 @@ class ProposedStages(Move):
         room = machine.device.memory_bytes if plan.memory is None else plan.memory
         own = micro_batches(graph)
         for item in pipelines(graph, objective, room, self.seconds)[:PROPOSED]:
-            work = NODE * len(graph.nodes) * item.count / own
-            if item.seconds > NEAR * plan.certificate.cost or not budget.affords(work):
+            work = (NODE + MEMBER * machine.devices) * len(graph.nodes) * item.count / own
+            if item.seconds > plan.certificate.cost or not budget.affords(work):
                 return
             budget.spend(work)
             try:
@@ -299,6 +299,7 @@ def _priced(
     """What units take if the whole graph is divided so. What carries the batch is divided by the micro-batches, but for
     the launch of a kernel; a weight that is fetched is fetched for each of them; the rest is done once in a step."""
     mesh, launch = objective.machine.mesh, objective.machine.device.launch_seconds
+    copying = 2 * mesh.devices * launch  # a message to each of the others, and one from each
     if strategy is None:
         whole = (REPEAT,) * mesh.axes
         strategy = Strategy.of_codes(mesh, [whole] * len(graph.nodes), dict.fromkeys(graph.values, whole))
@@ -309,6 +310,7 @@ def _priced(
     tables, pairs = problem.problem.tables, iter(problem.problem.pairs)
     for number, node in enumerate(graph.nodes):
         moved = [(name, float(tables[next(pairs)[2]].min())) for name in (*node.inputs, *node.outputs)]
+        moved = [(name, cost + copying if cost else 0.0) for name, cost in moved]
         if (at := place.get(units.get(number, ""), -1)) < 0:
             continue
         grows = node.phase != "update" and any(name in carried for name, _ in moved)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,7 +115,7 @@ def bound_of(graph: Graph, machine: Machine, roofline: Roofline | None = None) -
 
     roofline: default that of the machine's data sheet; of unequal devices of the fastest.
     """
-    kinds = _Kinds(machine, roofline or data_sheet_roofline(machine.fastest))
+    kinds = Kinds(machine, roofline)
     known: dict[int, tuple[Description, _Least]] = {}  # descriptions by identity, kept alive
     ready: dict[str, float] = {}
     longest = work = 0.0
@@ -150,10 +151,12 @@ class _Least:
     chained: tuple[bool, ...]
 
 
-class _Kinds:
-    """The best that the roofline promises for each kind of work."""
+class Kinds:
+    """The best that the roofline promises for each kind of work. roofline: default that of the machine's data sheet; of
+    unequal devices of the fastest."""
 
-    def __init__(self, machine: Machine, roofline: Roofline) -> None:
+    def __init__(self, machine: Machine, roofline: Roofline | None = None) -> None:
+        roofline = roofline or data_sheet_roofline(machine.fastest)
         self.mesh = machine.mesh
         self.device = roofline.device
         self.rates = dict(roofline.rates)
@@ -182,14 +185,22 @@ class _Kinds:
     def least(self, description: Description, item_bytes: list[int]) -> _Least:
         """item_bytes: of each input and, last, the output."""
         parts = _divisions(description, self.mesh)
+        seconds, together, chained = self.pieces(description, item_bytes, parts)
+        return _Least(float(seconds.min()), float(together.min()), chained)
+
+    def pieces(
+        self, description: Description, item_bytes: list[int], parts: NDArray[np.int64]
+    ) -> tuple[Floats, Floats, tuple[bool, ...]]:
+        """Seconds of the smallest piece, and of all pieces, of each division, and for each input, does every piece of
+        every division read something of it? parts: into how many each cuts each index variable: [ways, variables]."""
         whole = np.asarray(description.sizes, np.int64)
         extents = whole // parts
         kind = kind_of(description)
-        written = _read(description.place, extents, whole, [2**62] * len(description.place)) * item_bytes[-1]
+        written = least_read(description.place, extents, whole, [2**62] * len(description.place)) * item_bytes[-1]
         sizes = written.astype(np.float64)
         chained = []
         for reads, value, item in zip(description.reads, description.inputs, item_bytes, strict=False):
-            amount = _read(reads[0], extents, whole, value.shape) if reads else np.zeros(len(extents), np.int64)
+            amount = least_read(reads[0], extents, whole, value.shape) if reads else np.zeros(len(extents), np.int64)
             chained.append(bool((amount > 0).all()))
             if kind != LOOK_UP:
                 sizes += amount * item
@@ -202,7 +213,17 @@ class _Kinds:
         together = self.best(kind, name, float(whole.prod()) * each / pieces, sizes, dtype) * pieces
         if 0 in description.sizes:
             seconds, together = np.zeros(len(seconds)), np.zeros(len(together))
-        return _Least(float(seconds.min()), float(together.min()), tuple(chained))
+        return seconds, together, tuple(chained)
+
+    def again(self, description: Description, written: float) -> float:
+        """Seconds of what a node does, and of writing its result of so many bytes; without launches."""
+        kind, dtype = kind_of(description), dtype_of_products(description)
+        operations = 0.0 if kind == LOOK_UP else operations_per_point(description) * prod(description.sizes)
+        nothing, all_of_it = (
+            self.best(kind, description.operator.name, np.asarray([work]), np.asarray([size]), dtype)[0]
+            for work, size in ((0.0, 0.0), (operations, written))
+        )
+        return float(all_of_it - nothing)
 
 
 def _divisions(description: Description, mesh: Mesh) -> NDArray[np.int64]:
@@ -221,7 +242,7 @@ def _divisions(description: Description, mesh: Mesh) -> NDArray[np.int64]:
     return np.asarray(sorted(divisions), np.int64).reshape(len(divisions), len(sizes))
 
 
-def _read(
+def least_read(
     indices: Sequence[Affine | None], extents: NDArray[np.int64], whole: NDArray[np.int64], shape: Sequence[int]
 ) -> NDArray[np.int64]:
     """At least so many elements lie in the box that a piece of these extents reads, wherever it lies: [ways]."""

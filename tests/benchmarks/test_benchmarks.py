@@ -58,7 +58,7 @@ LONG_ONES = {
     "divided_stages",
     "export_dtensor", "export_fx",
     "first_use", "gnn_accuracy", "gnn_epoch", "gnn_large", "gnn_partition", "gnn_scaling", "hf_models",
-    "joint_models", "joint_small", "loops_analysis",
+    "joint_grid", "joint_models", "joint_small", "loops_analysis",
     "loops_faults", "loops_gbt", "loops_lda", "memory_caps", "memory_tables", "optimize_cpu",
     "paper_speedups", "partition_search", "pipelines", "predict_bytes", "predict_time", "process_memory", "promises",
     "rule_soundness", "rules", "same_training", "simulate_speed", "slow_links", "small_optimum", "soap_search",

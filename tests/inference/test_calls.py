@@ -118,6 +118,44 @@ def test_another_call_is_optimised_again_or_refused(
             fast(*batch, **named)
 
 
+class Halves(nn.Module):
+    """The batch is a number of its reshapes alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.last = nn.Linear(8, 4), nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        halves = torch.relu(self.layer(x)).reshape(x.shape[0] * 2, 2)
+        return self.last(halves).reshape(x.shape[0], 4)  # type: ignore[no-any-return]
+
+
+def test_another_size_takes_over_what_has_won(
+    optimised: Callable[..., Optimized], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, searched, search = Halves().eval(), list[int](), optimized._searched
+    monkeypatch.setattr(optimized, "_searched", lambda *given: (searched.append(1), search(*given))[1])
+    fast = optimised(model, rows(6), otherwise="again")
+    first = fast.explain().chosen
+    for number in range(2):
+        del searched[:]
+        for count in (3, 1, 12, 3, 6):
+            same(fast, model, rows(count))
+        assert searched == []
+        assert len(fast._made) == 4
+        assert all(made is not None and made.explanation.chosen.backend == first.backend for _, made in fast._made)
+        if number == 0:  # other weights need another program, and other sizes take that one over
+            with torch.no_grad():
+                model.layer.weight.mul_(2.0)
+            same(fast, model, rows(6))
+            assert searched
+    model = PerRow().eval()
+    fast = optimised(model, rows(6), otherwise="again")
+    del searched[:]
+    same(fast, model, rows(3))  # in the first program 6 is a number by which it divides
+    assert bool(searched) == (fast.explain().rewritten)
+
+
 CHANGES: dict[str, Callable[[nn.Module], object]] = {
     "load_state_dict": lambda model: model.load_state_dict(PerRow().state_dict()),
     "data": lambda model: model.layer.weight.data.mul_(2.0),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, cast
 
 import pytest
@@ -18,6 +19,7 @@ from girih.capture import Inference, capture, state_of
 from girih.inference.calls import call_of
 from girih.inference.module import module_of
 from girih.inference.optimized import Made, Optimized, OptimizeError
+from girih.inference.quick import NO
 
 WAYS = ("refuse", "again", "model")
 TAKEN = {"another parameter", "a parameter, turned", "a buffer, replaced"}
@@ -141,6 +143,8 @@ def test_an_optimised_model_after_a_change(name: str) -> None:
         assert answered(fast, model, OptimizeError)
         assert fast._known((rows(model),), {}) is not None  # without a close look
         assert fast._known((rows(model)[:3],), {}) is None
+        assert fast._quick(rows(model)) is not NO
+        assert fast._quick(rows(model)[:3]) is NO
     with torch.no_grad():
         CHANGES.get(name, lambda model: None)(model)
     for way, fast in ways.items():
@@ -151,6 +155,46 @@ def test_an_optimised_model_after_a_change(name: str) -> None:
         assert [str(item.message) for item in said if way == "refuse" or name in WITHOUT_EFFECT] == []
         if name in AROUND:
             assert answered(fast, model, OptimizeError)
+
+
+class Marked(torch.Tensor):
+    pass
+
+
+def test_calls_are_told_quickly_in_every_mode_and_hooks_are_called() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval()
+    fast, x = optimised(model, "refuse"), rows(model)
+    expected = model(x).detach()
+    for mode in (nullcontext, torch.no_grad, torch.inference_mode, nullcontext):
+        with mode():
+            fast(x)  # the first of a mode is looked at closely
+            torch.testing.assert_close(fast._quick(x), expected)
+            assert torch.is_grad_enabled() == (mode is nullcontext)
+    for other in (x.t().contiguous().t(), x.clone().requires_grad_(), nn.Parameter(x)):
+        torch.testing.assert_close(fast._quick(other), expected)
+        assert not fast(other).requires_grad
+    for wrong in ((x[:3],), (x.double(),), (x, x), (), (x.as_subclass(Marked),), (x.to_sparse(),), (x.to("meta"),)):
+        assert fast._quick(*wrong) is NO
+        with pytest.raises(OptimizeError):
+            fast(*wrong)
+    model.note = "an attribute that nobody reads"
+    with torch.no_grad():
+        model[0].weight[0, 0] += 1.0
+    assert fast._quick(x) is NO
+    with pytest.raises(OptimizeError, match=r"'0\.weight' was changed"):
+        fast(x)
+    fast = optimised(model, "refuse")
+    fast.register_forward_hook(lambda module, batch, result: result + 1.0)
+    torch.testing.assert_close(fast(x), model(x).detach() + 1.0)
+
+
+def test_what_was_touched_and_is_the_same_is_told_quickly_again() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval()
+    fast, x = optimised(model, "refuse"), rows(model)
+    for change in (lambda: (model.train(), model.eval()), lambda: model.requires_grad_(False)):
+        change()
+        fast(x)
+        assert fast._quick(x) is not NO
 
 
 def test_what_a_model_keeps_by_itself_is_no_change() -> None:

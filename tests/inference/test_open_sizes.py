@@ -14,8 +14,11 @@ import torch
 from torch import nn
 
 import girih
+from girih.capture import Inference, capture, state_of
 from girih.inference.export import exported, write
+from girih.inference.open_sizes import Sizes, resized
 from girih.inference.optimized import AS_IT_WAS, REWRITTEN, Optimized
+from girih.kernels.evaluate import interpret
 
 PROGRAMS = (AS_IT_WAS, REWRITTEN)
 QUICK: dict[str, Any] = {"threads": 1, "seconds": 0.5, "backends": ("eager",)}
@@ -54,6 +57,22 @@ class Mean(nn.Module):
 class Product(nn.Module):
     def forward(self, right: torch.Tensor, left: torch.Tensor) -> torch.Tensor:
         return torch.relu(left @ right)
+
+
+@pytest.mark.parametrize(("count", "length"), [(5, 7), (1, 7), (2, 9), (9, 1), (7, 3)])
+def test_a_graph_is_made_for_other_sizes(count: int, length: int) -> None:
+    model, x = Words().eval(), torch.randint(50, (3, 7))
+    captured = capture(Inference(model), x)
+    graph, (name,) = captured.graph, captured.batch_names.values()
+    state = state_of(Inference(model), graph)
+    weights = {item.name: state[item.path] for item in graph.inputs if item.path in state}
+    sizes = Sizes((x,), ({0: "count", 1: "length"},), model)
+    other = resized(graph, weights, [name], sizes, {"count": count, "length": length})
+    assert other is not None
+    assert [node.name for node in other.nodes] == [node.name for node in graph.nodes]
+    y = torch.randint(50, (count, length))
+    (result,) = interpret(other, {**weights, name: y}).values()
+    torch.testing.assert_close(result, model(y).detach())
 
 
 def shapes(file: Path) -> dict[str, list[Any]]:

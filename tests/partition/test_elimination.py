@@ -98,6 +98,16 @@ def test_out_of_time_the_bound_still_holds(problem: Problem) -> None:
 
 
 @QUICK
+@given(problems(variables=8, largest=3))
+def test_a_gap_is_enough_only_behind_the_work_that_should_close_it(problem: Problem) -> None:
+    best = optimum(problem)
+    assume(best < math.inf)
+    near, closed = (minimise(problem, table_limit=2, enough=0.5, closing=work) for work in (0.0, 60.0))
+    assert near.cost * 0.5 <= near.bound * (1 + 1e-9) + 1e-6
+    assert same(closed.cost, best)
+
+
+@QUICK
 @given(problems(), st.integers(1, 12), st.integers(1, 30), st.booleans())
 def test_dual_never_exceeds_the_optimum_nor_rules_it_out(
     problem: Problem, sweeps: int, entries: int, tight: bool

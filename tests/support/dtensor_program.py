@@ -1,4 +1,4 @@
-"""What `test_export_dtensor.py` runs under torchrun, beside a copy of `dtensor_apply.py` and without girih: each plan's
+"""What `test_export_dtensor.py` runs as ranks, beside a copy of `dtensor_apply.py` and without girih: each plan's
 placements are applied to the model, which trains; rank 0 leaves what it has seen.
 
 Command line: a folder with a file of placements for each plan.

@@ -3,13 +3,15 @@
 Loading them takes two seconds of a core, and what PyTorch's optimizers load as long again (`torch._dynamo`); most
 programs of the tests do little else. All else is as in a new process: command line, surroundings, folder, output,
 a session of its own, what runs at its end, and how it ends. What libraries read as they are loaded is as it was for the
-tests, but for OMP_NUM_THREADS. Who tests the loading itself starts a process by `subprocess`.
+tests, but for OMP_NUM_THREADS. The first fork server that a program starts for workers of its own is such a fork, too.
+Who tests the loading itself starts a process by `subprocess`.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import importlib
 import json
 import os
 import runpy
@@ -25,7 +27,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
+
+from threadpoolctl import threadpool_limits
 
 from girih.run.engines.fork_server import ProcessKind, launch
 
@@ -35,6 +39,8 @@ LOADED = (
 )  # fmt: skip
 KIND = ProcessKind(__name__, "main", LOADED)
 WITHOUT_GIRIH = ProcessKind(__name__, "main", ("torch", "torch._dynamo", "numba"))
+SERVER = ["-c", f"from {launch.__module__} import main; main()"]
+"""How `girih.run.engines.fork_server` starts a fork server."""
 NETWORK = 0x40000000
 """CLONE_NEWNET, of the system's setns."""
 
@@ -130,11 +136,18 @@ def run(
 
 
 def start_ranks(
-    command: Sequence[str], count: int, environment: Mapping[str, str], *, networks: Sequence[str] = (), host: str = ""
+    command: Sequence[str],
+    count: int,
+    environment: Mapping[str, str],
+    *,
+    networks: Sequence[str] = (),
+    host: str = "",
+    folder: Path | None = None,
+    new: bool = False,
 ) -> list[Program]:
     """A command as so many ranks, with the variables that torchrun, mpirun and others set.
 
-    networks: of each rank, its network namespace. host: the address of the first rank's.
+    networks: of each rank, its network namespace. host: the address of the first rank's. new: see `start`.
     """
     port = "29400"
     if not networks:
@@ -143,9 +156,12 @@ def start_ranks(
             port = str(bound.getsockname()[1])
     common = {"WORLD_SIZE": str(count), "MASTER_ADDR": host or "127.0.0.1", "MASTER_PORT": port}
     return [
-        start(command, {**environment, **common, "RANK": str(rank)}, network=networks[rank] if networks else "")
+        start(
+            command, {**environment, **common, "RANK": str(rank)}, folder=folder,
+            network=networks[rank] if networks else "", new=new,
+        )
         for rank in range(count)
-    ]
+    ]  # fmt: skip
 
 
 def main(arguments: list[str]) -> NoReturn:
@@ -162,10 +178,12 @@ def main(arguments: list[str]) -> NoReturn:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
+    tempfile.tempdir = None  # is where its own surroundings say
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if new:
         for name in [name for name in sys.modules if name.partition(".")[0] == "girih"]:
             del sys.modules[name]
+    _lend_a_fork_server()
     code = _ended(command)
     _flush()
     if code == -signal.SIGINT:
@@ -173,6 +191,73 @@ def main(arguments: list[str]) -> NoReturn:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(60.0)
     os._exit(code)
+
+
+class _Lent:
+    """The process that stands in for a program's first fork server, as `subprocess.Popen` shows it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self.returncode = pid, None
+
+    def poll(self) -> int | None:
+        return self._ended(os.WNOHANG)
+
+    def wait(self) -> int | None:
+        return self._ended(0)
+
+    def _ended(self, how: int) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, how)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+
+def _lend_a_fork_server() -> None:
+    """Fork this process before the program has threads. What the program would start as its first fork server, and
+    what would load PyTorch again, is then this fork."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        _serve_when_asked(theirs)
+    theirs.close()
+    lent = [_Lent(pid)]
+
+    class Popen(subprocess.Popen):  # type: ignore[type-arg]
+        def __new__(cls, *arguments: Any, **options: Any) -> Any:
+            command = arguments[0] if arguments else options.get("args")
+            if not lent or not isinstance(command, list) or command[1:3] != SERVER:
+                return super().__new__(cls)
+            text = json.dumps([command[4:], options["env"], os.getcwd()])
+            with ours:
+                socket.send_fds(ours, [text.encode()], [*options["pass_fds"], 1, 2])
+            return lent.pop()
+
+    subprocess.Popen = Popen  # type: ignore[misc]
+
+
+def _serve_when_asked(orders: socket.socket) -> NoReturn:
+    """Become a fork server in the surroundings in which it was to be started, or end with the program."""
+    os.setsid()
+    order, files, _, _ = socket.recv_fds(orders, 1 << 20, 3)
+    if not order:
+        os._exit(0)
+    words, environment, folder = json.loads(order)
+    for descriptor, file in enumerate((os.open(os.devnull, os.O_RDONLY), *files[1:])):
+        os.dup2(file, descriptor)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in (0, 1, 2, files[0]):
+            with suppress(OSError):  # the directory's own, closed by now
+                os.close(int(name))
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.path[:] = environment["PYTHONPATH"].split(os.pathsep)
+    sys.argv[:] = ["-c", str(files[0]), *words]
+    threadpool_limits(int(environment["OMP_NUM_THREADS"]))
+    importlib.import_module(launch.__module__).main()
+    os._exit(1)
 
 
 def _ended(command: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""What `test_export_checkpoint.py` runs under torchrun, without girih: a model under FSDP2 goes on from a checkpoint of
+"""What `test_export_checkpoint.py` runs as ranks, without girih: a model under FSDP2 goes on from a checkpoint of
 torch.distributed.checkpoint for some steps, and writes another one.
 
 Command line: the checkpoint to read, the new one, a file of batches.

@@ -12,6 +12,7 @@ import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
 IMPORTED = (TESTS / "support", TESTS / "loop" / "shared_tables")  # what tests hand to workers is defined there
+LEAN = {"include_log_monitor": False}  # nobody reads its logs
 
 
 class RayNodes:
@@ -28,8 +29,9 @@ class RayNodes:
             from ray.cluster_utils import Cluster
 
             self.patch.setenv("PYTHONPATH", os.pathsep.join(map(str, IMPORTED)), prepend=os.pathsep)
-            self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-            self.cluster.add_node(num_cpus=1)
+            head = {"num_cpus": 1, **LEAN, "include_dashboard": False, "no_monitor": True}
+            self.cluster = Cluster(initialize_head=True, head_node_args=head)
+            self.cluster.add_node(num_cpus=1, **LEAN)
         return self.cluster
 
     def end(self) -> None:

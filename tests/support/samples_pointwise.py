@@ -65,9 +65,14 @@ add("aten.add.Scalar aten.sub.Scalar aten.rsub.Scalar", with_alpha(scalar(real, 
 add("aten.mul.Tensor aten.maximum aten.minimum aten.fmax aten.fmin aten.atan2 aten.hypot aten.logaddexp", binary())
 add("aten.mul.Scalar aten.div.Scalar", scalar(real, number))
 add("girih.fmod girih.remainder", binary(real, away))
-add("girih.neg girih.sgn girih.square", unary())
-add("girih.sqrt girih.log1p", unary(positive))
-add("girih.acos", unary(unit))
+add(
+    "girih.neg girih.sgn girih.square girih.expm1 girih.tan girih.atan girih.sinh girih.cosh girih.tanh girih.asinh "
+    "girih.trunc girih.signbit girih.isnan girih.isinf girih.isfinite",
+    unary(),
+)
+add("girih.sqrt girih.log1p girih.log girih.log2 girih.log10", unary(positive))
+add("girih.acos girih.asin girih.atanh", unary(unit))
+add("girih.acosh", lambda rng: {"self": 1.0 + positive(rng, shape(rng))})
 add("girih.reciprocal", unary(away))
 add("girih.power", binary(positive, real, "exponent"))
 add("aten.nextafter aten.logaddexp2", binary())

@@ -131,6 +131,12 @@ class Attributes:
         owners, keys, values = ([item[column] for item in named] for column in range(3))
         return Identities(views), owners, keys, values, cells
 
+    @cached_property
+    def are_plain(self) -> bool:
+        """Is nothing of it a list, dictionary or set, a tensor, or a function of the user's?"""
+        _, owners, _, _, cells = self._watched
+        return not (self.containers or owners or cells or self._tensors)
+
     def untouched(self) -> bool:
         """Is all that lies elsewhere the very same? (Quick; if not, `changed` says whether that means much.)"""
         containers, owners, keys, values, cells = self._watched

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from operator import attrgetter, is_
+from operator import attrgetter
 from typing import Any
 
 import torch
+from torch._C._dynamo.guards import dict_version
 from torch.nn.modules import module as _inner
 
 from girih.capture.batches import with_leaves
@@ -34,7 +35,8 @@ Found = dict[tuple[str, str], Any]
 class Settings:
     """All that a plan of a step has as constants, as it is now; `changed` asks for it again, as before each call.
 
-    Where each thing is the very same, which is the rule, that is seen by comparing identities alone.
+    Where each thing is the very same, which is the rule, that is seen by comparing identities alone; and where nobody
+    has written into a dictionary of attributes, by the version that Python counts for each.
     """
 
     def __init__(self, step: TrainingStep | Inference) -> None:
@@ -61,14 +63,18 @@ class Settings:
 
     def _watch(self) -> None:
         """Note the very things that all of it consists of now."""
-        self._wholes = [module for _, _, module in self._modules]
-        mappings = [vars(module)[key] for module in self._wholes for key in _KEPT] + self._attributes.mappings()
-        self._empty = [mapping for mapping in mappings if not mapping]
-        self._held = Identities((mapping.values(), [*mapping.values()]) for mapping in mappings if mapping)
-        self._types = [*map(type, self._wholes)]
-        kinds: list[Any] = [*dict.fromkeys(self._types)]
-        self._forwards = kinds, [kind.forward for kind in kinds]
-        self._tensors = [*dict.fromkeys(tensor for module in self._wholes for tensor in _tensors(module))]
+        self.wholes = [module for _, _, module in self._modules]
+        mappings = [vars(module)[key] for module in self.wholes for key in _KEPT] + self._attributes.mappings()
+        self.empty = [mapping for mapping in mappings if not mapping]
+        self.dicts = [mapping for mapping in mappings if mapping and isinstance(mapping, dict)]
+        self.versions = [*map(dict_version, self.dicts)]
+        self._held = Identities((mapping.values(), [*mapping.values()]) for mapping in self.dicts)
+        self._classes = [mapping for mapping in mappings if mapping and not isinstance(mapping, dict)]
+        self._of_classes = Identities((mapping.values(), [*mapping.values()]) for mapping in self._classes)
+        self.types = [*map(type, self.wholes)]
+        kinds: list[Any] = [*dict.fromkeys(self.types)]
+        self.forwards = kinds, [kind.forward for kind in kinds]
+        self._tensors = [*dict.fromkeys(tensor for module in self.wholes for tensor in _tensors(module))]
         self._form_of = _form_of_trained if isinstance(self._step, TrainingStep) else _form_of
         self._forms = [*map(self._form_of, self._tensors)]
         self._ids = {id(tensor): name for name, tensor in self._step.model.named_parameters()}
@@ -78,15 +84,41 @@ class Settings:
         """Is each thing the very same? (Quick; if not, `changed` says whether that means much.) forms: look at shapes
         and dtypes of tensors, too, which `Weights` does as well."""
         return (
-            not any(self._empty)
-            and self._held.same()
-            and all(map(is_, map(type, self._wholes), self._types))
-            and all(map(is_, map(_FORWARD, self._forwards[0]), self._forwards[1]))
+            not any(self.empty)
+            and ([*map(dict_version, self.dicts)] == self.versions or self._are_the_same())
+            and [*map(type, self.wholes)] == self.types
+            and [*map(_FORWARD, self.forwards[0])] == self.forwards[1]
             and (not forms or [*map(self._form_of, self._tensors)] == self._forms)
-            and self._attributes.untouched()
+            and (self.is_plain or self.rest())
             and self._around.same()
             and (not self._groups or _settings_of_groups(self._step, self._ids) == self._groups)
         )
+
+    def rest(self) -> bool:
+        """Are classes and functions of the user's, lists and such the very same? Of what `is_plain`, there are none."""
+        return (not self._classes or self._of_classes.same()) and self._attributes.untouched()
+
+    @property
+    def is_plain(self) -> bool:
+        return self._attributes.are_plain and not self._classes
+
+    @property
+    def trains(self) -> bool:
+        """Has the step an optimizer?"""
+        return bool(self._groups)
+
+    @property
+    def around_plain(self) -> Any:
+        """The default type, where nothing else was set around the caller."""
+        return self._around.plain
+
+    def _are_the_same(self) -> bool:
+        """Holds each dictionary the very things that it held, though it was written into?"""
+        versions = [*map(dict_version, self.dicts)]
+        if not self._held.same():
+            return False
+        self.versions[:] = versions
+        return True
 
     @property
     def around(self) -> Found:
@@ -186,15 +218,25 @@ class Around:
 
     def __init__(self) -> None:
         self.found = surroundings()
-        self._plain = torch.get_default_dtype() if _nothing_is_set() else None
+        self.plain = torch.get_default_dtype() if _nothing_is_set() else None
 
     def same(self) -> bool:
-        return (self._plain is torch.get_default_dtype() and _nothing_is_set()) or surroundings() == self.found
+        return (self.plain is _default_dtype() and _nothing_is_set()) or surroundings() == self.found
+
+
+_default_dtype = torch.get_default_dtype
+_autocast, _modes = torch._C._is_any_autocast_enabled, torch._C._len_torch_function_stack
 
 
 def _nothing_is_set() -> bool:
-    """No autocast, no hook of all modules, and no mode, of which a default device is one."""
-    return not (torch._C._is_any_autocast_enabled() or torch._C._len_torch_function_stack() or any(_hooks_of_all()))
+    """No autocast, no mode, of which a default device is one, and no hook of all modules."""
+    return not (
+        _autocast()
+        or _modes()
+        or _inner._global_forward_pre_hooks
+        or _inner._global_forward_hooks
+        or _inner._global_backward_hooks
+    )
 
 
 def _hooks_of_all() -> tuple[Mapping[int, Any], ...]:

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import ctypes
 from collections import defaultdict
-from operator import is_
+from itertools import accumulate
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
+from torch._C._dynamo.guards import TensorGuards
 
 Tensor = Any
 SAMPLES = 4
+_VERSION, _ADDRESS = attrgetter("_version"), torch.Tensor.data_ptr
 
 
 class Weights:
@@ -33,14 +36,15 @@ class Weights:
         self._tensors = [tensor for _, _, _, tensor in places]
         seen = {id(tensor): (name, tensor) for name, _, _, tensor in reversed(places) if has_memory(tensor)}
         self._seen = [*reversed(seen.values())]
-        self._lying = [tensor for _, tensor in self._seen]
-        self._counted = [tensor for tensor in self._lying if not tensor.is_inference()]
-        self._forms, self._versions = self._forms_now(), [tensor._version for tensor in self._counted]
+        self.lying = [tensor for _, tensor in self._seen]
+        self.counted = [tensor for tensor in self.lying if not tensor.is_inference()]
+        self.versions, self.addresses = [*map(_VERSION, self.counted)], [*map(_ADDRESS, self.lying)]
+        self._forms, self.guard = self._forms_now(), _guard(self.lying)
         sampled = [(name, sample(tensor)) for name, tensor in self._seen if tensor.numel()]
         here = [(name, one) for name, one in sampled if one.device.type == "cpu"]
         self._sampled = [name for name, _ in here]
-        self._memory = [(ctypes.c_char * one.nbytes).from_address(one.data_ptr()) for _, one in here]
-        self._numbers = [memory.raw for memory in self._memory]
+        self.memory = [(ctypes.c_char * one.nbytes).from_address(one.data_ptr()) for _, one in here]
+        self.numbers = b"".join(self.memory)
         elsewhere: dict[Any, dict[str, Tensor]] = defaultdict(dict)
         for name, one in sampled:
             if one.device.type != "cpu":
@@ -49,7 +53,7 @@ class Weights:
         self._before = [torch.cat(numbers) for _, numbers in self._samples]
 
     def _forms_now(self) -> list[Any]:
-        return [(tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()) for tensor in self._lying]
+        return [(tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()) for tensor in self.lying]
 
     def changed(self) -> str:
         """The name of a tensor that is another, or was written into; nothing where all are as they were."""
@@ -61,14 +65,35 @@ class Weights:
     def written(self) -> str:
         """The name of a tensor that was written into, whether it is still in its place or not."""
         # The numbers are read last: only where a tensor lies as it did is there memory to read.
-        versions, forms = [tensor._version for tensor in self._counted], self._forms_now()
-        if versions != self._versions:
-            return _first([name for name, tensor in self._seen if not tensor.is_inference()], versions, self._versions)
-        if forms != self._forms:
-            return _first([name for name, _ in self._seen], forms, self._forms)
-        if (numbers := [memory.raw for memory in self._memory]) != self._numbers:
-            return _first(self._sampled, numbers, self._numbers)
+        if (versions := [*map(_VERSION, self.counted)]) != self.versions:
+            return _first([name for name, tensor in self._seen if not tensor.is_inference()], versions, self.versions)
+        same = [*map(_ADDRESS, self.lying)] == self.addresses
+        if not (same and (self.guard.check(*self.lying) or self._are_formed())):
+            return _first([name for name, _ in self._seen], self._forms_now(), self._forms)
+        if (numbers := b"".join(self.memory)) != self.numbers:
+            place = next(
+                place for place, (now, then) in enumerate(zip(numbers, self.numbers, strict=True)) if now != then
+            )
+            ends = accumulate(map(len, self.memory))
+            return str(next(name for name, end in zip(self._sampled, ends, strict=True) if place < end))
         return self._written_elsewhere() if self._samples else ""
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Do some of the tensors lie on other devices than the processor?"""
+        return bool(self._samples)
+
+    def here(self) -> bool:
+        """Are the tensors on other devices as they were?"""
+        return not self._written_elsewhere()
+
+    def _are_formed(self) -> bool:
+        """Have the tensors the dtypes, shapes and strides that they had? Looked at where the guard, by which PyTorch
+        compares all in one call, says no: it also compares modes, and whether gradients are asked for."""
+        if self._forms_now() != self._forms:
+            return False
+        self.guard = _guard(self.lying)
+        return True
 
     def _written_elsewhere(self) -> str:
         for (samples, views), before in zip(self._samples, self._before, strict=True):
@@ -77,6 +102,10 @@ class Weights:
                 pairs = zip(samples.items(), then, strict=True)
                 return next(name for (name, now), old in pairs if not _equal(now.contiguous(), old))
         return ""
+
+
+def _guard(tensors: list[Tensor]) -> Any:
+    return TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
 
 
 def _first(names: list[str], now: list[Any], then: list[Any]) -> str:

@@ -39,7 +39,7 @@ class Apart:
         self.folder = Path(self._folder.name)
         self._process: subprocess.Popen[str] | None = None
         self._out: dict[str, str] = {}
-        self._known: dict[tuple[str, str], str] = {}
+        self._known: dict[tuple[str, str, bool], str] = {}
 
     def __enter__(self) -> Apart:
         return self
@@ -48,22 +48,25 @@ class Apart:
         self._end()
         self._folder.cleanup()
 
-    def check(self, name: str, model: str, fixed: Mapping[str, Any], inputs: Sequence[Any]) -> None:
-        """Have a library run the model of a file on these arrays.
+    def check(
+        self, name: str, model: str, fixed: Mapping[str, Any], inputs: Sequence[Any], short: bool = False
+    ) -> None:
+        """Have a library run the model of a file on these arrays. short: in bfloat16.
 
         Raises:
             ApartError: it crashed, hung or exited, now or with a model before this one, or it raised an error.
         """
-        if (name, model) not in self._known:
-            self._known[name, model] = self._out.get(name) or self._tried(name, model, fixed, inputs)
-        if why := self._known[name, model]:
+        key = name, model, short
+        if key not in self._known:
+            self._known[key] = self._out.get(name) or self._tried(name, model, fixed, inputs, short)
+        if why := self._known[key]:
             raise ApartError(why)
 
     def is_out(self, name: str) -> bool:
         """Has the library crashed, hung or exited? Then it is not tried again."""
         return name in self._out
 
-    def _tried(self, name: str, model: str, fixed: Mapping[str, Any], inputs: Sequence[Any]) -> str:
+    def _tried(self, name: str, model: str, fixed: Mapping[str, Any], inputs: Sequence[Any], short: bool) -> str:
         import numpy as np
 
         arrays = self.folder / "arrays.npz"
@@ -75,6 +78,7 @@ class Apart:
             "threads": self.threads,
             "arrays": str(arrays),
             "fixed": list(fixed),
+            "more": [short] if short else [],
         }
         process = self._started()
         assert process.stdin is not None

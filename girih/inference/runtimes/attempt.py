@@ -1,7 +1,7 @@
 """The process in which a library runs a model for the first time (`apart.py`): a task a line, an answer a line.
 
     {"library": "girih.inference.runtimes.libraries:openvino", "model": FILE, "threads": 1, "arrays": FILE,
-     "fixed": [NAMES]}
+     "fixed": [NAMES], "more": [what the library is told beside]}
     {"error": ""}
 
 Whatever a library prints goes elsewhere. If it kills the process, there is no answer.
@@ -28,7 +28,7 @@ def attempt(task: dict[str, Any]) -> str:
         with np.load(task["arrays"], allow_pickle=False) as file:
             arrays = [file[f"arr_{number}"] for number in range(len(file.files))]
         fixed = dict(zip(task["fixed"], arrays, strict=False))
-        run = getattr(import_module(module), name)(task["model"], task["threads"], fixed)
+        run = getattr(import_module(module), name)(task["model"], task["threads"], fixed, *task["more"])
         for _ in range(RUNS):
             run(*arrays[len(fixed) :])
     except Exception as error:

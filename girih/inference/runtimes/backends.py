@@ -11,27 +11,32 @@ import torch
 from girih.inference.runtimes.libraries import LIBRARIES
 
 Tensor = Any
-Run = Callable[..., tuple[Tensor, ...]]
+Run = Callable[..., list[Tensor]]
 
 
-def _of_tensors(name: str, model: bytes | str, threads: int, fixed: Mapping[str, Tensor] | None = None) -> Run:
+def _of_tensors(
+    name: str, model: bytes | str, threads: int, fixed: Mapping[str, Tensor] | None = None, *more: Any
+) -> Run:
     """model: as bytes, or the name of its file. fixed: inputs that are always these; the others are given in order.
+    more: what the library is told beside.
 
     Raises:
         ImportError: the library is not installed.
     """
     always = {item: tensor.numpy() for item, tensor in (fixed or {}).items()}
-    compute = LIBRARIES[name](model, threads, always)
+    compute = LIBRARIES[name](model, threads, always, *more)
 
-    def run(*inputs: Tensor) -> tuple[Tensor, ...]:
-        return tuple([torch.from_numpy(item) for item in compute(*[tensor.contiguous().numpy() for tensor in inputs])])
+    def run(*inputs: Tensor) -> list[Tensor]:
+        if len(inputs) == 1:  # without a list: models may take a few microseconds
+            arrays = compute(inputs[0].contiguous().numpy())
+        else:
+            arrays = compute(*[tensor.contiguous().numpy() for tensor in inputs])
+        return [*map(torch.from_numpy, arrays)]
 
     return run
 
 
-RUNTIMES: Mapping[str, Callable[[bytes | str, int, Mapping[str, Tensor] | None], Run]] = {
-    name: partial(_of_tensors, name) for name in LIBRARIES
-}
+RUNTIMES: Mapping[str, Callable[..., Run]] = {name: partial(_of_tensors, name) for name in LIBRARIES}
 
 
 def installed(names: Sequence[str]) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Libraries that run a whole ONNX model: ONNX Runtime and OpenVINO, as functions of NumPy arrays. Both are optional.
 
-They compute in float32, as PyTorch does, with as many threads as are given; neither keeps its threads on cores of
-their own, since other candidates run beside. Nothing here needs PyTorch, so that a process to try them in starts fast.
+They compute in float32, as PyTorch does (OpenVINO in bfloat16 where that is asked for), with as many threads as are
+given; neither keeps its threads on cores of their own, since other candidates run beside. Nothing here needs PyTorch,
+so that a process to try them in starts fast.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 Array = Any
 Run = Callable[..., list[Array]]
-Library = Callable[[bytes | str, int, Mapping[str, Array]], Run]
+Library = Callable[..., Run]
 """What makes a run of a model: its bytes or the name of its file, a number of threads, and the inputs that are always
 these, by name. The others are given in order at each call."""
 
@@ -29,9 +30,15 @@ def onnxruntime(model: bytes | str, threads: int, fixed: Mapping[str, Array]) ->
     session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = [item.name for item in session.get_inputs() if item.name not in fixed]
     results = [item.name for item in session.get_outputs()]
+    compute = getattr(session, "_sess", session).run  # without its check of names at each call, which takes as long
+    # as a small model does: they are the file's own
+    if len(names) == 1 and not fixed:
+        (name,) = names
+        return lambda array: compute(results, {name: array}, None)
 
     def run(*inputs: Array) -> list[Array]:
-        return list(session.run(results, {**dict(zip(names, inputs, strict=True)), **fixed}))
+        found: list[Array] = compute(results, {**dict(zip(names, inputs, strict=True)), **fixed}, None)
+        return found
 
     return run
 
@@ -43,14 +50,14 @@ def openvino_alone() -> Any:
     return import_module("openvino")
 
 
-def openvino(model: bytes | str, threads: int, fixed: Mapping[str, Array]) -> Run:
-    """Raises ImportError where OpenVINO is not installed."""
+def openvino(model: bytes | str, threads: int, fixed: Mapping[str, Array], short: bool = False) -> Run:
+    """short: in bfloat16, where the processor computes in it. Raises ImportError where OpenVINO is not installed."""
     vino = openvino_alone()
     core = vino.Core()
     options = {
         "INFERENCE_NUM_THREADS": threads,
         "NUM_STREAMS": 1,
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": "bf16" if short else "f32",
         "PERFORMANCE_HINT": "LATENCY",
         "ENABLE_CPU_PINNING": False,
     }

@@ -281,13 +281,15 @@ class Session:
         secret = "" if join is None or not join.addresses else join.key or _user_secret(join.addresses)
         public = keys_of(secret)[0].decode()
         found = [] if join is None else [f"{address} {public}" for address in join.addresses]
-        for server in mine:
+        for server in mine:  # all are begun before the first is waited for
             if join is None:
                 own = self._address(server)
             else:
                 own = endpoint(meeting.address, "*") if meeting is not None else numeric(join.addresses[server])
             work = ServerWork(server, own, self.specs, options, join is not None, secret)
-            job = self._servers[server] = self._host.start(work)
+            self._servers[server] = self._host.start(work)
+        for server in mine:
+            job = self._servers[server]
             address = job.ready(START_SECONDS)
             if address is None:
                 self._failed("server", server, job.ended())

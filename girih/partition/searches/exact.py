@@ -41,12 +41,14 @@ WIDER = 0.05
 """The share of a search's seconds of work that the whole space by `bytes` may take."""
 
 
-def solve(problem: Problem, objective: Objective, seconds: float, *, enough: float = 0.0) -> Solution:
+def solve(
+    problem: Problem, objective: Objective, seconds: float, *, enough: float = 0.0, closing: float = 0.0
+) -> Solution:
     """The cheapest labels; seconds are solved as nanoseconds, where the solver's tolerance of 1e-6 is nothing."""
     if objective.unit != "seconds":
-        return minimise(problem, seconds=seconds, enough=enough)
+        return minimise(problem, seconds=seconds, enough=enough, closing=closing)
     scaled = replace(problem, tables=tuple(table * NANOSECONDS for table in problem.tables))
-    labelling = minimise(scaled, seconds=seconds, enough=enough)
+    labelling = minimise(scaled, seconds=seconds, enough=enough, closing=closing)
     return replace(labelling, cost=labelling.cost / NANOSECONDS, bound=labelling.bound / NANOSECONDS)
 
 
@@ -57,8 +59,8 @@ class Exact(Search):
     space: by `bytes` `whole`, `apart`, where each reader fetches for itself what it lacks, or `tofu`, Tofu's own, where
     every sum is added where it is made, too. rules: what may be chosen, in the place of the space. By `time`,
     `girih.search.fastest` goes on from what it finds by `seconds`. enough: the gap, as a share of the cost, with which
-    it may end. attention: `whole`, or `apart`: as products and a softmax (`girih.rewrite.passes.attention`), whose
-    scores are values of the graph.
+    it may end once `closing` seconds of work have not closed it. attention: `whole`, or `apart`: as products and a
+    softmax (`girih.rewrite.passes.attention`), whose scores are values of the graph.
 
     Raises:
         SearchError: there is no such space, or no such attention.
@@ -66,6 +68,7 @@ class Exact(Search):
 
     rules: Rules | None = None
     enough: float = field(default=0.0, repr=False)
+    closing: float = field(default=0.0, repr=False)
     space: str = "whole"
     attention: str = "whole"
 
@@ -87,7 +90,8 @@ class Exact(Search):
         if rules.shared and objective.unit == "bytes":
             return whole_space(graph, objective, rules, self.seconds)
         told = TOFUS if rules == TOFU else FOR_EACH if objective.unit == "bytes" else SPACE
-        return exact(graph, objective, rules=rules, seconds=self.seconds, enough=self.enough, space=told)
+        enough, closing = self.enough, self.closing
+        return exact(graph, objective, rules=rules, seconds=self.seconds, enough=enough, closing=closing, space=told)
 
     def rules_of(self, objective: Objective) -> Rules:
         """What may be chosen under an objective."""
@@ -102,6 +106,7 @@ def exact(
     candidates: Candidates = EVERYTHING,
     seconds: float = 60.0,
     enough: float = 0.0,
+    closing: float = 0.0,
     space: str = SPACE,
 ) -> SearchResult:
     """The cheapest strategy among candidates, and its certificate: what most searches narrow. Each reader fetches for
@@ -118,7 +123,7 @@ def exact(
     clock = Clock()
     chosen = rules if rules is not None else (SECONDS if objective.unit == "seconds" else TOFU)
     problem = build(graph, objective, chosen, candidates)
-    return _solved(problem, objective, seconds, enough, space, clock)
+    return _solved(problem, objective, seconds, enough, space, clock, closing=closing)
 
 
 def whole_space(graph: Graph, objective: Objective, rules: Rules, seconds: float) -> SearchResult:
@@ -154,11 +159,12 @@ def _solved(
     space: str,
     clock: Clock,
     wide: FetchProblem | None = None,
+    closing: float = 0.0,
 ) -> SearchResult:
     """The answer of a problem that is built. wide: what its labels mean where they are more than layouts."""
     built = clock.passed
     left = max(seconds - problem.seconds, 0.0) if objective.name == "time" else seconds
-    solution = solve(problem.problem, objective, left, enough=enough)
+    solution = solve(problem.problem, objective, left, enough=enough, closing=closing)
     searching = float(solution.statistics["seconds of work"])
     if objective.budget is not None:
         objective.budget.spend(searching * NANOSECONDS)

@@ -132,13 +132,15 @@ def minimise(
     seconds: float = 60.0,
     upper: np.ndarray | None = None,
     enough: float = 0.0,
+    closing: float = 0.0,
     observe: Observer | None = None,
 ) -> Solution:
     """Labels of least cost. `seconds`: of work, as a `Budget` has them; `upper`: labels already known;
-    `table_limit`: entries of the largest table made; `enough`: the gap, as a share of the cost, with which it may stop.
+    `table_limit`: entries of the largest table made; `enough`: the gap, as a share of the cost, with which it may stop
+    once `closing` seconds of work were not enough to close it.
 
     Raises ValueError where no labels avoid all forbidden entries."""
-    search = _Search(problem, table_limit, Budget(seconds), observe or (lambda what, value: None), enough)
+    search = _Search(problem, table_limit, Budget(seconds), observe or (lambda what, value: None), enough, closing)
     if upper is not None:
         search.offer(np.asarray(upper, np.int64))
     with without_collection():
@@ -175,9 +177,10 @@ class _Search:
         budget: Budget,
         observe: Observer,
         enough: float = 0.0,
+        closing: float = 0.0,
     ) -> None:
         self.problem, self.table_limit, self.budget, self.observe = problem, table_limit, budget, observe
-        self.enough, self.store = enough, Tables()
+        self.enough, self.closing, self.store = enough, closing * 1e9, Tables()
         self.cost, self.bound, self.how = math.inf, 0.0, "elimination"
         self.best: np.ndarray | None = None
         self.sweeps = self.branches = self.tries = 0
@@ -205,7 +208,8 @@ class _Search:
             self.observe("bound", bound)
 
     def closed(self) -> bool:
-        return self.best is not None and self.bound >= min(self.cut, self.cost * (1 - self.enough))
+        enough = self.enough if self.budget.spent >= self.closing else 0.0
+        return self.best is not None and self.bound >= min(self.cut, self.cost * (1 - enough))
 
     def run(self) -> Solution:
         """Limits grow; between them the dual bound is tightened, unless all that is left can be eliminated soon."""

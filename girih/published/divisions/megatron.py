@@ -52,16 +52,20 @@ from girih.rewrite.passes.parts_first import AddPartsFirst
 class Megatron(Search):
     """Megatron-LM's tensor parallelism on the innermost level, data parallelism outside of it.
 
+    tensor: neighbours that share each block, some of the innermost mesh axes; 0: all of the innermost level.
+
     Raises:
-        SearchError: the graph has no block that can be divided so.
+        SearchError: the graph has no block that can be divided so, or no axes of the mesh have so many devices.
     """
+
+    tensor: int = 0
 
     name: ClassVar[str] = "megatron"
 
     def search(self, graph: Graph, objective: Objective) -> SearchResult:
         apart = SeparateHeads().apply(graph)
         mesh = objective.machine.mesh
-        inner = len(objective.machine.levels[-1].axes)
+        inner = len(objective.machine.levels[-1].axes) if not self.tensor else self.axes(mesh)
         within = Mesh(mesh.sizes[mesh.axes - inner :])
         blocks = recognised(apart, within.devices)
         grouped = AddPartsFirst(frozenset(blocks.flow.sums)).apply(apart)
@@ -77,6 +81,13 @@ class Megatron(Search):
         space = f"Megatron-LM: {blocks.space}; all else computed by each of them, the batch divided over outer levels"
         result = exact(apart, objective, rules=SECONDS, candidates=candidates, seconds=self.seconds, space=space)
         return result if apart is graph else replace(result, graph=apart)
+
+    def axes(self, mesh: Mesh) -> int:
+        """How many of the innermost mesh axes have `tensor` devices together."""
+        for count in range(1, mesh.axes + 1):
+            if prod(mesh.sizes[mesh.axes - count :]) == self.tensor:
+                return count
+        raise SearchError(f"megatron:tensor={self.tensor}: no innermost axes of the mesh {mesh} have so many devices")
 
 
 def candidates_of(

@@ -40,8 +40,9 @@ def jointly(
     refused = rounds.compose(graph, (), partial(sequential, graph, search.seconds))
     for other, rewrites in _rewritten(graph, rounds):
         rounds.compose(other, rewrites, partial(sequential, other, max(rounds.budget.seconds, 1.0)))
-    least, stopped = min(bound_of(written.graph, aim.machine).seconds for written in rounds.graphs), ""
+    stopped = ""
     while not stopped:
+        least = min(bound_of(written.graph, aim.machine).seconds for written in rounds.graphs)
         before = len(rounds.steps)
         for written in sorted(rounds.graphs, key=rounds.is_other):
             if rounds.seconds > least:

@@ -10,7 +10,9 @@ each divided, ordered and held as `portfolio` does. So it is never worse than th
    was exceeded, the bytes held then.
 3. Of small graphs the cheapest strategies by tables are held, one after another, and those beside the best.
 4. The layers of the best plans are exchanged, each exchange held within the limit.
-5. Other orders of the steps are tried where nothing moves.
+5. Rules are applied to one layer, or to all that are alike, and what they make is divided as is cheapest beside the
+   rest of the best (`girih.search.joint.regions`). What is faster is one more way to write the graph.
+6. Other orders of the steps are tried where nothing moves.
 
 What begins with the best comes again as long as a step got faster. What is proposed is held in a quick way first; what
 is among the fastest then is held in the best way that is found, and `girih.search.judge.Best` accepts it or does not.
@@ -21,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -40,6 +42,7 @@ from girih.program.moves.residency import floor
 from girih.rewrite.certificate import Certificate
 from girih.search.crossover import Crossing
 from girih.search.joint.divisions import Busy, Divisions, Prices
+from girih.search.joint.regions import regions
 from girih.search.judge import Best, Judge
 from girih.search.memory.holding import held
 from girih.search.memory.holds import Baseline
@@ -64,6 +67,8 @@ SCANNED = 1000
 """Strategies that are drawn, at most, to be judged without a limit first."""
 JUDGED, HELD = 300_000.0, 40_000_000.0
 """Nanoseconds of judging a strategy, and of holding one within the limit, beside those of its nodes."""
+REGIONS = 12
+"""Groups of layers that are written otherwise, each by itself, at most."""
 QUICK = 0.0
 """Seconds that holding a proposal quickly takes beyond its first ways."""
 
@@ -120,13 +125,7 @@ class Rounds:
 
     def compose(self, graph: Graph, rewrites: tuple[Rewrite, ...], sequential: Callable[[], Plan]) -> PlanError | None:
         """Begin with one way to write the graph, and its sequential composition. Why there is none, if so."""
-        objective = Objective("seconds", self.machine)
-        choice = Choice(search_of("single").search(graph, objective).strategy, rewrites)
-        certificate = Certificate(float("inf"), 0.0, "seconds", "none", "", "")
-        plain = Plan(graph, self.machine, choice, certificate, Goal("joint", "time", self.limit))
-        judge = Judge(plain.but(memory=None, overlap=WINDOWS[0]), self.ways.store)
-        divisions = Divisions(graph, objective, exchanges(objective), self.budget)
-        self.graphs.append(Written(graph, rewrites, plain, judge, divisions))
+        self.write(graph, rewrites)
         try:
             plan = sequential().but(rewrites=rewrites)
         except PlanError as error:
@@ -135,6 +134,16 @@ class Rounds:
         self.compositions.append(plan)
         self.take(plan, plan.certificate.cost, "sequential, rewritten" if rewrites else "sequential")
         return None
+
+    def write(self, graph: Graph, rewrites: tuple[Rewrite, ...]) -> None:
+        """One more way to write the graph, of which divisions are proposed."""
+        objective = Objective("seconds", self.machine)
+        choice = Choice(search_of("single").search(graph, objective).strategy, rewrites)
+        certificate = Certificate(float("inf"), 0.0, "seconds", "none", "", "")
+        plain = Plan(graph, self.machine, choice, certificate, Goal("joint", "time", self.limit))
+        judge = Judge(plain.but(memory=None, overlap=WINDOWS[0]), self.ways.store)
+        divisions = Divisions(graph, objective, exchanges(objective), self.budget)
+        self.graphs.append(Written(graph, rewrites, plain, judge, divisions))
 
     def is_other(self, written: Written) -> bool:
         """Is this not the way in which the graph of the best is written?"""
@@ -233,16 +242,24 @@ class Rounds:
         for number, (what, proposed, most) in enumerate(self.kinds(written)):
             if self.budget.late:
                 break
-            self.ways.note(f"joint: {what}", number / 6)
+            self.ways.note(f"joint: {what}", number / 7)
             self.consider(proposed, most)
-        if self.best is not None and written.plain.machine.devices > 1 and not self.budget.late:
+        best = self.best
+        if (
+            best is not None
+            and best.choice.rewrites
+            and all(best.choice.rewrites != item.rewrites for item in self.graphs)
+        ):
+            self.write(best.graph, best.choice.rewrites)
+        if best is not None and written.plain.machine.devices > 1 and not self.budget.late:
             self.ways.note("joint: other orders", 1.0)
-            self.reorder(self.best)
+            self.reorder(best)
 
     def kinds(self, written: Written) -> Iterator[tuple[str, Iterator[tuple[str, Plan]], int]]:
         many = written.plain.machine.devices > 1
         yield "divisions of others", self.known(written), 2**62
         if not many:
+            yield "rewrites of layers", self.regions(written), REGIONS
             return
         yield "divisions by prices", self.by_prices(written), 2**62
         if self.best is None:  # what follows begins with plans that keep the limit
@@ -251,6 +268,7 @@ class Rounds:
             yield "cheapest strategies", self.drawn(written), DRAWN
             yield "strategies beside the best", self.beside(written), NEIGHBOURS
         yield "exchange layers", self.crossed(written), 2**62
+        yield "rewrites of layers", self.regions(written), REGIONS
 
     def divided(self, written: Written, strategy: Strategy) -> Plan:
         return written.plain.but(strategy=strategy)
@@ -352,6 +370,16 @@ class Rounds:
         Crossing(self.budget.seconds / 4, results).search(written.graph, objective)
         for plan in made[-1:]:  # the last that was kept is among the fastest
             yield "layers exchanged", plan
+
+    def regions(self, written: Written) -> Iterator[tuple[str, Plan]]:
+        """Groups of layers that are alike written otherwise, the rest of the best as it is."""
+        best = self.best
+        if best is None or best.graph is not written.graph or best.choice.schedule != "graph":
+            return
+        objective = replace(written.divisions.objective, budget=None)
+        for graph, rewrites, strategy in regions(written.graph, best.strategy, objective, self.budget):
+            every = (*written.rewrites, *rewrites)
+            yield "layers rewritten", written.plain.but(graph=graph, strategy=strategy, rewrites=every)
 
     def reorder(self, best: Plan) -> None:
         """Try the best in other orders, where nothing moves."""

@@ -6,15 +6,23 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields, replace
 
+from girih.layout.budget import Budget
 from girih.machine.units import format_gap, format_seconds
 from girih.plans.choice import Choice
 from girih.plans.plan import Plan, PlanError
 from girih.plans.predict import predict
+from girih.search.joint.bound import SPACE as DIVISIONS
+from girih.search.joint.bound import Relaxed, step_bound
 from girih.search.joint.rounds import Rounds
 from girih.search.judge import FAILED
 from girih.simulate.bounds import Bound, bound_of
 
-SPACE = "the ways to write the graph that were tried, divisions and places of every node, orders, movements"
+WRITTEN = "the ways to write the graph whose divisions were searched"
+SPACE = f"{WRITTEN}, divisions and places of every node, orders, movements"
+BOUNDING = 0.25
+"""The share of the search's seconds of work that the bound has, on top of them."""
+KNOWN = 4
+"""Strategies with which the bound of a graph begins."""
 BY_STEPS = ("sequence", "residency")
 """Parts of a choice that hold numbers of steps, which all parts before them change."""
 SHOWN = 6
@@ -25,8 +33,8 @@ def told(rounds: Rounds, stopped: str) -> Plan:
     """The best plan of a search that has ended, with its certificate and notes."""
     best = rounds.best
     assert best is not None
-    least = bound(rounds, best)
     seconds = rounds.seconds
+    least, space = bound(rounds, best)
     limit = min(least.seconds, seconds)  # costs are of whole ticks
     statistics: dict[str, float | int | str] = {
         "found by": rounds.steps[-1].by,
@@ -36,7 +44,7 @@ def told(rounds: Rounds, stopped: str) -> Plan:
         "proposals": len(rounds.seen),
         "seconds of work": round(rounds.budget.spent / 1e9, 3),
     }
-    notes = [*best.notes]
+    notes = [*best.notes, bounded(least)]
     if len(rounds.steps) > 1:
         notes.append(over_time(rounds, limit))
     for name, slower in worth(rounds, best):
@@ -50,16 +58,41 @@ def told(rounds: Rounds, stopped: str) -> Plan:
         unit="seconds",
         how=least.how,
         stopped=stopped,
-        space=SPACE,
+        space=space,
         statistics=statistics,
     )
     return best.but(certificate=certificate, search="joint", notes=tuple(notes), simulated=seconds)
 
 
-def bound(rounds: Rounds, best: Plan) -> Bound:
-    """The least bound of any way in which the graph was written, with its parts."""
-    graphs = {id(graph): graph for graph in (*(written.graph for written in rounds.graphs), best.graph)}
-    return min((bound_of(graph, rounds.machine) for graph in graphs.values()), key=lambda item: item.seconds)
+def bound(rounds: Rounds, best: Plan) -> tuple[Bound, str]:
+    """The least bound of any way in which the graph was written, with its parts, and of which space it speaks."""
+    written = {id(graph): graph for graph in (*(item.graph for item in rounds.graphs), best.graph)}
+    graphs, machine, choice = list(written.values()), rounds.machine, best.choice
+    work = min((bound_of(graph, machine) for graph in graphs), key=lambda item: item.seconds)
+    if work.seconds >= rounds.seconds or choice.schedule != "graph" or choice.pieces or choice.blocks is not None:
+        return work, SPACE
+    budget = Budget(BOUNDING * rounds.budget.left / 1e9)
+    relaxed = [Relaxed.of(graph, machine, budget) for graph in graphs]
+    if any(item.graph is best.graph and item.tables.labels(best.strategy) is None for item in relaxed):
+        return work, SPACE  # it has places
+    found = sorted((item for item in rounds.seen.values() if item is not None), key=lambda item: item[0])
+    bounds = []
+    for number, item in enumerate(relaxed):
+        known = [plan.strategy for _, plan in ((0.0, best), *found) if plan.graph is item.graph][:KNOWN]
+        part = budget.part(budget.seconds / (len(relaxed) - number))
+        bounds.append(step_bound(item, rounds.limit, part, known))
+        budget.spend(part.spent)
+    least = min(bounds, key=lambda item: item.seconds)
+    return (least, f"{WRITTEN}, {DIVISIONS}") if least.how not in dict(work.parts) else (least, SPACE)
+
+
+def bounded(least: Bound) -> str:
+    """What the bound knows, the largest part first."""
+    parts = sorted(least.parts, key=lambda part: -part[1])
+    words = "; ".join(f"{format_seconds(seconds)} by {name}" for name, seconds in parts)
+    return (
+        f"no step is shorter than {words}. Not in the bound: waiting, and that links, copies and computing take turns"
+    )
 
 
 def over_time(rounds: Rounds, least: float) -> str:

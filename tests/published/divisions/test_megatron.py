@@ -113,6 +113,15 @@ def test_two_reductions_in_each_pass_of_a_layer_and_nothing_else(name: str, wher
     assert "2 attention blocks, 2 MLPs, the vocabulary divided" in plan.certificate.space
 
 
+def test_blocks_are_divided_in_micro_batches_too() -> None:
+    made = example("gpt-tiny", device="cpu")
+    optimizer = torch.optim.SGD(made.module.parameters(), lr=0.01, momentum=0.9)
+    step = girih.TrainingStep(made.module, step=made.step, optimizer=optimizer, micro_batches=2)
+    plan = planned_step(step, made.inputs, "local:4")
+    assert "2 attention blocks, 2 MLPs, the vocabulary divided" in plan.certificate.space
+    assert plan.bytes_received.sum() == planned("gpt-tiny", "local:4").bytes_received.sum()
+
+
 def test_weights_lie_as_the_paper_has_them() -> None:
     plan = planned("gpt-tiny", "local:4")
     for layer in (0, 1):

@@ -14,13 +14,14 @@ import girih
 from girih.api import Plan
 from girih.capture import capture
 from girih.layout import coordinates_of
-from girih.machine import machine
+from girih.machine import Machine, machine
 from girih.models import example
 from girih.partition.searches.stages import balanced, micro_batches
 from girih.plans.check import check
 from girih.plans.inputs import program_of
 from girih.plans.plan import PlanError
 from girih.program import ComputeStep
+from girih.search.choose import APART
 
 LAYERS, WIDTH, ROWS = 8, 1024, 2048
 
@@ -167,12 +168,12 @@ def test_a_transformers_stages_work_side_by_side(shared: bool) -> None:
 
 def test_a_pipeline_is_judged_beside_what_a_search_by_time_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search itself has no work to spend and ends with data parallelism, which suits large weights and slow links
-    badly."""
+    badly; Megatron-LM's division sends the activations of each layer."""
     monkeypatch.setattr("girih.search.choose.BESIDE", 1e9)
     where = machine("local:4")
-    slow = tuple(replace(level, bytes_per_second=1e8, latency_seconds=1e-6) for level in where.levels)
+    slow = tuple(replace(level, bytes_per_second=3e7, latency_seconds=1e-6) for level in where.levels)
     where = replace(where, levels=slow, device=replace(where.device, flops_per_second=1e10))
-    step, batch = tower(4)
+    step, batch = tower(8)
     few = tuple(part[:64] for part in batch)
     plan = girih.plan(step, few, machine=where, objective="time", search="exact:seconds=1e-6", compare=())
     check(plan)
@@ -180,6 +181,43 @@ def test_a_pipeline_is_judged_beside_what_a_search_by_time_finds(monkeypatch: py
     assert plan.choice.schedule == "1f1b"
     assert plan.certificate.cost == pytest.approx(plan.predict().seconds)
     assert plan.certificate.cost < min(took for name, took in plan.certificate.tried.items() if name != plan.search)
+
+
+def slow_links() -> tuple[Machine, girih.TrainingStep, tuple[torch.Tensor, ...]]:
+    """A machine, a step of large weights and a small batch, which data parallelism suits badly."""
+    where = machine("local:4")
+    slow = tuple(replace(level, bytes_per_second=1e8, latency_seconds=1e-6) for level in where.levels)
+    step, batch = tower(4)
+    few = tuple(part[:64] for part in batch)
+    return replace(where, levels=slow, device=replace(where.device, flops_per_second=1e10)), step, few
+
+
+@pytest.mark.parametrize(("memory", "hold"), [(None, "auto"), (60_000_000, "auto"), (29_000_000, "none")])
+def test_what_stands_apart_is_judged_beside_what_a_search_by_time_finds(
+    memory: int | None, hold: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search itself has no work to spend: it ends with data parallelism, under a limit with what tables say at
+    once, and under the smallest one with nothing."""
+    monkeypatch.setattr("girih.search.choose.BESIDE", 1e9)
+    where, step, few = slow_links()
+    search = "exact:seconds=1e-6"
+    plan = girih.plan(step, few, machine=where, search=search, memory=memory, hold=hold, compare=())
+    check(plan)
+    assert plan.search == plan.certificate.statistics["found by"]
+    assert plan.search in APART
+    assert plan.memory == memory
+    assert not plan.choice.residency
+    assert memory is None or plan.peak <= memory
+    assert 0 < plan.certificate.bound < plan.certificate.cost == pytest.approx(plan.predict().seconds)
+    tried = [took for name, took in plan.certificate.tried.items() if name not in APART]
+    assert plan.certificate.cost < min(tried, default=1.0)
+
+
+def test_what_stands_apart_keeps_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("girih.search.choose.BESIDE", 1e9)
+    where, step, few = slow_links()
+    with pytest.raises(PlanError, match=r"was found that fits 20\.00 MB"):
+        girih.plan(step, few, machine=where, search="exact:seconds=1e-6", memory=20_000_000, hold="none", compare=())
 
 
 @pytest.mark.parametrize(("within", "crossing"), [("data", 2), ("megatron", 3)])

@@ -222,19 +222,19 @@ def test_several_write_at_once(tmp_path: Path) -> None:
     assert len(ScratchStore(path).every(ELSEWHERE)) == 80
 
 
-def test_the_setting_names_what_kernels_are_chosen_by() -> None:
-    code = "from girih.cost.measure_scratch import setting_here; print(*vars(setting_here()).values(), sep='|')"
-    told = []
-    plain = {key: value for key, value in os.environ.items() if key != "ONEDNN_MAX_CPU_ISA"}
-    for more in ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, {"ATEN_CPU_CAPABILITY": "default"}):
-        done = subprocess.run(
-            [sys.executable, "-c", code], env={**plain, **more}, capture_output=True, text=True, check=True
-        )
-        told.append(done.stdout.strip())
-    assert all("oneDNN" in text for text in told)
-    assert ["ONEDNN_MAX_CPU_ISA=AVX2" in text for text in told] == [True, False]
-    assert ["ATEN_CPU_CAPABILITY=default" in text for text in told] == [False, True]
-    assert all(text.startswith(f"{setting_here().device}|torch {torch.__version__}, ") for text in told)
+def test_the_setting_names_what_kernels_are_chosen_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "default"}
+    for name in variables:
+        monkeypatch.delenv(name, raising=False)
+    plain = setting_here.__wrapped__()
+    assert plain.library.startswith(f"torch {torch.__version__}, oneDNN ")
+    assert torch.backends.cpu.get_cpu_capability() in plain.library
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+        told = setting_here.__wrapped__()  # what is asked again is remembered
+        assert f"{name}={value}" in told.library
+        assert told.device == plain.device
+        assert name not in plain.library
 
 
 # ------------------------------------------------------------------------------------------- plans

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import fsdp_program
 import torch
-from exported import torchrun
+from exported import forked_ranks
 from torch import nn
 
 import girih
@@ -27,7 +27,7 @@ def test_girih_then_fsdp_then_girih(tmp_path: Path) -> None:
     export_dcp(tmp_path / "first", tmp_path / "to_pytorch")
     torch.save(batches[2:4], tmp_path / "batches.pt")
     script = Path(shutil.copy(fsdp_program.__file__, tmp_path))
-    torchrun(script, 2, *(str(tmp_path / name) for name in ("to_pytorch", "of_pytorch", "batches.pt")))
+    forked_ranks(script, 2, *(str(tmp_path / name) for name in ("to_pytorch", "of_pytorch", "batches.pt")))
     _, others = import_dcp(tmp_path / "of_pytorch", tmp_path / "second", step=4)
     assert not others
     with plan.start(backend="threads", resume=tmp_path / "second") as run:

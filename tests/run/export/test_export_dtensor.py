@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from exported import torchrun
+from exported import forked_ranks
 from torch import nn
 
 import girih
@@ -46,7 +46,7 @@ def test_dtensor_trains_by_a_plans_placements(program: ModuleType, tmp_path: Pat
         item.save(tmp_path / f"{name}.placements.json")
     shutil.copy(dtensor_apply.__file__, tmp_path)
     script = Path(shutil.copy(program.__file__, tmp_path))
-    torchrun(script, 2, str(tmp_path))
+    forked_ranks(script, 2, str(tmp_path))
     seen = json.loads((tmp_path / "seen.json").read_text())
     for name, far in seen["same as whole"].items():
         assert max(far) < 1e-6, name
@@ -148,7 +148,7 @@ def test_a_pipeline_runs_by_pytorchs_schedules(search: str, tmp_path: Path, monk
     assert "rank 1 begins with 4" in str(exported)
     exported.save(tmp_path / "stages.json")
     shutil.copy(dtensor_apply.__file__, tmp_path)
-    torchrun(Path(shutil.copy(stages_program.__file__, tmp_path)), 2, str(tmp_path))
+    forked_ranks(Path(shutil.copy(stages_program.__file__, tmp_path)), 2, str(tmp_path))
     seen = json.loads((tmp_path / "seen.json").read_text())
     for loss in seen["losses"]:
         optimizer.zero_grad()

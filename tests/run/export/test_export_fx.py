@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from counts import LONG
-from exported import torchrun
+from exported import forked_ranks, torchrun
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -90,7 +90,7 @@ print("steps:", program.steps, program.step(words, labels) > 0)
 def test_a_program_refuses_batches_that_it_was_not_made_for(tmp_path: Path) -> None:
     words_plan(machine="local:1")[0].export("fx").save(tmp_path / "step.py")
     (tmp_path / "own_loop.py").write_text(STRANGERS)
-    lines = torchrun(tmp_path / "own_loop.py", 1).splitlines()
+    lines = forked_ranks(tmp_path / "own_loop.py", 1).splitlines()
     said = [
         "the batch's tensor '0' must be int64[4, 6], got torch.int64[2, 6]", "the batch has ['2'] beside",
         "the batch has nothing at '1'", "the batch's tensor '0' must be int64[4, 6], got torch.int32[4, 6]",

@@ -45,9 +45,9 @@ logical_and = mapped(np.logical_and, "aten.logical_and")
 logical_or = mapped(np.logical_or, "aten.logical_or")
 logical_xor = mapped(np.logical_xor, "aten.logical_xor")
 logical_not = mapped(np.logical_not, "aten.logical_not")
-isnan = mapped(np.isnan, "aten.isnan")
-isinf = mapped(np.isinf, "aten.isinf")
-isfinite = mapped(np.isfinite, "aten.isfinite")
+isnan = mapped(np.isnan, "girih.isnan")
+isinf = mapped(np.isinf, "girih.isinf")
+isfinite = mapped(np.isfinite, "girih.isfinite")
 # ------------------------------------------------------------------------------------------- bits
 
 

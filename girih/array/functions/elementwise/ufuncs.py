@@ -172,7 +172,7 @@ def _rounded(ufunc: np.ufunc, operator: str) -> UniversalFunction:
 
 floor = _rounded(np.floor, "aten.floor")
 ceil = _rounded(np.ceil, "aten.ceil")
-trunc = fix = _rounded(np.trunc, "aten.trunc")
+trunc = fix = _rounded(np.trunc, "girih.trunc")
 
 
 @universal(np.rint)
@@ -202,10 +202,10 @@ around = round
 
 exp = mapped(np.exp, "aten.exp")
 exp2 = mapped(np.exp2, "aten.exp2")
-expm1 = mapped(np.expm1, "aten.expm1")
-log = mapped(np.log, "aten.log")
-log2 = mapped(np.log2, "aten.log2")
-log10 = mapped(np.log10, "aten.log10")
+expm1 = mapped(np.expm1, "girih.expm1")
+log = mapped(np.log, "girih.log")
+log2 = mapped(np.log2, "girih.log2")
+log10 = mapped(np.log10, "girih.log10")
 log1p = UniversalFunction(np.log1p, lambda x, /: exactly(np.log1p, "aten.log1p", x))
 logaddexp = mapped(np.logaddexp, "aten.logaddexp")
 logaddexp2 = mapped(np.logaddexp2, "aten.logaddexp2")
@@ -217,17 +217,17 @@ hypot = mapped(np.hypot, "aten.hypot")
 
 sin = mapped(np.sin, "aten.sin")
 cos = mapped(np.cos, "aten.cos")
-tan = mapped(np.tan, "aten.tan")
-arcsin = asin = mapped(np.arcsin, "aten.asin")
+tan = mapped(np.tan, "girih.tan")
+arcsin = asin = mapped(np.arcsin, "girih.asin")
 arccos = acos = UniversalFunction(np.arccos, lambda x, /: exactly(np.arccos, "aten.acos", x))
-arctan = atan = mapped(np.arctan, "aten.atan")
+arctan = atan = mapped(np.arctan, "girih.atan")
 arctan2 = atan2 = mapped(np.arctan2, "aten.atan2")
-sinh = mapped(np.sinh, "aten.sinh")
-cosh = mapped(np.cosh, "aten.cosh")
-tanh = mapped(np.tanh, "aten.tanh")
-arcsinh = asinh = mapped(np.arcsinh, "aten.asinh")
-arccosh = acosh = mapped(np.arccosh, "aten.acosh")
-arctanh = atanh = mapped(np.arctanh, "aten.atanh")
+sinh = mapped(np.sinh, "girih.sinh")
+cosh = mapped(np.cosh, "girih.cosh")
+tanh = mapped(np.tanh, "girih.tanh")
+arcsinh = asinh = mapped(np.arcsinh, "girih.asinh")
+arccosh = acosh = mapped(np.arccosh, "girih.acosh")
+arctanh = atanh = mapped(np.arctanh, "girih.atanh")
 degrees = UniversalFunction(np.degrees, lambda x, /: multiply(_floating(x), 180 / np.pi))
 radians = UniversalFunction(np.radians, lambda x, /: multiply(_floating(x), np.pi / 180))
 rad2deg = UniversalFunction(np.rad2deg, degrees.function)
@@ -247,7 +247,7 @@ def signbit(x: Any, /) -> Array:
     x = as_array(x)
     if x.dtype.kind == "c":
         loop_dtypes(np.signbit, (x.dtype,), 1)  # raises NumPy's error
-    return elementwise(np.signbit, "aten.signbit", x) if x.dtype.kind == "f" else less(x, 0)
+    return elementwise(np.signbit, "girih.signbit", x) if x.dtype.kind == "f" else less(x, 0)
 
 
 def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:

@@ -251,8 +251,14 @@ def argmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool =
 def _truth(operator: str, a: Any, axis: Any, out: Any, keepdims: bool, where: Any) -> Any:
     x = as_array(a)
     axes, x = axes_of(no_axis(axis, x.ndim), x.ndim), _shown(cast(x, np.bool_), where, operator == "aten.all.dims")
-    if axes:
-        x = apply(operator, _reduced(x, axes, keepdims), x.dtype, self=x, dim=axes, keepdim=keepdims)
+    shape = _reduced(x, axes, keepdims)
+    if axes and _count(x, axes):  # the extreme of bytes, which takes a tenth of PyTorch's `any`
+        extreme = "aten.amin" if operator == "aten.all.dims" else "aten.amax"
+        x = cast(
+            apply(extreme, shape, np.dtype(np.uint8), self=cast(x, np.uint8), dim=axes, keepdim=keepdims), np.bool_
+        )
+    elif axes:
+        x = apply(operator, shape, x.dtype, self=x, dim=axes, keepdim=keepdims)
     else:
         x = x.copy()
     return written(x, out)

@@ -67,13 +67,28 @@ def isnan(x):
     return fn("isnan")(x)
 
 
+@operator("girih.isnan", elementwise=True)
+def numpys_isnan(x):
+    return fn("isnan")(x)
+
+
 @operator("aten.isinf", elementwise=True, temporary=magnitudes)
 def isinf(x):
     return fn("isinf")(x)
 
 
+@operator("girih.isinf", elementwise=True)
+def numpys_isinf(x):
+    return fn("isinf")(x)
+
+
 @operator("aten.isfinite", elementwise=True, temporary=magnitudes_and_truths)
 def isfinite(x):
+    return not_(fn("isinf")(x) | fn("isnan")(x))
+
+
+@operator("girih.isfinite", elementwise=True)
+def numpys_isfinite(x):
     return not_(fn("isinf")(x) | fn("isnan")(x))
 
 

@@ -1,0 +1,464 @@
+"""A lower bound of the step that knows computing, links and what must leave under a limit, together.
+
+`girih.simulate.bounds` knows the work alone. Under a limit most of a step may be copies, and between slow links most of
+it may be messages. Here all three have a price, and the strategy that is cheapest under the prices bounds them all:
+
+    T >= (computing of a device)                       each device computes at least the smallest piece of each node
+    T >= (bytes that devices receive) / (all ports)    the ports of all levels together carry so much in a second
+    T >= (copies of a device out and back)             what does not fit at the fullest moment left, and comes back
+
+for each strategy; so for weights that add up to 1, T is at least the least weighted sum of the right sides over all
+strategies (Everett 1963), which the solver of divisions bounds from below (`girih.partition.solver.elimination`).
+
+*The fullest moment* is a node for which many values surely are there while it computes, in whatever order: its
+ancestors have made them, and its descendants read them. What a device holds of them beyond the limit was copied out
+before the node and comes back behind it (so that both copies add up, although they have copiers of their own), or is
+dropped and computed again. State that is replaced goes out and comes in once in each step; of state that nothing
+replaces there is a copy already, so that it comes in only. Which of it leaves the bound chooses as is cheapest: with
+y, the price of a byte of the limit, a byte of a value costs the smaller of y and of what moving or dropping it costs.
+
+The best weights are found by cutting planes (Kelley 1960): the strategies known so far give a linear program in the
+weights and prices; at its optimum the solver finds the cheapest strategy, and its bound, which holds whatever else.
+
+It speaks of divisions of every node over all devices (not of places), of programs in which all devices go through the
+steps in one order (not of pipelines), and of steps that are computed whole. Cost: a few solutions of the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.graph import Graph
+from girih.layout.budget import Budget
+from girih.machine import Machine
+from girih.ops.known import descriptions
+from girih.partition import Strategy
+from girih.partition.solver.elimination import Problem, minimise
+from girih.partition.solver.held import HeldTables, Liveness, view_bases
+from girih.partition.space.options import SECONDS, NodeOptions
+from girih.partition.space.problem import Objective, PartitionProblem, build
+from girih.simulate.bounds import Bound, Kinds, bound_of, least_read
+
+SPACE = "divisions of every node over all devices, orders that all devices share, movements of what is computed whole"
+"""What the bound speaks of; in the sentence of a certificate behind the ways to write the graph."""
+TABLES = "computing, and bytes over all links, of any division"
+MEMORY = "computing, links, and copies of what exceeds the limit"
+ROUNDS = 8
+"""Times that the weights are moved."""
+NEAR = 1e-3
+"""Where the solver's bound is so near to that of the linear program, the weights are not moved further."""
+MOST_NODES = 20_000
+"""Nodes of graphs whose fullest moment is looked for: which node is behind which takes a bit for each pair."""
+ALIKE = 20
+"""Steps of a decade to which prices of computing again are rounded down, so that there are few kinds of values."""
+SCALE = 1e9
+"""The solver's tolerance is 1e-6: seconds are solved as nanoseconds."""
+
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a byte of some values costs that is not held at the moment. moved: seconds of copiers, infinite where it
+    cannot be moved; own: seconds of the device's computing that these copies take; again: seconds of computing if it is
+    dropped."""
+
+    moved: float
+    own: float = 0.0
+    again: float = np.inf
+
+    def costs(self, computing: float, copying: float) -> tuple[float, ...]:
+        """What each way costs under these weights."""
+        moved = (copying * self.moved + computing * self.own,) if self.moved < np.inf else ()
+        return (*moved, computing * self.again) if self.again < np.inf else moved
+
+
+NOW = Kind(np.inf)
+"""What the node itself touches: it is held."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """While a node computes. values: what is held of them under their layouts, by what it costs not to; least: bytes
+    that a device holds at least of others, whatever their layouts."""
+
+    node: int
+    values: tuple[tuple[str, Kind], ...]
+    least: tuple[tuple[float, Kind], ...]
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return tuple(dict.fromkeys(kind for _, kind in (*self.values, *self.least)))
+
+
+NEVER = Moment(-1, (), ())
+
+
+def step_bound(relaxed: Relaxed, limit: int | None, budget: Budget, known: Sequence[Strategy]) -> Bound:
+    """No step of the graph under a limit of bytes is shorter, in the space of `SPACE`; with what each part gives.
+
+    known: strategies, the nearer to the cheapest the sooner the weights are found. budget: of work, which it spends.
+    """
+    graph, machine = relaxed.graph, relaxed.machine
+    parts = list(bound_of(graph, machine).parts)
+    if machine.devices > 1 and not budget.late:
+        parts.append((TABLES, relaxed.solved(budget, known)))
+    if limit is not None and len(graph.nodes) <= MOST_NODES and not budget.late:
+        moment = fullest(graph, machine)
+        if moment is not NEVER:
+            within = replace(relaxed, limit=limit, moment=moment)
+            parts.append((f"{MEMORY} while {graph.nodes[moment.node].name} computes", within.solved(budget, known)))
+    return Bound.largest(*parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Relaxed:
+    """The relaxed problem of one graph. tables: bytes by division and layout. limit: bytes of a device at the moment;
+    without one memory has no price."""
+
+    graph: Graph
+    machine: Machine
+    tables: PartitionProblem
+    limit: int = 0
+    moment: Moment = NEVER
+
+    @staticmethod
+    def of(graph: Graph, machine: Machine, budget: Budget) -> Relaxed:
+        tables = build(graph, Objective("bytes", machine), SECONDS)
+        budget.spend(tables.seconds * 1e9)
+        return Relaxed(graph, machine, tables)
+
+    @cached_property
+    def ports(self) -> float:
+        """Bytes/s that all ports together receive."""
+        total = 0.0
+        for number, level in enumerate(self.machine.levels):
+            fastest = max((size / seconds for size, seconds in level.points if seconds > 0), default=0.0)
+            count = self.machine.devices // (self.machine.devices_inside(number) if level.shared else 1)
+            total += count * max(level.bytes_per_second, fastest) if level.axes else 0.0
+        return total
+
+    @cached_property
+    def computing(self) -> tuple[Floats, ...]:
+        """Of each node, the seconds that each device computes at least under each division."""
+        kinds, known = Kinds(self.machine), dict[int, Floats]()
+        graph, found = self.graph, []
+        for node, description, options in zip(graph.nodes, descriptions(graph), self.tables.options, strict=True):
+            if id(options) not in known:
+                if description is None:
+                    known[id(options)] = np.full(len(options.divisions), kinds.undivided(graph, node).piece)
+                else:
+                    items = [graph.values[name].item_bytes for name in (*node.inputs, node.outputs[0])]
+                    parts = _parts(options, len(description.sizes), self.machine.mesh.sizes)
+                    known[id(options)] = kinds.pieces(description, items, parts)[0]
+            found.append(known[id(options)])
+        return tuple(found)
+
+    @cached_property
+    def kinds(self) -> tuple[Kind, ...]:
+        return self.moment.kinds
+
+    @cached_property
+    def held(self) -> tuple[tuple[int, Kind, Floats], ...]:
+        """(variable, kind, bytes that the last device holds under each layout) of the moment's values."""
+        own = HeldTables(self.tables, lambda *_: 0)
+        return tuple((self.tables.variable[name], kind, own.part(name)) for name, kind in self.moment.values)
+
+    def line(self, labels: Labels) -> Floats:
+        """What a strategy takes, as factors of the weights and prices: computing, links, and bytes of each kind."""
+        problem, values = self.tables.problem, len(self.tables.layouts)
+        computing = sum(float(table[labels[values + number]]) for number, table in enumerate(self.computing))
+        received = sum(float(problem.tables[table][labels[a], labels[b]]) for a, b, table in problem.pairs)
+        amounts = dict.fromkeys(self.kinds, 0.0)
+        for least, kind in self.moment.least:
+            amounts[kind] += least
+        for variable, kind, part in self.held:
+            amounts[kind] += float(part[labels[variable]])
+        return np.asarray([computing, received / self.ports if received else 0.0, *amounts.values()])
+
+    def solved(self, budget: Budget, known: Sequence[Strategy]) -> float:
+        """Seconds that no strategy is below."""
+        found = (self.line(labels) for labels in map(self.tables.labels, known) if labels is not None)
+        lines = [line for line in found if np.isfinite(line).all()]
+        best, weights = 0.0, self.weights(lines)[1] if lines else self.first()
+        for _ in range(ROUNDS):
+            least, labels = self.cheapest(weights, budget)
+            best = max(best, least - self.limit * float(weights[3]))
+            line = self.line(labels)
+            if budget.late or not np.isfinite(line).all():  # the solver had no time
+                break
+            lines.append(line)
+            hoped, weights = self.weights(lines)
+            if hoped <= best * (1 + NEAR):
+                break
+        return best
+
+    def first(self) -> Floats:
+        """Weights to begin with where no strategy is known."""
+        share = 1 / (3 if self.kinds else 2)
+        costs = [min(kind.costs(share, share), default=np.inf) for kind in self.kinds]
+        most = max((cost for cost in costs if cost < np.inf), default=0.0)
+        return np.asarray([share, share, share if self.kinds else 0.0, most, *(min(cost, most) for cost in costs)])
+
+    def weights(self, lines: Sequence[Floats]) -> tuple[float, Floats]:
+        """(the most that any weights and prices give for these strategies, those weights): of computing, links and
+        copying, the price of a byte of the limit, and of a byte of each kind. A linear program, scaled to the known."""
+        from scipy.optimize import linprog  # slow to load
+
+        count, seconds = len(self.kinds), max(*(float(line[0]) for line in lines), 1e-12, 1e-12)
+        size = max(float(self.limit), 1.0)
+        price = seconds / size
+        rows: list[list[float]] = []
+        for line in lines:  # what is bounded is at most what each strategy takes
+            held = [-amount / size for amount in line[2:]]
+            rows.append([-line[0] / seconds, -line[1] / seconds, 0.0, self.limit / size, *held, 1.0])
+        for number, kind in enumerate(self.kinds):
+            own = [float(place == number) for place in range(count)]
+            rows.append([0.0, 0.0, 0.0, -1.0, *own, 0.0])
+            if kind.moved < np.inf:
+                rows.append([-kind.own / price, 0.0, -kind.moved / price, 0.0, *own, 0.0])
+            if kind.again < np.inf:
+                rows.append([-kind.again / price, 0.0, 0.0, 0.0, *own, 0.0])
+        goal = np.asarray([0.0] * (4 + count) + [-1.0])
+        sums = np.asarray([[1.0, 1.0, 1.0, *(0.0 for _ in range(count + 2))]])
+        bounds = [(0.0, 1.0), (0.0, 1.0), (0.0, float(count > 0)), *([(0.0, None)] * (count + 1)), (None, None)]
+        found = linprog(goal, np.asarray(rows), np.zeros(len(rows)), sums, [1.0], bounds=bounds, method="highs")
+        if found.x is None:  # the solver has failed; any weights give a bound
+            return np.inf, self.first()
+        given = np.maximum(found.x[:-1], 0.0)
+        given[:3] /= given[:3].sum()
+        given[3:] *= price
+        for number, kind in enumerate(self.kinds):  # whatever the solver's tolerance
+            given[4 + number] = min(given[4 + number], given[3], *kind.costs(given[0], given[2]))
+        return float(found.x[-1]) * seconds, given
+
+    def cheapest(self, weights: Floats, budget: Budget) -> tuple[float, Labels]:
+        """(a bound below what any strategy costs under the weights, what the limit is worth left out; labels of a cheap
+        one)."""
+        plain, values = self.tables.problem, len(self.tables.layouts)
+        computing, links = float(weights[0]) * SCALE, float(weights[1]) * SCALE / (self.ports or 1.0)
+        prices = dict(zip(self.kinds, (weights[4:] * SCALE).tolist(), strict=True))
+        tables = [_times(table, links) for table in plain.tables]
+        unary, numbers, added = list(plain.unary), dict[int, int](), dict[int, Floats]()
+        for number, own in enumerate(self.computing):
+            if id(own) not in numbers:
+                numbers[id(own)] = len(tables)
+                tables.append(own * computing)
+            unary[values + number] = numbers[id(own)]
+        for variable, kind, part in self.held:
+            added[variable] = added.get(variable, 0.0) + prices[kind] * part
+        for variable, table in added.items():
+            unary[variable] = len(tables)
+            tables.append(table)
+        problem = Problem(plain.domains, tuple(unary), plain.pairs, tuple(tables))
+        solution = minimise(problem, seconds=max(budget.seconds / 4, 0.2), enough=NEAR)
+        budget.spend(float(solution.statistics["seconds of work"]) * 1e9)
+        least = sum(amount * prices[kind] for amount, kind in self.moment.least)
+        return (solution.bound + least) / SCALE, solution.labels
+
+
+def _parts(options: NodeOptions, variables: int, sizes: Sequence[int]) -> NDArray[np.int64]:
+    """Into how many parts each division cuts each index variable: [divisions, variables]."""
+    parts = np.ones((len(options.divisions), variables), np.int64)
+    for axis, size in enumerate(sizes):
+        parts *= np.where(options.divisions[:, axis, None] == np.arange(variables), size, 1)
+    return parts
+
+
+def _times(table: Floats, factor: float) -> Floats:
+    """What is forbidden stays so."""
+    product: Floats = np.multiply(table, factor, out=np.full(table.shape, np.inf), where=np.isfinite(table))
+    return product
+
+
+# ------------------------------------------------------------------------------------------- the fullest moment
+
+
+def fullest(graph: Graph, machine: Machine) -> Moment:
+    """The node while which most bytes surely are there, and what these are; NEVER of a graph without nodes.
+
+    A view is no moment: it is made where it is read.
+    """
+    order, known = _Order.of(graph), descriptions(graph)
+    families = list(_families(graph, order, machine.devices == 1))
+    there, bases = {family.base: family.there for family in families}, view_bases(graph)
+    total = np.zeros(len(graph.nodes))
+    for base, bits in there.items():
+        total += order.nodes(bits) * float(graph.values[base].bytes)
+    for number, (node, description) in enumerate(zip(graph.nodes, known, strict=True)):
+        touched = {bases[name] for name in node.inputs} | set(node.outputs)
+        total[number] += sum(
+            graph.values[name].bytes for name in touched if name is not None and not there.get(name, 0) >> number & 1
+        )
+        if description is not None and description.operator.view:
+            total[number] = 0.0
+    if not total.any():
+        return NEVER
+    return _moment(graph, machine, int(total.argmax()), families, order)
+
+
+@dataclass(frozen=True, eq=False)
+class _Order:
+    """What holds in every order of a graph's nodes, as a bit for each. before, behind: the nodes from which a path
+    leads to each node, and those to which one leads from it."""
+
+    before: tuple[int, ...]
+    behind: tuple[int, ...]
+
+    @staticmethod
+    def of(graph: Graph) -> _Order:
+        producer, count = graph.producer, len(graph.nodes)
+        before, behind = [0] * count, [0] * count
+        for number, node in enumerate(graph.nodes):
+            for name in node.inputs:
+                if (maker := producer.get(name)) is not None:
+                    before[number] |= before[maker] | 1 << maker
+        for number in reversed(range(count)):
+            own = behind[number] | 1 << number
+            for name in graph.nodes[number].inputs:
+                if (maker := producer.get(name)) is not None:
+                    behind[maker] |= own
+        return _Order(tuple(before), tuple(behind))
+
+    @property
+    def every(self) -> int:
+        return (1 << len(self.before)) - 1
+
+    def nodes(self, bits: int) -> NDArray[np.bool_]:
+        raw = np.frombuffer(bits.to_bytes((len(self.before) + 7) // 8, "little"), np.uint8)
+        return np.unpackbits(raw, count=len(self.before), bitorder="little").astype(bool)
+
+
+@dataclass(frozen=True)
+class _Family:
+    """A value with a storage of its own, and its views; or state, old and new. there: the nodes, as bits, while which
+    some of them is there in every order, and its bytes with it; itself: those while which the value itself is. state:
+    "" if it is none, else "replaced" or "kept"."""
+
+    base: str
+    there: int
+    itself: int
+    state: str = ""
+
+
+def _families(graph: Graph, order: _Order, alone: bool) -> Iterator[_Family]:
+    """What can be held, by storage.
+
+    alone: on one device, where a storage is there until the last that reads anything of it. On several a value counts
+    where one reader reads all of it, since each device frees its part by itself; and its views may lie otherwise.
+    """
+    bases, known, values = view_bases(graph), descriptions(graph), graph.values
+    leaving, news = {item.name for item in graph.outputs}, set(graph.updates.values())
+    state = {item.name for item in graph.state_inputs}
+    later: dict[str, int] = {}  # by base, the nodes behind which one of the family is read
+    own: dict[str, int] = {}  # or itself
+    for name, users in graph.consumers.items():
+        base = bases[name]
+        if base is None or not (alone or values[name].bytes == values[base].bytes):
+            continue
+        bits = order.every if name in leaving else 0
+        for reader in users:
+            description = known[reader]
+            looks = description is not None and description.operator.view
+            if not looks and (alone or _reads_all(graph, reader, name)):
+                bits |= order.before[reader]
+        later[base] = later.get(base, 0) | bits
+        if name == base or alone:
+            own[base] = own.get(base, 0) | bits
+    for name in values:
+        if bases[name] != name or name in news:
+            continue
+        if name in graph.updates:
+            if _replaced(graph, name):
+                direct = name in graph.nodes[graph.producer[graph.updates[name]]].inputs
+                yield _Family(name, order.every, order.every if direct or alone else 0, "replaced")
+            continue
+        made = order.behind[graph.producer[name]] if name in graph.producer else order.every
+        if there := later.get(name, 0) & made:
+            yield _Family(name, there, own.get(name, 0) & made, "kept" if name in state else "")
+
+
+def _replaced(graph: Graph, old: str) -> bool:
+    """Does a chain of values as large as this state lead to the state that replaces it, each made of the one before?
+    Then one of them is there at any time."""
+    new, size = graph.updates[old], graph.values[old].bytes
+    waiting, seen = [old], {old}
+    while waiting:
+        name = waiting.pop()
+        if name == new:
+            return name != old
+        for reader in graph.consumers[name]:
+            for made in graph.nodes[reader].outputs:
+                if made not in seen and graph.values[made].bytes >= size:
+                    seen.add(made)
+                    waiting.append(made)
+    return False
+
+
+def _reads_all(graph: Graph, number: int, name: str) -> bool:
+    """Does a node read all of a value?"""
+    node, description = graph.nodes[number], descriptions(graph)[number]
+    if description is None:
+        return True
+    whole, value = np.asarray(description.sizes, np.int64), graph.values[name]
+    for operand, reads in zip(node.inputs, description.reads, strict=False):
+        elements = (least_read(read, whole[None], whole, value.shape)[0] for read in reads)
+        if operand == name and any(count >= value.elements for count in elements):
+            return True
+    return False
+
+
+def _moment(graph: Graph, machine: Machine, number: int, families: Sequence[_Family], order: _Order) -> Moment:
+    """What is there while a node computes."""
+    values: list[tuple[str, Kind]] = []
+    least: list[tuple[float, Kind]] = []
+    node, bases, here = graph.nodes[number], view_bases(graph), 1 << number
+    touched = {bases[name] for name in node.inputs} if machine.devices == 1 else set[str | None]()
+    for family in families:
+        if not family.there & here:
+            continue
+        kind = NOW if family.base in touched else _kind(graph, machine, family)
+        if family.itself & here:
+            values.append((family.base, kind))
+        else:  # it is there, or a value made of it that may lie otherwise
+            least.append((graph.values[family.base].bytes / machine.devices, kind))
+    known = {name for name, _ in values}
+    values += [(name, NOW) for name in dict.fromkeys(bases[item] for item in node.inputs)
+               if name in touched and name is not None and name not in known]  # fmt: skip
+    if not Liveness(graph).taking(number):
+        values += [(name, NOW) for name in node.outputs if bases[name] == name and name not in graph.updates.values()]
+    return Moment(number, tuple(values), tuple(least))
+
+
+def _kind(graph: Graph, machine: Machine, family: _Family) -> Kind:
+    """What it costs not to hold a value."""
+    host = machine.host
+    share = 0.0 if host is None else host.computing_share
+    out, back = (
+        np.inf if host is None else host.copy_seconds(1e15, way) / 1e15 - host.latency_seconds / 1e15
+        for way in (True, False)
+    )
+    if family.state == "kept":
+        return Kind(back, share * back if share else 0.0)
+    own = share * (out + back) if share else 0.0
+    if family.state == "replaced":
+        return Kind(min(out, back), own)
+    return Kind(out + back, own, _again(graph, machine, family.base))
+
+
+def _again(graph: Graph, machine: Machine, name: str) -> float:
+    """Seconds of computing a byte of a value again, of which the devices may share the work."""
+    if name not in graph.producer:
+        return np.inf
+    number = graph.producer[name]
+    description, size = descriptions(graph)[number], graph.values[name].bytes
+    if description is None:
+        return 0.0
+    price = Kinds(machine).again(description, float(size)) / max(size, 1) / machine.devices
+    return 0.0 if price <= 0 else 10.0 ** (np.floor(np.log10(price) * ALIKE) / ALIKE)

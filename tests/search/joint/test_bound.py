@@ -1,0 +1,102 @@
+"""The bound of the joint search: no plan in its space is faster, and it knows links and what a limit makes leave."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from counts import random_cases
+from graphs import fitting_labels, perceptron, random_graph
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from simulate_programs import machine_of
+
+from girih.graph import Graph, parse_graph
+from girih.layout.budget import Budget
+from girih.machine import Device, Level, Machine
+from girih.machine.machine import Tier
+from girih.partition.search import nobody
+from girih.plans.choice import Choice
+from girih.plans.plan import Goal, Plan, PlanError
+from girih.plans.predict import predict
+from girih.rewrite.certificate import Certificate
+from girih.search.joint.bound import MEMORY, TABLES, Relaxed, step_bound
+from girih.search.memory.holding import held
+from girih.search.memory.limit import WINDOWS
+from girih.simulate.bounds import Bound
+from girih.simulate.ticks import TICKS_PER_SECOND
+
+NOTHING = Certificate(float("inf"), 0.0, "seconds", "none", "", "")
+
+
+def bound(graph: Graph, at: Machine, limit: int | None) -> Bound:
+    budget = Budget(20.0)
+    return step_bound(Relaxed.of(graph, at, budget), limit, budget, ())
+
+
+@given(
+    st.integers(0, 2**32), st.sampled_from([(), (2,), (4,), (2, 2)]), st.booleans(), st.sampled_from([0.95, 0.8, 0.6])
+)
+@settings(max_examples=random_cases(8), suppress_health_check=[HealthCheck.too_slow])
+def test_no_plan_beats_it(seed: int, sizes: tuple[int, ...], training: bool, share: float) -> None:
+    random = np.random.default_rng(seed)
+    graph = perceptron(3, 16, 24) if training else random_graph(random, int(random.integers(3, 12)))
+    out, back = (float(random.choice((2e6, 2e7, 2e8))) for _ in range(2))
+    host = Tier("host", 10**9, out, back, latency_seconds=1e-6, computing_share=float(random.choice((0.0, 1.0))))
+    at = replace(machine_of(sizes, random), host=host)
+    budget = Budget(20.0)
+    relaxed = Relaxed.of(graph, at, budget)
+    strategy = relaxed.tables.strategy(fitting_labels(relaxed.tables, random))
+    overlap = WINDOWS[int(random.integers(len(WINDOWS)))]
+    plain = Plan(graph, at, Choice(strategy, overlap=overlap), NOTHING, Goal("joint", "time", None))
+    limit = int(share * plain.peak)
+    plans = [plain.but(memory=limit)] if plain.peak <= limit else []
+    for hold in ("swap", "recompute"):
+        with suppress(PlanError):
+            plans.append(held(plain.but(memory=limit), hold, order="captured", store=None, note=nobody, seconds=0.0))
+    for cap, own in ((None, [plain]), (limit, [plan for plan in plans if not plan.choice.pieces])):
+        found = step_bound(relaxed, cap, budget, (strategy,))
+        for plan in own:
+            seconds = predict(plan, memory=False).seconds + len(plan.program.steps) / TICKS_PER_SECOND
+            assert all(part <= seconds * (1 + 1e-9) for _, part in found.parts), (found, seconds, plan.choice)
+
+
+CHAIN = """graph
+  input %x: float32[64, 64]  batch  "0"
+  %a: float32[64, 64] = aten.mm(self=%x, mat2=%x)  # forward
+  %b: float32[64, 64] = aten.mm(self=%a, mat2=%a)  # forward
+  %c: float32[64, 64] = aten.mm(self=%b, mat2=%b)  # forward
+  %d: float32[64, 64] = aten.add.Tensor(self=%c, other=%KEPT)  # forward
+  return %d result"""
+"""While %c computes, %b, %c and the value that is added at the end are there, of 16,384 bytes each."""
+
+
+def at(devices: int, link: float, host: float) -> Machine:
+    device, levels = Device("small", 2e9, 10**9, 1e9, 1e-7), (Level("links", (2,), link, 1e-7),)
+    return Machine("small", device, levels if devices > 1 else (), host=Tier("host", 10**9, host, host))
+
+
+def test_what_cannot_be_computed_again_goes_out_and_comes_back() -> None:
+    graph, limit = parse_graph(CHAIN.replace("%KEPT", "%x")), 40_000
+    found = bound(graph, at(1, 0.0, 2e6), limit)
+    assert found.how.startswith(MEMORY)
+    assert found.seconds == pytest.approx((3 * 16_384 - limit) * (1 / 2e6 + 1 / 2e6), rel=1e-2)
+    assert bound(graph, at(1, 0.0, 2e6), 3 * 16_384).how != found.how
+
+
+def test_what_can_be_costs_as_much_as_computing_it_again() -> None:
+    graph, limit = parse_graph(CHAIN.replace("%KEPT", "%a")), 40_000
+    fewer, free = (bound(graph, at(1, 0.0, 2e6), cap).seconds for cap in (limit, 3 * 16_384))
+    again = 2 * 64**3 / 2e9 * (3 * 16_384 - limit) / 16_384
+    assert 0.85 * again < fewer - free <= again * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("link", "least"), [(1e4, 0.8), (1e12, 0.49)])
+def test_between_slow_links_dividing_is_no_help(link: float, least: float) -> None:
+    """The bound then is near the work of one device, and between fast links half of it."""
+    graph = parse_graph(CHAIN.replace("%KEPT", "%x"))
+    parts = dict(bound(graph, at(2, link, 2e6), None).parts)
+    alone = dict(bound(graph, at(1, 0.0, 2e6), None).parts)["work of all nodes over all devices"]
+    assert least * alone <= parts[TABLES] <= alone * (0.51 if least < 0.5 else 1 + 1e-6)
