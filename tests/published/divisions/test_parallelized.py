@@ -10,7 +10,7 @@ from pathlib import Path
 import parallelized_program as written
 import pytest
 import torch
-from exported import torchrun
+from exported import forked_ranks
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -135,10 +135,10 @@ def test_what_cannot_be_read_is_refused(
 
 
 def test_ranks_receive_what_is_predicted(tmp_path: Path) -> None:
-    """Under torchrun, counted at PyTorch's collectives. FSDP2 gathers a module's parameters together, and again for its
+    """Counted at PyTorch's collectives. FSDP2 gathers a module's parameters together, and again for its
     backward pass: those that no operator of girih's reads there come on top."""
     script = Path(shutil.copy(written.__file__, tmp_path))
-    torchrun(script, 2, str(tmp_path / "seen.json"), *BLOCKS, "sharded")
+    forked_ranks(script, 2, str(tmp_path / "seen.json"), *BLOCKS, "sharded")
     seen = json.loads((tmp_path / "seen.json").read_text())
     for name, collectives in BLOCKS.items():
         block, _ = plans(getattr(written, name), 2, "data")
