@@ -48,7 +48,7 @@ def rank(folder: Path) -> None:
             loss.backward()
             losses.append(float(loss.detach().full_tensor() if isinstance(loss, DTensor) else loss.detach()))
             optimizer.step()
-        total = torch.tensor(got.bytes)
+        total = torch.tensor(got.bytes, dtype=torch.float64)
         dist.all_reduce(total)
         received = int(total)
         calls = dict(got.calls)

@@ -64,6 +64,37 @@ def losses(module: nn.Module, x: torch.Tensor, y: torch.Tensor, steps: int = 3) 
     return found
 
 
+def same_as_whole(mesh) -> dict[str, list[float]]:
+    """How far losses, batch norms and their gradients under `training()`, of samples in parts, are from those of whole
+    tensors. Of labels, ranks have unequally many that count."""
+    draw, ways = torch.Generator().manual_seed(3), nn.functional
+    x, y = (torch.randn(8, 6, generator=draw) for _ in range(2))
+    labels = torch.tensor([-100, -100, -100, 1, 2, 3, 4, 5])
+    weight, shares = torch.rand(6, generator=draw), torch.rand(8, 6, generator=draw)
+    cases = {
+        "mse": lambda x, y, _, __: ways.mse_loss(x, y),
+        "smooth_l1": lambda x, y, _, __: ways.smooth_l1_loss(x, y, beta=0.5),
+        "huber": lambda x, y, _, __: ways.huber_loss(x, y),
+        "labels": lambda x, _, labels, __: ways.cross_entropy(x, labels),
+        "weighted": lambda x, _, labels, __: ways.cross_entropy(x, labels, weight),
+        "binary": lambda x, _, __, shares: ways.binary_cross_entropy_with_logits(x, shares),
+        "norm": lambda x, y, _, __: ways.mse_loss(ways.batch_norm(x, None, None, training=True), y),
+    }
+    found = {}
+    for name, case in cases.items():
+        results = []
+        for whole in (True, False):
+            given = x.clone() if whole else page.laid_out(x, mesh, ["S0"])
+            given.requires_grad_()
+            others = [item if whole else page.laid_out(item, mesh, ["S0"]) for item in (y, labels, shares)]
+            with page.training():
+                loss = case(given, *others)
+                loss.backward()
+            results.append([item if whole else item.full_tensor() for item in (loss.detach(), given.grad)])
+        found[name] = [float((one - other).abs().max()) for one, other in zip(*results, strict=True)]
+    return found
+
+
 def main(folder: Path) -> None:
     dist.init_process_group("gloo")
     seen = {}
@@ -82,6 +113,7 @@ def main(folder: Path) -> None:
             "losses": found, "first": first, "bytes": int(total), "calls": [got.calls, counted.get_total_counts()],
             "state": {key: tensor.tolist() for key, tensor in whole.items()},
         }  # fmt: skip
+    seen["same as whole"] = same_as_whole(mesh)
     if dist.get_rank() == 0:
         (folder / "seen.json").write_text(json.dumps(seen))
     dist.destroy_process_group()

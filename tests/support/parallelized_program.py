@@ -1,4 +1,4 @@
-"""Models that PyTorch's own engines lay out, for `test_parallelized.py`, which reads them and runs them under torchrun:
+"""Models that PyTorch's own engines lay out, for `test_parallelized.py`, which reads them and runs them as ranks:
 there each takes a step, and rank 0 leaves the bytes that its collectives receive.
 
 Command line: a file to write, then the names of functions.

@@ -100,7 +100,8 @@ def batch_of(batch: Any, exported: Mapping[str, Any], mesh: DeviceMesh, path: tu
 @contextmanager
 def training() -> Iterator[None]:
     """For the forward and the backward pass: tensors that a forward makes, such as masks and positions, are whole on
-    each rank, and a mean that PyTorch's losses take is the mean over all ranks' numbers."""
+    each rank; a mean that PyTorch's losses take is the mean over all ranks' numbers; batch norms add up what ranks
+    have."""
     with implicit_replication(), _Means():
         yield
 
@@ -110,6 +111,11 @@ class _Means(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is functional.batch_norm:
+            given = inspect.signature(func).bind(*args, **kwargs)
+            given.apply_defaults()
+            if given.arguments["training"] and isinstance(given.arguments["input"], DTensor):
+                return _batch_norm(**given.arguments)
         if func not in LABELS and func not in DIFFERENCES:
             return func(*args, **kwargs)
         given = inspect.signature(func).bind(*args, **kwargs)
@@ -123,6 +129,38 @@ class _Means(TorchFunctionMode):
         loss["reduction"] = "sum"
         total = func(*given.args, **given.kwargs)
         return total / (_counted(loss) if func in LABELS else _numbers(loss))
+
+
+def _batch_norm(
+    input: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor, bias: Tensor, training: bool,
+    momentum: float, eps: float,
+) -> Tensor:  # fmt: skip
+    """Step by step, so that ranks which have samples each add up numbers for each channel. DTensor's own rule divides
+    channels, and brings all samples of a channel to one rank."""
+    dimensions, channels = [at for at in range(input.dim()) if at != 1], [1, -1, *[1] * (input.dim() - 2)]
+    count = input.numel() // input.shape[1]
+    mean = _everywhere(input.sum(dimensions) / count)
+    apart = input - mean.view(channels)
+    variance = _everywhere(apart.square().sum(dimensions) / count)
+    made = apart * (variance + eps).rsqrt().view(channels)
+    if weight is not None:
+        made = made * weight.view(channels)
+    if bias is not None:
+        made = made + bias.view(channels)
+    if running_mean is not None:
+        with torch.no_grad():
+            running_mean.lerp_(mean.to(running_mean.dtype), momentum)
+            running_var.lerp_(variance.to(running_var.dtype) * (count / max(count - 1, 1)), momentum)
+    return made
+
+
+def _everywhere(tensor: DTensor) -> DTensor:
+    """It and its gradient whole on each rank, so that both are added up while they are small."""
+    places = [Replicate()] * tensor.device_mesh.ndim
+    made: DTensor = tensor.redistribute(placements=places)
+    if made.requires_grad:
+        made.register_hook(lambda gradient: gradient.redistribute(placements=places))
+    return made
 
 
 def _counted(loss: Mapping[str, Any]) -> Any:

@@ -48,6 +48,8 @@ def test_dtensor_trains_by_a_plans_placements(program: ModuleType, tmp_path: Pat
     script = Path(shutil.copy(program.__file__, tmp_path))
     forked_ranks(script, 2, str(tmp_path))
     seen = json.loads((tmp_path / "seen.json").read_text())
+    for name, far in seen["same as whole"].items():
+        assert max(far) < 1e-6, name
     module = program.model()
     expected = program.losses(module, *program.batch())
     for name, plan in plans.items():
