@@ -138,7 +138,7 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
 }  # fmt: skip
 FLAGS = {"--json", "--traceback", "--help", "--no-compare", "--tensors", "--operators", "--choice", "--graph",
          "--verify", "--measure", "--again", "--forget", "--fresh", "--trust", "--rewrite", "--z3",
-         "--undirected", "--as-parallelized"}  # fmt: skip
+         "--undirected", "--as-parallelized", "--exact"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,7 @@ RANKS = "PyTorch could take some columns for a batch of vectors"
 ELSEWHERE = "opaque: girih's own operators compute the three gradients apart, and they divide"
 DIVIDED = "parts of a sum over 0 give infinities of both signs, or NaN"
 EDGES = "rows are multiplied by weights inside the choice of a row's edges"
+BITS = "is computed whole, since parts add up in another order and have other bits"
 ONE = "holds for one result alone of those that a call makes, which are divided together"
 MISSED: dict[str, dict[str, str]] = {
     "aten._adaptive_avg_pool3d_backward": {"SS->S": ATTRIBUTE},
@@ -128,6 +129,8 @@ MISSED: dict[str, dict[str, str]] = {
     ),
     "girih.panel_rows": {"S->S": ATTRIBUTE},
     "girih.pick": {"PR->R": DATA, "SR->R": DATA},
+    "girih.recorded": dict.fromkeys(("PR->P", "RP->P", "RS->S", "SR->S", "SS->P"), BITS),
+    "girih.recorded_several": dict.fromkeys(("S->S", "S->max"), BITS),
     "girih.scan": {"P->P": OWN},
     "girih.search_sorted": {"SR->P": SEARCH},
 }
