@@ -268,6 +268,21 @@ def check_exact(where: Machine, rewrite: object = False, search: object = None) 
         raise PlanError(f"{what} computes a step by other operators, and exact=True by PyTorch's own: leave one out")
 
 
+def _check_defaults() -> None:
+    """
+    Raises:
+        PlanError: PyTorch has other settings in this process than in one that begins.
+    """
+    from girih.capture.torch.settings import BY_DEFAULT, differences, kernel_settings, listed
+
+    now = kernel_settings()
+    if changed := differences(BY_DEFAULT, {key: now[key] for key in BY_DEFAULT}):
+        raise PlanError(
+            f"{listed(changed)} in this process, and workers in processes of their own have what PyTorch begins with: "
+            "for exact=True leave backend= out, so that the worker is a thread, or undo the setting"
+        )
+
+
 def _searched_for(engine: str, search: str | Search | None, objective: str) -> tuple[Search, str]:
     """The search, and its objective, for plans that an engine of PyTorch's can run.
 
@@ -287,8 +302,8 @@ def _searched_for(engine: str, search: str | Search | None, objective: str) -> t
 
 
 def _run_by_dtensor(made: Plan, again: Callable[[str, Machine], Plan]) -> Plan:
-    """Of the plan and others that DTensor runs a step of, the one that takes least; by `bytes`, in which ranks receive
-    least under DTensor.
+    """The plan, or another one that DTensor can run, whichever costs least: by the objective, and for `bytes` by what
+    ranks receive under DTensor.
 
     again: plans by a search on a machine. Others have one axis for each level of the machine, since DTensor fails more
     often where several axes cut one tensor.
@@ -440,7 +455,10 @@ def fit(
             check_exact(machine_by_name(machine), options.get("rewrite"))
         devices = machine_by_name(machine).devices
         where = backend or ("threads" if devices == 1 and launched_rank() is None else "processes")
-        engine_here(engine_of(where), devices)
+        engine = engine_of(where)
+        engine_here(engine, devices)
+        if exact and not engine.one_process:
+            _check_defaults()
     except ValueError as error:
         raise PlanError(str(error)) from error
     check_choices(machine, memory, **{name: options[name] for name in CHOICES if name in options})

@@ -37,7 +37,7 @@ class RankAxis:
 
 
 @dataclass(frozen=True)
-class Border:
+class StatedPlacements:
     """How the tensors lie that go into a module, or come out of it, over these axes; None: nothing is said."""
 
     axes: tuple[RankAxis, ...]
@@ -58,8 +58,8 @@ class Parallelism:
     cuts: Mapping[str, Mapping[RankAxis, int]]
     data: frozenset[RankAxis]
     tensor: frozenset[RankAxis]
-    outputs: Mapping[str, Border]
-    alone: Mapping[str, Border]
+    outputs: Mapping[str, StatedPlacements]
+    alone: Mapping[str, StatedPlacements]
 
 
 def parallelism_of(module: torch.nn.Module) -> Parallelism:
@@ -87,8 +87,8 @@ def parallelism_of(module: torch.nn.Module) -> Parallelism:
             if not place.is_replicate() and axis.size > 1:
                 cuts[path][axis] = place.dim % item.ndim
     data: set[RankAxis] = set()
-    outputs: dict[str, Border] = {}
-    alone: dict[str, Border] = {}
+    outputs: dict[str, StatedPlacements] = {}
+    alone: dict[str, StatedPlacements] = {}
     prepared: list[str] = []
     for path, part in module.named_modules():
         if isinstance(part, FSDPModule):
@@ -130,7 +130,7 @@ def _meshes_of(part: FSDPModule) -> Iterator[DeviceMesh]:
     return (group.mesh_info.mesh for group in groups if group is not None)
 
 
-def _output_of(part: torch.nn.Module) -> Border | None:
+def _output_of(part: torch.nn.Module) -> StatedPlacements | None:
     """How `parallelize_module` has its output lie; None where it says nothing of it."""
     found = None
     for hook in part._forward_hooks.values():
@@ -142,11 +142,11 @@ def _output_of(part: torch.nn.Module) -> Border | None:
         if places is None and function is not None:  # of ColwiseParallel and RowwiseParallel: (places, …)
             places = next((item for item in getattr(function, "args", ()) if isinstance(item, tuple)), None)
         if places:
-            found = Border(axes_of(known["device_mesh"]), tuple(places))
+            found = StatedPlacements(axes_of(known["device_mesh"]), tuple(places))
     return found
 
 
-def _input_of(part: torch.nn.Module) -> tuple[Border | None, bool]:
+def _input_of(part: torch.nn.Module) -> tuple[StatedPlacements | None, bool]:
     """How the input lies of which `parallelize_module` makes a whole one; whether that is so for all that is inside."""
     for hook in part._forward_pre_hooks.values():
         known = _kept_by(hook)
@@ -157,7 +157,9 @@ def _input_of(part: torch.nn.Module) -> tuple[Border | None, bool]:
         else:
             places = tuple(item for item in getattr(function, "args", ()) if isinstance(item, tuple))
         if len(places) == 2 and all(places) and any(place is not None and place.is_replicate() for place in places[1]):
-            return Border(axes_of(known["device_mesh"]), places[0]), style is not None and not style.use_local_output
+            return StatedPlacements(
+                axes_of(known["device_mesh"]), places[0]
+            ), style is not None and not style.use_local_output
     return None, False
 
 

@@ -83,7 +83,7 @@ AS_IT_WAS, REWRITTEN, FOR_ONNX = "as it was", "rewritten", "rewritten for ONNX R
 """Programs: the model, and what was found by kernels of PyTorch, or of ONNX Runtime."""
 FILES = (".pt2", ".onnx", ".girih")
 AGAIN_SHARE = 0.25
-"""Of the time that candidates are measured in: for another size there are two, the first one's winner and the model."""
+"""The share of the time for measuring that another size gets: it has two candidates, what won before and the model."""
 SWEEP = 0.4
 """The share of the search's seconds, at most, that the whole graph at once gets."""
 

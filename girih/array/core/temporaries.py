@@ -45,7 +45,7 @@ OPERAND, HELD = _counts()
 
 @lru_cache(maxsize=4096)
 def _made_before(code: CodeType, at: int) -> tuple[bool, bool]:
-    """Of the operator at a place: were its left and its right operand made by operators just before?"""
+    """Whether the left and the right operand of the operator at a place were made by operators just before."""
     before = [item for item in dis.get_instructions(code) if item.offset <= at]
     if len(before) < 2 or before[-1].opname != "BINARY_OP" or before[-1].is_jump_target:
         return False, False

@@ -95,7 +95,7 @@ class Settings:
         )
 
     def rest(self) -> bool:
-        """Are classes and functions of the user's, lists and such the very same? Of what `is_plain`, there are none."""
+        """Are the user's classes, functions and lists the very same? Settings that are plain (`is_plain`) have none."""
         return (not self._classes or self._of_classes.same()) and self._attributes.untouched()
 
     @property
@@ -210,6 +210,29 @@ def surroundings() -> Found:
         ("get_default_device", "torch"): str(torch.get_default_device()),
         (HOOKS, "all modules"): [hook for known in _hooks_of_all() for hook in known.values()],
     }
+
+
+def kernel_settings() -> Found:
+    """What the bits that PyTorch's kernels make depend on, and a graph does not."""
+    mkldnn = torch.backends.mkldnn
+    return {
+        ("get_num_threads", "torch"): torch.get_num_threads(),
+        ("get_float32_matmul_precision", "torch"): torch.get_float32_matmul_precision(),
+        ("fp32_precision", "torch.backends.mkldnn.conv"): mkldnn.conv.fp32_precision,  # type: ignore[attr-defined]
+        ("enabled", "torch.backends.mkldnn"): torch._C._get_mkldnn_enabled(),
+        ("are_deterministic_algorithms_enabled", "torch"): torch.are_deterministic_algorithms_enabled(),
+        ("flash_sdp_enabled", "torch.backends.cuda"): torch.backends.cuda.flash_sdp_enabled(),
+    }
+
+
+BY_DEFAULT: Found = {
+    ("get_float32_matmul_precision", "torch"): "highest",
+    ("fp32_precision", "torch.backends.mkldnn.conv"): "none",
+    ("enabled", "torch.backends.mkldnn"): True,
+    ("are_deterministic_algorithms_enabled", "torch"): False,
+    ("flash_sdp_enabled", "torch.backends.cuda"): True,
+}
+"""What a process has of `kernel_settings`, but for its threads, where nobody has set anything."""
 
 
 class Around:

@@ -44,7 +44,7 @@ from girih.rewrite.passes.heads import SeparateHeads
 from girih.run.export.dtensor import borders_of
 
 if TYPE_CHECKING:
-    from girih.capture.parallelized import Border, Parallelism, RankAxis
+    from girih.capture.parallelized import Parallelism, RankAxis, StatedPlacements
 
 PARAMETER = "parameter"
 
@@ -197,7 +197,7 @@ def as_parallelized(step: Any, machine: str | Machine = "local:2", seconds: floa
     return Parallelized(plain_step(step), fitted, AsParallelized(seconds, cuts, inner, *said))
 
 
-def _words(border: Border) -> tuple[str | None, ...]:
+def _words(border: StatedPlacements) -> tuple[str | None, ...]:
     return tuple(
         None if place is None or place.is_partial() else "R" if place.is_replicate() else f"S{place.dim}"
         for place in border.places

@@ -18,7 +18,7 @@ from girih.capture.batches import leaves_of, with_leaves
 from girih.capture.errors import CaptureError
 from girih.capture.scaled_step import follow
 from girih.capture.torch.own_update import Host, OwnUpdate
-from girih.capture.torch.settings import Settings, listed
+from girih.capture.torch.settings import Settings, differences, kernel_settings, listed
 from girih.capture.torch.state import give_state, state_of
 from girih.capture.torch.training import LOSS, TrainingStep, parameter_names
 from girih.plans.inputs import Program, flatten_batch, program_of
@@ -131,6 +131,7 @@ class Fit:
         """Plans for updates by other operators, which the optimizer's own code has called before."""
         self._family[self._at] = self._member(batch)
         self._groups = step.groups()
+        self._kernels = kernel_settings() if step.exact else {}
         self._host: Host = {}
         self._given = 0  # steps after which weights and state were last given back
         self._left_out = 0  # of the steps since then, by a GradScaler
@@ -297,6 +298,11 @@ class Fit:
     def _up_to_date(self, batch: Any) -> TrainingRun:
         """The run for a batch, with all that has changed since its last step."""
         self._ask_others()
+        if self._kernels and (changed := differences(self._kernels, kernel_settings())):
+            raise PlanError(
+                f"{listed(changed)} since the step was planned, with which PyTorch's kernels make other bits: undo it, "
+                "or begin anew with girih.fit(exact=True)"
+            )
         if self.run is not None and not self._fresh:
             self._check_writes()
         if (sizes := sizes_of(batch)) != self._at:

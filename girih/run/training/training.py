@@ -424,8 +424,8 @@ class TrainingRun:
         return named
 
     def workers(self) -> list[tuple[int, int, float, str]]:
-        """Of each worker its rank, the bytes of its memory, the share of its step that is done, and where it is: what
-        it computes, copies or waits for, and the line of the program. Another thread may ask during a step."""
+        """For each worker: its rank, the bytes of its memory, the share of its step that is done, and what it computes,
+        copies or waits for, with the line of the program. Another thread may ask during a step."""
         program, found = self.run.crew.program, []
         for status in self.run.crew.status():
             place, idle = where(program, status.step), status.step == IDLE

@@ -150,7 +150,7 @@ class Relaxed:
 
     @cached_property
     def computing(self) -> tuple[Floats, ...]:
-        """Of each node, the seconds that each device computes at least under each division."""
+        """The least seconds that each device computes, for each node under each of its divisions."""
         kinds, known = Kinds(self.machine), dict[int, Floats]()
         graph, found = self.graph, []
         for node, description, options in zip(graph.nodes, descriptions(graph), self.tables.options, strict=True):

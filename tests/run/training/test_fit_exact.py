@@ -318,6 +318,39 @@ def test_a_batch_that_lies_otherwise_than_the_planned_one_is_refused() -> None:
         train(torch.randn(20, 8).T, y)
 
 
+SETTINGS = {
+    "get_num_threads": (torch.set_num_threads, lambda: 1 + torch.get_num_threads() % 2, torch.get_num_threads),
+    "get_float32_matmul_precision": (
+        torch.set_float32_matmul_precision, lambda: "medium", torch.get_float32_matmul_precision
+    ),
+    "enabled of torch.backends.mkldnn": (
+        torch._C._set_mkldnn_enabled, lambda: False, torch._C._get_mkldnn_enabled
+    ),
+}  # fmt: skip
+"""By what a message says: what sets it, another value, what it is."""
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_what_kernels_depend_on_may_not_change_between_steps(name: str) -> None:
+    """Nor may it differ between this process and workers in other ones, which have PyTorch's defaults."""
+    put, other, get = SETTINGS[name]
+    model, before = nn.Linear(6, 5), get()
+    given = model, F.cross_entropy, torch.optim.SGD(model.parameters(), 0.1)
+    batch = torch.randn(4, 6), torch.randint(5, (4,))
+    with girih.fit(*given, batch, exact=True) as train:
+        train(*batch)
+        try:
+            put(other())
+            with pytest.raises(PlanError, match=f"{name}.* since the step was planned.*other bits"):
+                train(*batch)
+            if name != "get_num_threads":
+                with pytest.raises(PlanError, match=f"{name}.*workers in processes"):
+                    girih.fit(*given, batch, exact=True, backend="processes")
+        finally:
+            put(before)
+        train(*batch)
+
+
 def test_a_step_that_seeds_the_generator_is_refused() -> None:
     def seeded(out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(5)
