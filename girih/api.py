@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from girih.run.engines.engine import Engine
     from girih.run.export.dtensor import DTensorExport
     from girih.run.export.fx import FxExport
-    from girih.run.training.fit import Fit
+    from girih.run.training.fit import Fit, View
     from girih.run.training.training import TrainingRun
     from girih.search.memory.holds import Baseline
     from girih.search.memory.orders.order import StepOrder
@@ -419,7 +420,8 @@ def fit(
     lengths, what each tensor is filled up with behind its dimension 1, by its path in the batch, and the lengths to
     which; your loss must not mind. machine: by default this host's processor, `local:1`, or with device="cuda" its
     GPU, `cuda:1`. memory: the limit for each device. backend, device: see `Plan.start`; by default `threads` for one
-    device, else `processes`. options: of `girih.plan`, `progress=` among them: with True, steps are told, too. The
+    device, else `processes`. options: of `girih.plan`, `progress=` among them: with True, steps are told, too, and
+    with the name of a file, such as `"training.html"`, they are shown on a page that renews itself in a browser. The
     learning rates are the optimizer's as they are when the step is called, so that a scheduler works as it does.
     Workers start at the first call, with the model's weights and the optimizer's state of then, and keep them to
     themselves: `train.module` is the model with its weights of now, and `close`, or the end of a `with` block, gives
@@ -462,8 +464,12 @@ def fit(
     except ValueError as error:
         raise PlanError(str(error)) from error
     check_choices(machine, memory, **{name: options[name] for name in CHOICES if name in options})
-    view = None
-    if options.get("progress"):
+    view: View | None = None
+    if isinstance(options.get("progress"), (str, PathLike)):
+        from girih.report.page.live import TrainingPage
+
+        view = TrainingPage(options.pop("progress"))
+    elif options.get("progress"):
         from girih.report.progress import TrainingView
 
         view = TrainingView()
