@@ -291,15 +291,14 @@ def _searched_for(engine: str, search: str | Search | None, objective: str) -> t
         PlanError: there is no such engine, or a search is given beside it.
     """
     from girih.partition.searches.exact import Exact
-    from girih.partition.space.options import EVEN, EVEN_SECONDS
+    from girih.partition.searches.for_dtensor import ForDTensor
 
     if engine != "dtensor":
         raise PlanError(f"no engine {engine!r} to plan for: expected dtensor")
     own = search_of("exact" if search is None else search)
     if not isinstance(own, Exact):
         raise PlanError(f"for_engine={engine!r} has a search of its own, exact: leave search={own.name} out")
-    by = "seconds" if objective == "time" else objective
-    return replace(own, rules=EVEN if by == "bytes" else EVEN_SECONDS), by
+    return ForDTensor(**vars(own)), "seconds" if objective == "time" else objective
 
 
 def _run_by_dtensor(made: Plan, again: Callable[[str, Machine], Plan]) -> Plan:

@@ -90,12 +90,18 @@ class Exact(Search):
         if rules.shared and objective.unit == "bytes":
             return whole_space(graph, objective, rules, self.seconds)
         told = TOFUS if rules == TOFU else FOR_EACH if objective.unit == "bytes" else SPACE
-        enough, closing = self.enough, self.closing
-        return exact(graph, objective, rules=rules, seconds=self.seconds, enough=enough, closing=closing, space=told)
+        return exact(
+            graph, objective, rules=rules, candidates=self.candidates(graph, objective), seconds=self.seconds,
+            enough=self.enough, closing=self.closing, space=told,
+        )  # fmt: skip
 
     def rules_of(self, objective: Objective) -> Rules:
         """What may be chosen under an objective."""
         return self.rules or rules_of(objective, self.space)
+
+    def candidates(self, graph: Graph, objective: Objective) -> Candidates:
+        """What may be chosen from, where that is narrower than the rules."""
+        return EVERYTHING
 
 
 def exact(
