@@ -3,9 +3,9 @@
     trainer = lightning.Trainer(max_epochs=3, callbacks=[girih.integrations.lightning.Planned(memory="8GB")])
     trainer.fit(module, loader)
 
-Loaders, logs, schedulers, evaluations and checkpoints are Lightning's own. Its loop calls `backward`, clips gradients and
-calls the optimizer behind each `training_step`; all that is in the plan, so that `backward` does nothing meanwhile, and
-neither do the others, since parameters have no gradients then.
+Loaders, logs, schedulers, evaluations and checkpoints are Lightning's own. Its loop calls `backward`, clips gradients
+and calls the optimizer behind each `training_step`; all that is in the plan, so that `backward` does nothing meanwhile,
+and neither do the others, since parameters have no gradients then.
 """
 
 from __future__ import annotations

@@ -11,7 +11,9 @@ from torch import nn
 
 import girih
 
-lightning = pytest.importorskip("lightning.pytorch", reason="lightning is not installed (it is in the extra benchmarks)")
+lightning = pytest.importorskip(
+    "lightning.pytorch", reason="lightning is in the extra benchmarks"
+)
 
 ROWS = 20
 
@@ -59,9 +61,10 @@ class Told(lightning.Callback):  # type: ignore[name-defined, misc]
 
 def trained(module: Any, path: Path, *callbacks: Any, **options: Any) -> tuple[Any, list[dict[str, float]]]:
     told = Told()
-    ways = {"max_epochs": 2, "accelerator": "cpu", "logger": False, "enable_progress_bar": False, "devices": 1,
-            "enable_model_summary": False, "default_root_dir": path, "enable_checkpointing": True, **options}  # fmt: skip
-    trainer = lightning.Trainer(callbacks=[*callbacks, told], **ways)
+    trainer = lightning.Trainer(
+        max_epochs=2, accelerator="cpu", devices=1, logger=False, enable_progress_bar=False, enable_model_summary=False,
+        default_root_dir=path, callbacks=[*callbacks, told], **options,
+    )  # fmt: skip
     trainer.fit(module, loader_of(), loader_of())
     return trainer, told.seen
 

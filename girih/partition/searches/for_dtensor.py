@@ -1,9 +1,9 @@
 """`exact` over the divisions that DTensor has: what `girih.plan(for_engine="dtensor")` searches.
 
-DTensor cuts tensors evenly, along whole axes of a mesh, each dimension by one axis (`Rules.even`). Of PyTorch 2.13 it
-divides convolutions by samples alone, with whole weights, and knows no halos; pooling, whose rules the page of an export
-teaches it (`girih.run.export.dtensor_apply`), divides by images and channels. A plan that divides them otherwise says
-fewer bytes than are moved: LeNet's on two ranks said a fifth.
+DTensor cuts tensors evenly, along whole axes of a mesh, each dimension by one axis (`Rules.even`). That of PyTorch 2.13
+divides convolutions by samples alone, with whole weights, and knows no halos; pooling, whose rules the page of an
+export teaches it (`girih.run.export.dtensor_apply`), divides by images and channels. A plan that divides them otherwise
+says fewer bytes than are moved: LeNet's on two ranks said a fifth.
 """
 
 from __future__ import annotations

@@ -180,8 +180,8 @@ def export_dtensor(plan: Plan) -> DTensorExport:
         return exported
     # Each call at the plan's places, or DTensor's own way between modules: what moves less, and if as much, the latter.
     calls = _calls(plan, _needs(plan), calls_of(plan.graph, source.step, source.batch))
-    tried = [(rehearsed(item.data, source.step, source.batch), item)
-             for item in (exported, *((replace(exported, calls=calls),) if calls and not exported.fully_sharded else ()))]  # fmt: skip
+    ways = [exported, *([replace(exported, calls=calls)] if calls and not exported.fully_sharded else [])]
+    tried = [(rehearsed(way.data, source.step, source.batch), way) for way in ways]
     rehearsal, exported = min(tried, key=lambda one: (bool(one[0].failed), one[0].received))
     if rehearsal.failed:
         raise PlanError(
@@ -406,9 +406,7 @@ def _as_words(place: Placement, shape: tuple[int, ...], mesh: Mesh) -> Words | N
     return None
 
 
-def _place(
-    plan: Plan, needs: Needs, name: str, inside: frozenset[int] | None, phase: str = "forward"
-) -> Words | None:
+def _place(plan: Plan, needs: Needs, name: str, inside: frozenset[int] | None, phase: str = "forward") -> Words | None:
     """How a value is read by the first node, of those inside, that computes with it: nodes that only move it are
     passed, as far as its dimensions can be followed."""
     graph = plan.graph
@@ -416,9 +414,7 @@ def _place(
     at, follow = name, list(range(len(shape)))  # of each dimension of `at`, the one of the value; -1: none
     seen: Words | None = None
     for _ in range(len(graph.nodes)):
-        users = [
-            n for n in graph.consumers[at] if graph.nodes[n].phase == phase and (inside is None or n in inside)
-        ]
+        users = [n for n in graph.consumers[at] if graph.nodes[n].phase == phase and (inside is None or n in inside)]
         if not users:
             return seen
         node, number = graph.nodes[users[0]], users[0]
@@ -513,6 +509,7 @@ def _modules(plan: Plan, parameters: Mapping[str, Kept], needs: Needs) -> dict[s
 def _calls(plan: Plan, needs: Needs, calls: Iterable[CallNodes]) -> tuple[CallBorders, ...]:
     """The borders of calls. Parameters are left to their modules."""
     graph, found = plan.graph, []
+    grown = {name for node in graph.nodes if node.phase == "backward" for name in node.outputs}
 
     def bordered(names: Sequence[str], words: Callable[[str], Words | None]) -> tuple[Border, ...]:
         told = [(graph.values[name].shape, words(name)) for name in names]
@@ -525,7 +522,7 @@ def _calls(plan: Plan, needs: Needs, calls: Iterable[CallNodes]) -> tuple[CallBo
         forward, backward = frozenset(call.forward), frozenset(call.backward)
         entering, leaving = _borders(graph, forward, "forward")
         arriving, going = _borders(graph, backward, "backward")
-        arriving = [name for name in arriving if graph.nodes[graph.producer[name]].phase == "backward"]
+        arriving = [name for name in arriving if name in grown]
         inputs = bordered(entering, lambda name: _place(plan, needs, name, forward))  # noqa: B023
         if _convolves(graph, forward):
             inputs = tuple(

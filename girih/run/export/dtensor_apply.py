@@ -135,7 +135,17 @@ class _Calls(TorchFunctionMode):
         if call is None or name.endswith("_"):  # what is written in place stays where it is
             return func(*args, **kwargs)
         args, kwargs = self.brought((args, kwargs), call["inputs"], call["made"])
+        if func is functional.linear:
+            return self.linear(call, *args, **kwargs)
         return self.brought(func(*args, **kwargs), call["outputs"], call["gradients"])
+
+    def linear(self, call: Mapping[str, Any], input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """The product, which may be a partial sum, brought to its places, and then the bias: with it DTensor makes no
+        partial sums, and moves the weight instead."""
+        product = self.brought(functional.linear(input, weight), call["outputs"], ())
+        if bias is not None:
+            product = product + bias
+        return self.brought(product, (), call["gradients"])
 
     def brought(self, items: Any, borders: Sequence[Mapping[str, Any]], back: Sequence[Mapping[str, Any]]) -> Any:
         """Tensors brought to the places of borders, and their gradients to those of `back`; by shape, each once."""
@@ -248,7 +258,7 @@ def _numbers(loss: Mapping[str, Any]) -> int:
 def _exchanged(tensor: Tensor, gather: int, shard: int, mesh: DeviceMesh, axis: int) -> Tensor:
     """A rank's part of a tensor that is cut along `gather`, cut along `shard` instead: ranks exchange parts.
 
-    Over gloo DTensor (PyTorch 2.13) gathers the whole tensor instead, and says that gloo has no all-to-all, which it has.
+    Over gloo DTensor (PyTorch 2.13) gathers the whole tensor, and says that gloo has no all-to-all, which it has.
     """
     parts = torch.stack(tensor.chunk(mesh.size(axis), shard))
     got = functional_collectives.all_to_all_single(parts, None, None, (mesh, axis))
