@@ -175,22 +175,23 @@ def _beside_pytorch(step: Any, batch: Any, loss: float, ours: Any) -> Comparison
     hook = step.optimizer.register_step_post_hook(lambda *_: updated.append(True))
     step.optimizer.zero_grad()
     with nullcontext() if step.autocast is None else torch.autocast("cpu", step.autocast):
-        expected = loss_of(step.forward(step.model, batch))
+        given = loss_of(step.forward(step.model, batch))
     if not updated:  # the program's own step does not do that
-        expected.backward()
+        given.backward()
         if step.clip_grad_norm is not None:
             clip_grad_norm_(step.model.parameters(), step.clip_grad_norm)
         if step.clip_grad_value is not None:
             clip_grad_value_(step.model.parameters(), step.clip_grad_value)
         step.optimizer.step()
     hook.remove()
+    expected = float(given.detach())
     theirs, far = step.model.state_dict(), {}
     for key, tensor in ours.state_dict().items():
         if not torch.equal(tensor, theirs[key]):
             apart = (tensor.double() - theirs[key].double()).abs().max()
             far[key] = float(apart), float(apart / theirs[key].double().abs().max())
     worst = max(far, key=lambda key: far[key][0], default="")
-    return Comparison(loss, float(expected), worst, *far.get(worst, (0.0, 0.0)), not far and loss == float(expected))
+    return Comparison(loss, expected, worst, *far.get(worst, (0.0, 0.0)), not far and loss == expected)
 
 
 def _given(options: argparse.Namespace) -> tuple[dict[str, Any], Any]:

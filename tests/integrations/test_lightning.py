@@ -11,9 +11,7 @@ from torch import nn
 
 import girih
 
-lightning = pytest.importorskip(
-    "lightning.pytorch", reason="lightning is in the extra benchmarks"
-)
+lightning = pytest.importorskip("lightning.pytorch", reason="lightning is in the extra benchmarks")
 
 ROWS = 20
 
