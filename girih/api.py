@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from girih.search.memory.holds import Baseline
     from girih.search.memory.orders.order import StepOrder
 
-FOR_DTENSOR = ("", "sharded"), ("data", "single")
-"""Searches for plans that DTensor runs, "" for its own. Those of the second row hold more on each device, and are asked
-where DTensor fails in all of the first."""
+APART = "apart"
+FOR_DTENSOR = ("", APART, "sharded"), ("data", "single")
+"""Searches for plans that DTensor runs: "" for its own, "apart" for that where each reader fetches for itself, by bytes.
+Those of the second row hold more on each device, and are asked where DTensor fails in all of the first."""
 UNLIMITED = "unlimited"
 """What `memory` says where a plan may need more than its devices have."""
 
@@ -233,7 +234,9 @@ def plan(
     if for_engine is not None:
 
         def on(search: str, machine: Machine) -> Plan:
-            ways = {**options, "search": search or options["search"], "observe": observe, "order": order}
+            own = options["search"]
+            chosen = replace(own, space=APART) if search == APART else search or own
+            ways = {**options, "search": chosen, "observe": observe, "order": order}
             return _planned(step, batch, machine, memory, rewrite, progress, **ways)[0]
 
         return _run_by_dtensor(made, on)
@@ -317,6 +320,8 @@ def _run_by_dtensor(made: Plan, again: Callable[[str, Machine], Plan]) -> Plan:
     for row in FOR_DTENSOR:
         best: tuple[float, Plan] | None = None
         for search in row:
+            if search == APART and made.objective != "bytes":
+                continue
             plans = [] if search else [made]
             if search or flat.mesh != made.machine.mesh:
                 plans.append(again(search, flat))

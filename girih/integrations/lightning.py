@@ -26,7 +26,7 @@ AUTOCAST = {"32-true": None, "64-true": None, "bf16-mixed": torch.bfloat16}
 """By Lightning's precision, what the forward pass is computed in."""
 
 
-class Planned(Callback):  # type: ignore[misc] # Lightning may not be installed where types are checked
+class Planned(Callback):
     """A callback of Lightning's, with which a module trains by `girih.fit`.
 
     options: of `girih.fit`, such as `memory`, `machine`, `sizes`. What `training_step` gives to `self.log` is told to

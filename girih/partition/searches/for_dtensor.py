@@ -27,10 +27,14 @@ from girih.partition.strategy import PASS, REPEAT
 
 @dataclass(frozen=True)
 class ForDTensor(Exact):
-    """The least cost over the strategies that DTensor can run, with a proof."""
+    """The least cost over the strategies that DTensor can run, with a proof.
+
+    By `bytes` what several readers fetch is brought once to a second layout where that pays: DTensor, too, keeps for the
+    backward pass what it has gathered. space: `apart`, where each reader fetches for itself.
+    """
 
     def rules_of(self, objective: Objective) -> Rules:
-        return EVEN if objective.unit == "bytes" else EVEN_SECONDS
+        return replace(EVEN, shared=self.space == "whole") if objective.unit == "bytes" else EVEN_SECONDS
 
     def candidates(self, graph: Graph, objective: Objective) -> Candidates:
         return as_dtensor_divides(graph, objective.machine.mesh, self.rules_of(objective))
@@ -62,4 +66,5 @@ def _divisions(
     ).divisions
     kept = every[(np.isin(every, variables) | (every == REPEAT) | (every <= PASS)).all(axis=1)]
     repeats = (kept == REPEAT).sum(axis=1)
-    return kept if rules.repeat else kept[repeats == repeats.min()]
+    least: NDArray[np.int64] = kept if rules.repeat else kept[repeats == repeats.min()]
+    return least

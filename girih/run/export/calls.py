@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from torch.overrides import TorchFunctionMode
@@ -39,14 +39,15 @@ class CallNodes:
 
 
 def calls_of(graph: Graph, step: TrainingStep, batch: Any) -> tuple[CallNodes, ...]:
-    """The calls of functions in the forward pass of a step, in their order; none where the graph is not the step's own,
-    as after a rewriting."""
+    """The calls of functions in the forward pass of a step, in their order; none where the graph has not all nodes of
+    the step's own, as after a rewriting. It may have copies besides, which a search has put in."""
     marked = capture(_Counted(**vars(step)), batch).graph
-    plain = tuple(replace(node, scope=node.scope.partition(MARK)[0]) for node in marked.nodes)
-    if plain != graph.nodes:
+    place = {node.name: number for number, node in enumerate(graph.nodes)}
+    if any(node.name not in place or graph.nodes[place[node.name]].operator != node.operator for node in marked.nodes):
         return ()
     found: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    for number, node in enumerate(marked.nodes):
+    for node in marked.nodes:
+        number = place[node.name]
         call = node.scope.partition(MARK)[2]
         if call and node.phase != "update":
             found[call][node.phase == "backward"].append(number)

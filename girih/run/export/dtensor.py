@@ -9,6 +9,7 @@ DTensor takes its own way, which computes the same; where it moves other bytes t
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -26,6 +27,7 @@ from girih.ops.expressions import Affine
 from girih.ops.known import descriptions
 from girih.partition.searches.data_parallel import batch_dimensions, carrying
 from girih.partition.searches.stages import micro_batches
+from girih.partition.strategy import Strategy
 from girih.plans.inputs import source_of
 from girih.plans.plan import Plan, PlanError
 from girih.program.lower import node_placements
@@ -155,13 +157,20 @@ class DTensorExport:
         return "\n".join(lines)
 
 
+_known: dict[int, tuple[weakref.ref[Strategy], DTensorExport]] = {}  # by identity: what rehearsals have found
+
+
 def export_dtensor(plan: Plan) -> DTensorExport:
-    """A plan as DTensor's placements; see `girih.api.Plan.export`.
+    """A plan as DTensor's placements; see `girih.api.Plan.export`. A rehearsal takes seconds: of a plan that was made
+    for DTensor, and so rehearsed, it is not repeated.
 
     Raises:
         PlanError: a parameter lies as DTensor cannot say: in parts of stated lengths, or on some devices only. Or
             DTensor fails in a step of it. The message names what.
     """
+    strategy = plan.strategy
+    if (entry := _known.get(id(strategy))) is not None and entry[0]() is strategy:
+        return entry[1]
     if stages := stages_of(plan):
         ranks = plan.machine.devices
         different = ("the loss is the mean of the micro-batches' losses: of labels, as many have to count in each",)
@@ -179,7 +188,7 @@ def export_dtensor(plan: Plan) -> DTensorExport:
     if dist.is_initialized():  # the caller's own: there cannot be another
         return exported
     # Each call at the plan's places, or DTensor's own way between modules: what moves less, and if as much, the latter.
-    calls = _calls(plan, _needs(plan), calls_of(plan.graph, source.step, source.batch))
+    calls = _calls(plan, _needs(plan), calls_of(plan.graph, source.step, source.batch))  # type: ignore[arg-type]
     ways = [exported, *([replace(exported, calls=calls)] if calls and not exported.fully_sharded else [])]
     tried = [(rehearsed(way.data, source.step, source.batch), way) for way in ways]
     rehearsal, exported = min(tried, key=lambda one: (bool(one[0].failed), one[0].received))
@@ -188,7 +197,10 @@ def export_dtensor(plan: Plan) -> DTensorExport:
             f"DTensor fails in a step of this plan ({rehearsal.failed}): plan with for_engine='dtensor', which finds "
             "one that it runs, or export it as fx"
         )
-    return replace(exported, received=rehearsal.received, planned=int(plan.bytes_received.sum()))
+    exported = replace(exported, received=rehearsal.received, planned=int(plan.bytes_received.sum()))
+    number = id(strategy)
+    _known[number] = weakref.ref(strategy, lambda _: _known.pop(number, None)), exported
+    return exported
 
 
 def stages_of(plan: Plan) -> Stages | None:
