@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +31,7 @@ from girih.gnn.partitioner.learning import Repartitioner
 from girih.gnn.partitioner.partition import partition, with_cuts
 from girih.gnn.partitioner.search import Vertices, pieces_of
 from girih.graph import Graph
+from girih.kernels.products import single
 from girih.machine import Machine
 from girih.machine import machine as machine_by_name
 from girih.plans.plan import PlanError
@@ -301,14 +302,11 @@ class GraphRun(WatchedRun):
             return
         self._measured = measured_seconds(self.plan, intervals, self._layers, self._learner.known)
         before = self._learner
-        after = replace(before, left=self._here + 1).after(self._measured)
+        with single() or nullcontext():  # threads of NumPy's would still spin on the workers' cores in the next step
+            after = replace(before, left=self._here + 1, move_seconds=self._starting).after(self._measured)
         self.plan.work.cost = after.model
         self._learner = replace(after, partition=before.partition, moves=before.moves)
-        if after.moves == before.moves:
-            return
-        now = after.model.seconds(before.known, before.partition.cuts).sum(axis=0).max()
-        saved = float(now - after.partition.totals.max()) * self._here
-        if saved > self._starting and self.run.one_clock and 0 not in after.partition.vertices:
+        if after.moves > before.moves and self.run.one_clock and 0 not in after.partition.vertices:
             self.cut(after.partition.cuts)
 
     def cut(self, cuts: tuple[int, ...]) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from girih.capture.torch.training import Inference, TrainingStep
 from girih.gnn.data.errors import DataError
-from girih.gnn.data.watch import checksums
+from girih.gnn.data.watch import checksums, fingerprints
 from girih.gnn.geometric import OnGraph, edge_index, is_layer
 from girih.gnn.neighbours import GraphBuffers
 
@@ -53,6 +53,7 @@ class Resident(torch.nn.Module):
         self._watch = data.watch
         self._arrays = data.arrays
         self._as_planned = checksums(self._arrays)
+        self._seen = fingerprints(self._arrays)
         self._before_order = data.ordered_from
         own, edges, self.graph = network, None, None
         if not any(map(is_layer, network.modules())):
@@ -86,12 +87,12 @@ class Resident(torch.nn.Module):
     def check_unchanged(self) -> None:
         """Raises DataError if the file of the data is no longer what it was, or its arrays have been written into.
 
-        Arrays are read once for that, which takes about a hundredth of what an epoch does.
+        Arrays are read once for that, at the pace of memory.
         """
         if self._watch is not None:
             self._watch.check()
-        before = self._as_planned
-        if changed := [name for name, now in checksums(self._arrays).items() if now != before[name]]:
+        before = self._seen
+        if changed := [name for name, now in fingerprints(self._arrays).items() if now != before[name]]:
             raise DataError(
                 f"the data's {' and '.join(changed)} changed since the program was planned with it, which a run does "
                 "not see: undo it, or plan again"
