@@ -12,11 +12,14 @@ from typing import Any, NamedTuple
 
 import torch
 
+from girih.capture import capture
 from girih.capture.torch.training import Inference, TrainingStep
 from girih.gnn.data.errors import DataError
 from girih.gnn.data.watch import checksums, fingerprints
 from girih.gnn.geometric import OnGraph, edge_index, is_layer
 from girih.gnn.neighbours import GraphBuffers
+from girih.gnn.once import once
+from girih.graph import Graph
 
 Tensor = Any  # torch is untyped for the type checker
 
@@ -68,6 +71,7 @@ class Resident(torch.nn.Module):
         self.register_buffer("edge_index", edges, persistent=False)
         networks = {id(item) for item in network.buffers()}
         self.data_buffers = tuple(path for path, item in self.named_buffers() if id(item) not in networks)
+        self.sums_once: tuple[int, ...] = ()
 
     @property
     def checksums(self) -> Mapping[str, int]:
@@ -78,6 +82,16 @@ class Resident(torch.nn.Module):
     def data_tensors(self) -> dict[str, Tensor]:
         """The buffers that are not the network's own, by path."""
         return {path: self.get_buffer(path) for path in self.data_buffers}
+
+    def with_once(self, graph: Graph) -> Graph:
+        """The program of a step with this, as captured, in which what it computes of the data alone is data
+        (`girih.gnn.once`): buffers of this from now on. `sums_once` says which of the network's sums these are."""
+        found = once(graph)
+        for path, tensor in found.tensors(self.data_tensors()).items():
+            self.register_buffer(path, tensor, persistent=False)
+            self.data_buffers += (path,)
+        self.sums_once = found.sums
+        return found.graph
 
     def forward(self) -> Any:
         if self.edge_index is not None:
@@ -103,6 +117,19 @@ class Resident(torch.nn.Module):
 
     def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
         return self.network.load_state_dict(*arguments, **options)
+
+
+def resident_of(network: torch.nn.Module, data: Any, learns: bool, graph: Graph) -> Resident:
+    """A network and data for the program of a plan, with what that has computed once."""
+    resident = Resident(network, data, learns)
+    paths = {item.path for item in graph.inputs if item.name in graph.data_inputs}
+    if not paths <= resident.data_tensors().keys():
+        resident.with_once(capture(Inference(resident, call=_called), ()).graph)
+    return resident
+
+
+def _called(model: Any, batch: Any) -> Any:
+    return model()
 
 
 def with_data(step: TrainingStep | Inference, data: Any) -> tuple[TrainingStep | Inference, tuple[()]]:
