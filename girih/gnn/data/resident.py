@@ -96,7 +96,13 @@ class Resident(torch.nn.Module):
     def forward(self) -> Any:
         if self.edge_index is not None:
             return self.network(self.x, self.edge_index)
-        return self.network(self.x, self.graph)
+        if self.graph is None or self.target is None:  # of layers of torch_geometric, or without labels
+            return self.network(self.x, self.graph)
+        self.graph.fixed = self.x
+        try:
+            return self.network(self.x, self.graph)
+        finally:
+            self.graph.fixed = None
 
     def check_unchanged(self) -> None:
         """Raises DataError if the file of the data is no longer what it was, or its arrays have been written into.
