@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 APART = "apart"
 FOR_DTENSOR = ("", APART, "sharded"), ("data", "single")
-"""Searches for plans that DTensor runs: "" for its own, "apart" for that where each reader fetches for itself, by bytes.
-Those of the second row hold more on each device, and are asked where DTensor fails in all of the first."""
+"""Searches for plans that DTensor runs: "" for its own, "apart" for that where each reader fetches for itself. Those of
+the second row hold more on each device, and are asked where DTensor fails in all of the first."""
 UNLIMITED = "unlimited"
 """What `memory` says where a plan may need more than its devices have."""
 

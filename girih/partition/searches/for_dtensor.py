@@ -29,8 +29,8 @@ from girih.partition.strategy import PASS, REPEAT
 class ForDTensor(Exact):
     """The least cost over the strategies that DTensor can run, with a proof.
 
-    By `bytes` what several readers fetch is brought once to a second layout where that pays: DTensor, too, keeps for the
-    backward pass what it has gathered. space: `apart`, where each reader fetches for itself.
+    By `bytes` what several readers fetch is brought once to a second layout where that pays: DTensor keeps for the
+    backward pass, too, what it has gathered. space: `apart`, where each reader fetches for itself.
     """
 
     def rules_of(self, objective: Objective) -> Rules:
