@@ -104,8 +104,8 @@ class DTensorExport:
     all ranks together receive in a step under DTensor, exact (`girih.run.export.rehearsal`); None where the plan was
     read from a file, without the module. planned: those of the plan. stages: of a plan that is a pipeline, which has no
     placements. fully_sharded: `fully_shard` lays the module out, and nothing else: each axis is one of `fsdp`, and
-    modules compute with each sample by itself. gathers_again: it gathers parameters once more for the backward pass; not
-    where the plan fetches them once. calls: of the forward pass, where DTensor's own way moves more than the plan.
+    modules compute with each sample by itself. gathers_again: it gathers parameters once more for the backward pass,
+    unless the plan fetches them once. calls: of the forward pass, where DTensor's own way moves more than the plan does.
     """
 
     mesh: tuple[int, ...]
