@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from girih.array.core.evaluation import Evaluator
-from girih.array.session.planning import Tiled
+from girih.array.session.planning import Planned, Tiled, Unplanned
 from girih.capture.lazy.expressions import Expression, Needed
 from girih.layout import Sharding
 from girih.plans.plan import Plan
@@ -36,7 +36,7 @@ class Keeper(Evaluator, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Materialised:
-    """Where an evaluated array is: its tiles with the workers of `run`, of `cluster`, under `key`, as `plan` has its
+    """Where an evaluated array is: its tiles with the workers of `run`, of `cluster`, under `key`, as the plan has its
     value `name`.
 
     second: where it is in another layout, too.
@@ -45,9 +45,13 @@ class Materialised:
     cluster: Keeper
     run: TileRun
     key: int
-    plan: Plan
+    planned: Planned | Unplanned
     name: str
     second: Materialised | None = None
+
+    @property
+    def plan(self) -> Plan:
+        return self.planned.plan
 
     @property
     def alive(self) -> bool:
@@ -57,23 +61,17 @@ class Materialised:
     @property
     def layouts(self) -> tuple[Sharding, ...]:
         """How its tiles lie: one layout, or two where it is kept in both."""
-        return (self.plan.strategy.layouts[self.name], *(self.second.layouts if self.second is not None else ()))
+        return (self.planned.layout(self.name), *(self.second.layouts if self.second is not None else ()))
 
     @property
     def bytes(self) -> int:
         """Bytes on all workers together, without the second layout."""
-        return int(self._tiles().sum())
+        return sum(self.planned.tiles(self.name))
 
     @property
     def tile_bytes(self) -> int:
         """Bytes on the worker that has most of it."""
-        return int(self._tiles().max())
-
-    def _tiles(self) -> np.ndarray:
-        program = self.plan.program
-        regions = program.layout_regions(self.name)
-        elements: np.ndarray = (regions[..., 1] - regions[..., 0]).prod(axis=-1)
-        return elements * program.graph.values[self.name].item_bytes
+        return max(self.planned.tiles(self.name))
 
 
 def as_numpy(tensor: Any) -> np.ndarray:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -43,6 +42,10 @@ class _Ending(threading.local):
 
 _ending = _Ending()
 _known: WeakValueDictionary[Hashable, Expression] = WeakValueDictionary()
+_forms: dict[Hashable, int] = {}
+_form_numbers = count(1)
+MOST_FORMS = 1 << 16
+"""That are remembered: a program may go on for ever with slices that no other has had."""
 
 
 class Expression:
@@ -50,14 +53,15 @@ class Expression:
 
     number: never used again, so that keys outlive what they name. arguments: by schema name, () of a leaf and of what
     was evaluated. content: of a leaf, its NumPy array or its Source. kept: where the workers hold the value, once they
-    do. holders: how many live arrays show it. users: how often expressions that are not evaluated read it. source:
+    do. form: a number for what it is without its inputs (`_form_of`), or 0 where nobody has asked. holders: how many
+    live arrays show it. users: how often expressions that are not evaluated read it. source:
     `file:line` of the program that made it. results: shape and dtype of each result, where there are several; the call
     then has no value of its own, each result is an expression that reads it, and is kept and let go by itself.
     """
 
     __slots__ = (
-        "__weakref__", "arguments", "content", "dtype", "holders", "inputs", "kept", "number", "operator", "results",
-        "shape", "source", "users",
+        "__weakref__", "arguments", "content", "dtype", "form", "holders", "inputs", "kept", "number", "operator",
+        "results", "shape", "source", "users",
     )  # fmt: skip
 
     def __init__(
@@ -80,7 +84,7 @@ class Expression:
         self.content = content
         self.results = results
         self.kept: Any = None
-        self.holders = self.users = 0
+        self.form = self.holders = self.users = 0
         for operand in self.inputs:
             operand.users += 1
 
@@ -131,19 +135,37 @@ def _inputs(arguments: Iterable[tuple[str, Operand]]) -> tuple[Expression, ...]:
     return tuple(inputs)
 
 
-def _frozen(argument: Operand, names: Mapping[Expression, int] | None = None) -> Hashable:
-    """Equal for equal arguments, and only for them: 1, 1.0 and True differ, as do 0.0 and -0.0."""
+def _frozen(argument: Operand, known: bool = True) -> Hashable:
+    """Equal for equal arguments, and only for them: 1, 1.0 and True differ, as do 0.0 and -0.0. known: which expression
+    it is matters, too."""
     if isinstance(argument, Expression):
-        if names is not None:
-            return ("expression", names[argument])
+        if not known:
+            return ...
         if argument.operator == NUMBER:  # which may be made anew while what was made of it lives on
             return (NUMBER, argument.dtype, argument.content.tobytes())
         return ("expression", argument.number)
     if isinstance(argument, tuple):
-        return tuple(_frozen(item, names) for item in argument)
+        return tuple([_frozen(item, known) for item in argument])
     if isinstance(argument, float):
         return argument.hex()
     return (argument,) if isinstance(argument, bool) else argument
+
+
+def _form_of(item: Expression) -> int:
+    """The number of what an expression that is to be computed is, apart from what it reads; the same for equal ones, as
+    long as it is known."""
+    arguments = tuple([(name, _frozen(argument, False)) for name, argument in item.arguments])
+    item.form = form = _form((item.operator, arguments, item.results or item.shape, item.dtype))
+    return form
+
+
+def _form(told: Hashable) -> int:
+    form = _forms.get(told)
+    if form is None:
+        if len(_forms) >= MOST_FORMS:  # numbers go on: what was known is known no more, and nothing else changes
+            _forms.clear()
+        form = _forms.setdefault(told, next(_form_numbers))
+    return form
 
 
 def _live(key: Hashable) -> Expression | None:
@@ -240,7 +262,7 @@ class Needed:
 
     @cached_property
     def _positions(self) -> dict[Expression, int]:
-        return {item: position for position, item in enumerate((*self.inputs, *self.nodes))}
+        return dict(zip((*self.inputs, *self.nodes), count(), strict=False))
 
     @cached_property
     def names(self) -> dict[Expression, str]:
@@ -255,16 +277,14 @@ class Needed:
 
     @cached_property
     def structure(self) -> Hashable:
-        """Equal where the graphs are equal."""
-        positions = self._positions
-        ones = self._ones
-        leaves = tuple((item.operator == NUMBER, item.shape, item.dtype, item in ones) for item in self.inputs)
-        nodes = tuple(
-            (item.operator, tuple((name, _frozen(argument, positions)) for name, argument in item.arguments))
-            for item in self.nodes
-        )
-        shapes = tuple((item.results or item.shape, item.dtype) for item in self.nodes)
-        return leaves, nodes, shapes, tuple(positions[item] for item in self.results)
+        """Equal where the graphs are equal: the form of each input and node, behind that of a node the places of what
+        it reads."""
+        positions, ones = self._positions, self._ones
+        told = [_form((item.operator == NUMBER, item.shape, item.dtype, item in ones)) for item in self.inputs]
+        for item in self.nodes:
+            told.append(item.form or _form_of(item))
+            told.extend([positions[operand] for operand in item.inputs])
+        return tuple(told), len(self.inputs), tuple([positions[item] for item in self.results])
 
     @property
     def ones(self) -> frozenset[str]:
@@ -349,13 +369,16 @@ def needed(wanted: Iterable[Expression]) -> Needed:
     if any(isinstance(item.content, Source) and item.kept is None for item in inputs) and _narrowed(nodes):
         return needed(goals)
     asked = set(goals)
-    inside = Counter(operand for item in nodes for operand in item.inputs)
+    inside: dict[Expression, int] = {}
+    for item in nodes:
+        for operand in item.inputs:
+            inside[operand] = inside.get(operand, 0) + 1
     results = [
         item
         for item in nodes
         if item in asked
         or item.holders
-        or (item.users > inside[item] and item.inputs and not item.results and not is_view(item.operator))
+        or (item.users > inside.get(item, 0) and item.inputs and not item.results and not is_view(item.operator))
     ]
     return Needed(tuple(inputs), tuple(nodes), tuple(results))
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from threading import Lock
@@ -19,11 +20,13 @@ from typing import Any
 
 import torch
 
+from girih.graph import Graph
 from girih.program import Program
 from girih.run.engines.crew import Status, culprit, first_failure
 from girih.run.engines.loop_blocks import LoopBlocks
 from girih.run.engines.stopping import WorkerThread, held_back, stop
 from girih.run.errors import IDLE, NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
+from girih.run.tiles.store import TileStore
 from girih.run.transport.transport import NoTransport, ThreadHub, ThreadTransport, Transport
 from girih.run.worker.devices import device_of
 from girih.run.worker.service import Options, Service
@@ -33,8 +36,8 @@ QUICK_BYTES = 1 << 24
 _Command = tuple[str, dict[str, Any]] | None
 
 
-def _quick(program: Program) -> bool:
-    graph = program.graph
+def quick(graph: Graph) -> bool:
+    """Is it done in a moment, whatever the user wrote?"""
     if any(name == "function" for node in graph.nodes for name, _ in node.arguments):
         return False
     return sum(value.bytes for value in graph.values.values()) < QUICK_BYTES
@@ -108,28 +111,51 @@ class ThreadCrew:
 
     def _is_quick(self) -> bool:
         """Is the program under way done in a moment, whatever the user wrote? Looked at once for each program."""
-        program, quick = self._quick
+        program, done_soon = self._quick
         if program is not self.program:
             program = self.program
-            quick = isinstance(program, Program) and _quick(program)
-            self._quick = program, quick
-        return quick
+            done_soon = isinstance(program, Program) and quick(program.graph)
+            self._quick = program, done_soon
+        return done_soon
 
     def _here(self, name: str, fields: dict[str, Any]) -> Any:
         """A command of the only worker, in this thread, with as many threads for kernels as the worker's has."""
         service = self.services[0]
         assert service is not None
-        own = torch.get_num_threads()
         try:
-            if own != self._kernel_threads:
-                torch.set_num_threads(self._kernel_threads)
-            with self.hub.board.working():
+            with self._own_threads(), self.hub.board.working():
                 return service.handle(name, fields)
         except Exception as error:
             self._break(failure_of(0, error).error())
+
+    @contextmanager
+    def _own_threads(self) -> Iterator[None]:
+        """This thread computes with as many threads for kernels as the workers'."""
+        own = torch.get_num_threads()
+        if own == self._kernel_threads:
+            yield
+            return
+        try:
+            torch.set_num_threads(self._kernel_threads)
+            yield
         finally:
-            if own != self._kernel_threads:
-                torch.set_num_threads(own)
+            torch.set_num_threads(own)
+
+    @contextmanager
+    def at_hand(self) -> Iterator[TileStore]:
+        """The only worker's tiles, on which this thread computes in its place, as long as the context lasts. What fails
+        there breaks nothing.
+
+        Raises:
+            WorkerError, ClosedError: the crew is broken.
+        """
+        with self._turn:
+            if self.broken is not None:
+                raise self.broken
+            (service,) = self.services
+            assert service is not None
+            with self._own_threads():
+                yield service.store
 
     def status(self) -> list[Status]:
         """How far each thread is, read from the memory that all share."""

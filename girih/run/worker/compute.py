@@ -13,7 +13,7 @@ import torch
 from torch.nn.functional import pad
 from torch.utils._pytree import tree_map
 
-from girih.graph import Node, Ref
+from girih.graph import Graph, Node, Ref
 from girih.kernels.evaluate import as_torch, resolve
 from girih.kernels.numpy_fallback import WEAK, with_numpy
 from girih.kernels.own import OVER_FIRST
@@ -148,6 +148,21 @@ def compile_compute(
             continue
         held = held_box(program, part.buffer, program.places[part.buffer], rank)
         reads.append((slot_of[part.buffer], relative(box, held), _flat_pads(piece, number)))
+    return compile_call(graph, node, piece, reads, writes, shapes, device, taken)
+
+
+def compile_call(
+    graph: Graph,
+    node: Node,
+    piece: PieceCall | None,
+    reads: list[Read],
+    writes: tuple[int, ...],
+    shapes: tuple[tuple[int, ...], ...],
+    device: Any,
+    taken: int | None = None,
+) -> Compute:
+    """The call of a node, or of a piece of it, on slots. reads, writes: in the order of the node's inputs and outputs;
+    shapes: of what is written. taken: as for `compile_compute`."""
     holes = [Hole(number) for number in range(len(reads))]
     if piece is None:
         operator, named = node.operator, _with_holes(node)
