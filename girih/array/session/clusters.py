@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import weakref
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -60,6 +59,7 @@ from girih.run.engines.threads import ThreadCrew, quick
 from girih.run.errors import SpoiltError, WorkerError
 from girih.run.tiles.recovery import RecoveringRun
 from girih.run.tiles.spill import in_memory
+from girih.run.tiles.store import TileStore
 from girih.run.tiles.tiles import Evaluation, TileRun
 from girih.run.worker.parts import box_of, reporters
 from girih.run.worker.service import Options
@@ -147,14 +147,14 @@ class Cluster:
             return np.array(content)
         place: Materialised | None = expression.kept
         if place is None:
-            return self.evaluate([expression])[0] if content is None else content.read_all()
+            return self._values([expression])[0] if content is None else content.read_all()
         if place.cluster is not self:
             return place.cluster.value(expression)
         if not place.alive:
             raise lost(expression)
         if (crew := self._only_worker()) is not None:
-            with crew.at_hand() as store:
-                return as_numpy(in_memory(store.held[place.key]))
+            key = place.key
+            return as_numpy(in_memory(crew.at_hand(lambda store: store.held[key])))
         return as_numpy(place.run.fetch(place.plan.program, place.name, place.key))
 
     @evaluation.in_turn
@@ -168,15 +168,18 @@ class Cluster:
                 before is still there; if it died, hung or lost its peers, all tiles are gone.
             MemoryLimitError: it takes more memory than there may be used; nothing was started.
         """
+        return self._values(wanted, report)
+
+    def _values(self, wanted: Sequence[Expression], report: bool = True) -> list[np.ndarray]:
         work = needed(wanted)
-        computed = {item for item in wanted if not item.is_leaf}  # a slice of a source needs no computing
         values: dict[Expression, Any] = {}
         if work.nodes:
+            asked = {item for item in wanted if not item.is_leaf}  # a slice of a source needs no computing
             self._come_over(work)
-            values = self._computed_at_hand(work) or self._computed(work, computed, report)
+            values = self._computed_at_hand(work) or self._computed(work, asked, report)
         if not report:
             return []
-        return [as_numpy(values[item]) if item in computed else self.value(item) for item in wanted]
+        return [as_numpy(values[item]) if item in values else self.value(item) for item in wanted]
 
     def _computed(self, work: Needed, asked: set[Expression], report: bool) -> dict[Expression, Any]:
         """What the workers compute by a plan; the values of what is asked for, if they are to be reported."""
@@ -192,7 +195,9 @@ class Cluster:
 
     def _only_worker(self) -> ThreadCrew | None:
         """The crew of one worker that is a thread of this process, where nothing is saved or lies in two layouts."""
-        crew = self.run.crew if self._undivided else None
+        if not self._undivided:
+            return None
+        crew = self.run.crew
         return crew if isinstance(crew, ThreadCrew) else None
 
     def _computed_at_hand(self, work: Needed) -> dict[Expression, Any] | None:
@@ -211,31 +216,34 @@ class Cluster:
             return None
         self._at_hand.move_to_end(structure)
         held = [item.kept.key for item in work.inputs if item.kept is not None]
-        if any(isinstance(item.content, Source) and item.kept is None for item in work.inputs) or not (
-            self.budget.files.isdisjoint(held)
-        ):
+        elsewhere = any([isinstance(item.content, Source) and item.kept is None for item in work.inputs])
+        if elsewhere or not self.budget.files.isdisjoint(held):
             return None
-        free = self._free()
-        self.budget.free(free)
-        self.budget.use(held)
-        run = self.run
+        free, run, budget = self._free(), self.run, self.budget
+        keys = [next(self._keys) for _ in known.results]
+        budget.free(free)
+        budget.use(held)
         run.let_go(free)
-        with crew.at_hand() as store:
+
+        def compute(store: TileStore) -> list[Any]:
             store.drop(free)
             inputs = [
                 torch.from_numpy(item.content) if item.kept is None else store.held[item.kept.key]
                 for item in work.inputs
             ]
-            try:
-                tensors = known.calls.run(inputs, store.times)
-            except Exception:  # which is met again in the worker
-                return None
-            self.evaluations += 1
-            for (name, size), item, tensor in zip(known.results, work.results, tensors, strict=True):
-                key = next(self._keys)
-                store.held[key] = tensor
-                run.hold(key, known.planned.graph, name)
-                self._keep(item, Materialised(self, run, key, known.planned, name), size)
+            tensors = known.calls.run(inputs, store.times)
+            store.held.update(zip(keys, tensors, strict=True))
+            return tensors
+
+        try:
+            tensors = crew.at_hand(compute)
+        except Exception:  # which is met again in the worker
+            return None
+        self.evaluations += 1
+        for key, item, (name, size) in zip(keys, work.results, known.results, strict=True):
+            run.hold(key, known.planned.graph, name)
+            budget.keep(key, size, False)
+            item.keep(Materialised(self, run, key, known.planned, name))
         return dict(zip(work.results, tensors, strict=True))
 
     def _unplanned(self, work: Needed) -> AtHand | None:
@@ -269,8 +277,8 @@ class Cluster:
             return None
         inputs = [work.names[item] for item in work.inputs]
         results = results_of(work, program.graph)
-        with crew.at_hand() as store:
-            calls = calls_of_worker(store.workers[planned.number], inputs, [name for name, _ in results])
+        worker = crew.at_hand(lambda store: store.workers[planned.number])
+        calls = calls_of_worker(worker, inputs, [name for name, _ in results])
         return AtHand(calls, planned, results, planned.peak)
 
     def tiles(self, expression: Expression) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
@@ -376,6 +384,7 @@ class Cluster:
             if item.content is None:
                 item.content = place.cluster.value(item)
             item.kept = None
+            place.let_go()
 
     @evaluation.in_turn
     def plan_of(self, work: Needed) -> Plan:
@@ -506,22 +515,23 @@ class Cluster:
                 key = keep[name] if name in keep else placed[name][0]
                 place = Materialised(self, self.run, key, planned, name)
                 file = name in planned.plan.program.files
-                self._keep(items[planned.tiled.staying.get(name, name)], place, place.tile_bytes, file, name in items)
+                self._keep(items[planned.tiled.staying.get(name, name)], place, file, name in items)
         return reported
 
-    def _keep(
-        self, item: Expression, place: Materialised, size: int, file: bool = False, first: bool = True
-    ) -> None:
+    def _keep(self, item: Expression, place: Materialised, file: bool, first: bool) -> None:
         """Note that a result lies with the workers, in its first layout or in its second, until nobody refers to it.
-        size: bytes of its largest tile. file: does it lie in a file?"""
-        self.budget.keep(place.key, size, file)
-        weakref.finalize(item, self._dropped.append, place.key).atexit = False
+        file: does it lie in a file?"""
+        self.budget.keep(place.key, place.tile_bytes, file)
         if first:
             item.keep(place)
         else:
             item.keep(replace(item.kept, second=place))
             self._seconds[place.key] = place.bytes
-            weakref.finalize(item, self._seconds.pop, place.key, None).atexit = False
+
+    def let_go(self, key: int) -> None:
+        """Nobody refers to an array that lies with the workers any more; they are told with the next evaluation."""
+        self._dropped.append(key)
+        self._seconds.pop(key, None)
 
     def _after_failure(self) -> None:
         """Workers that have lost their tiles end; others come with the next evaluation."""

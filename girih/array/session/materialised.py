@@ -33,6 +33,9 @@ class Keeper(Evaluator, Protocol):
     def tiled_of(self, plan: Plan) -> Tiled | None:
         """How one of its plans came about, as long as it is remembered."""
 
+    def let_go(self, key: int) -> None:
+        """Nobody refers to an array with this key any more."""
+
 
 @dataclass(frozen=True, eq=False)
 class Materialised:
@@ -57,6 +60,12 @@ class Materialised:
     def alive(self) -> bool:
         """Are the workers still there?"""
         return self.cluster.started is self.run
+
+    def let_go(self) -> None:
+        """Nobody refers to the array any more."""
+        self.cluster.let_go(self.key)
+        if self.second is not None:
+            self.second.let_go()
 
     @property
     def layouts(self) -> tuple[Sharding, ...]:

@@ -42,10 +42,7 @@ class _Ending(threading.local):
 
 _ending = _Ending()
 _known: WeakValueDictionary[Hashable, Expression] = WeakValueDictionary()
-_forms: dict[Hashable, int] = {}
-_form_numbers = count(1)
-MOST_FORMS = 1 << 16
-"""That are remembered: a program may go on for ever with slices that no other has had."""
+_forms: WeakValueDictionary[Hashable, Form] = WeakValueDictionary()
 
 
 class Expression:
@@ -53,10 +50,10 @@ class Expression:
 
     number: never used again, so that keys outlive what they name. arguments: by schema name, () of a leaf and of what
     was evaluated. content: of a leaf, its NumPy array or its Source. kept: where the workers hold the value, once they
-    do. form: a number for what it is without its inputs (`_form_of`), or 0 where nobody has asked. holders: how many
-    live arrays show it. users: how often expressions that are not evaluated read it. source:
-    `file:line` of the program that made it. results: shape and dtype of each result, where there are several; the call
-    then has no value of its own, each result is an expression that reads it, and is kept and let go by itself.
+    do; it is told when the expression ends. form: of a call, what it is apart from its inputs. holders: how
+    many live arrays show it. users: how often expressions that are not evaluated read it. source: `file:line` of the
+    program that made it. results: shape and dtype of each result, where there are several; the call then has no value
+    of its own, each result is an expression that reads it, and is kept and let go by itself.
     """
 
     __slots__ = (
@@ -72,27 +69,35 @@ class Expression:
         dtype: str,
         source: str,
         content: Any = None,
+        inputs: tuple[Expression, ...] = (),
+        form: Form | None = None,
         results: tuple[tuple[tuple[int, ...], str], ...] = (),
     ) -> None:
         self.number = next(_serial)
         self.operator = operator
         self.arguments = arguments
-        self.inputs = _inputs(arguments)
+        self.inputs = inputs
+        self.form = form
         self.shape = shape
         self.dtype = dtype
         self.source = source
         self.content = content
         self.results = results
         self.kept: Any = None
-        self.form = self.holders = self.users = 0
-        for operand in self.inputs:
+        self.holders = self.users = 0
+        for operand in inputs:
             operand.users += 1
 
     def __del__(self) -> None:
+        if self.kept is not None:
+            self.kept.let_go()
         self._let_go()
 
     def _let_go(self) -> None:
         """Let go of its operands. Those that nothing else holds end one after another: a long chain nests no calls."""
+        if not self.inputs:
+            self.arguments = ()
+            return
         for operand in self.inputs:
             operand.users -= 1
         _ending.held.append((self.arguments, self.inputs))
@@ -125,47 +130,35 @@ class Expression:
         return f"<{self.operator} {self.dtype}{list(self.shape)} {self.source}>"
 
 
-def _inputs(arguments: Iterable[tuple[str, Operand]]) -> tuple[Expression, ...]:
-    inputs: list[Expression] = []
-    for _, argument in arguments:
-        if isinstance(argument, Expression):
-            inputs.append(argument)
-        elif isinstance(argument, tuple):
-            inputs.extend(_inputs(("", item) for item in argument))
-    return tuple(inputs)
-
-
-def _frozen(argument: Operand, known: bool = True) -> Hashable:
-    """Equal for equal arguments, and only for them: 1, 1.0 and True differ, as do 0.0 and -0.0. known: which expression
-    it is matters, too."""
+def _told(argument: Operand, inputs: list[Expression]) -> Hashable:
+    """Equal for arguments that are equal but for the expressions in them, and only for them: 1, 1.0 and True differ, as
+    do 0.0 and -0.0. inputs: gets those expressions, in their order."""
     if isinstance(argument, Expression):
-        if not known:
-            return ...
-        if argument.operator == NUMBER:  # which may be made anew while what was made of it lives on
-            return (NUMBER, argument.dtype, argument.content.tobytes())
-        return ("expression", argument.number)
+        inputs.append(argument)
+        return ...
     if isinstance(argument, tuple):
-        return tuple([_frozen(item, known) for item in argument])
+        return tuple([_told(item, inputs) for item in argument])
     if isinstance(argument, float):
         return argument.hex()
     return (argument,) if isinstance(argument, bool) else argument
 
 
-def _form_of(item: Expression) -> int:
-    """The number of what an expression that is to be computed is, apart from what it reads; the same for equal ones, as
-    long as it is known."""
-    arguments = tuple([(name, _frozen(argument, False)) for name, argument in item.arguments])
-    item.form = form = _form((item.operator, arguments, item.results or item.shape, item.dtype))
-    return form
+class Form:
+    """Stands for all that a call is but its inputs, or for what an input is. One object for all that are equal."""
+
+    __slots__ = ("__weakref__",)
 
 
-def _form(told: Hashable) -> int:
+def _form(told: Hashable) -> Form:
     form = _forms.get(told)
     if form is None:
-        if len(_forms) >= MOST_FORMS:  # numbers go on: what was known is known no more, and nothing else changes
-            _forms.clear()
-        form = _forms.setdefault(told, next(_form_numbers))
+        form = _forms[told] = Form()
     return form
+
+
+def _identity(item: Expression) -> Hashable:
+    """What tells an operand from others. A number may be made anew while what was made of it lives on."""
+    return (item.dtype, item.content.tobytes()) if item.operator == NUMBER else item.number
 
 
 def _live(key: Hashable) -> Expression | None:
@@ -181,11 +174,13 @@ def call(
     operator: str, arguments: Mapping[str, Operand], shape: tuple[int, ...], dtype: str, source: str = ""
 ) -> Expression:
     """An operator applied to expressions and attributes; the same object for equal calls."""
-    attributes = tuple(arguments.items())
-    key = (operator, tuple([(name, _frozen(item)) for name, item in attributes]), shape, dtype)
+    attributes, inputs = tuple(arguments.items()), list[Expression]()
+    form = _form((operator, tuple([(name, _told(item, inputs)) for name, item in attributes]), shape, dtype))
+    key = (form, *map(_identity, inputs))
     known = _live(key)
     if known is None:
-        known = _known[key] = Expression(operator, attributes, shape, dtype, source)
+        known = Expression(operator, attributes, shape, dtype, source, None, tuple(inputs), form)
+        _known[key] = known
     return known
 
 
@@ -196,18 +191,21 @@ def several(
     source: str = "",
 ) -> tuple[Expression, ...]:
     """The results of an operator that has several; shape and dtype of each are given. Equal calls are one."""
-    attributes = tuple(arguments.items())
-    key = (operator, tuple((name, _frozen(item)) for name, item in attributes), results)
+    attributes, inputs = tuple(arguments.items()), list[Expression]()
+    form = _form((operator, tuple([(name, _told(item, inputs)) for name, item in attributes]), results))
+    key = (form, *map(_identity, inputs))
     reference = _known.get(key)
     if reference is None:
-        reference = _known[key] = Expression(operator, attributes, (), "", source, None, results)
+        reference = Expression(operator, attributes, (), "", source, None, tuple(inputs), form, results)
+        _known[key] = reference
     expressions = []
     for position, (shape, dtype) in enumerate(results):
         own = (RESULT, reference.number, position)
         item = _live(own)
         if item is None:
             of = (("of", reference), ("position", position))
-            item = _known[own] = Expression(RESULT, of, shape, dtype, source)
+            form = _form((RESULT, position, shape, dtype))
+            item = _known[own] = Expression(RESULT, of, shape, dtype, source, None, (reference,), form)
         expressions.append(item)
     return tuple(expressions)
 
@@ -261,10 +259,6 @@ class Needed:
     results: tuple[Expression, ...]
 
     @cached_property
-    def _positions(self) -> dict[Expression, int]:
-        return dict(zip((*self.inputs, *self.nodes), count(), strict=False))
-
-    @cached_property
     def names(self) -> dict[Expression, str]:
         """Names of inputs and nodes, by their position, so that equal programs have equal graphs."""
         known = {item: f"x{position}" for position, item in enumerate(self.inputs)}
@@ -279,11 +273,17 @@ class Needed:
     def structure(self) -> Hashable:
         """Equal where the graphs are equal: the form of each input and node, behind that of a node the places of what
         it reads."""
-        positions, ones = self._positions, self._ones
-        told = [_form((item.operator == NUMBER, item.shape, item.dtype, item in ones)) for item in self.inputs]
+        positions: dict[Expression, int] = {}
+        told: list[Form | int | None] = []
+        ones = self._ones
+        for item in self.inputs:
+            positions[item] = len(positions)
+            told.append(_form((item.operator == NUMBER, item.shape, item.dtype, item in ones)))
         for item in self.nodes:
-            told.append(item.form or _form_of(item))
-            told.extend([positions[operand] for operand in item.inputs])
+            positions[item] = len(positions)
+            told.append(item.form)
+            for operand in item.inputs:
+                told.append(positions[operand])
         return tuple(told), len(self.inputs), tuple([positions[item] for item in self.results])
 
     @property
@@ -292,10 +292,10 @@ class Needed:
         another program; elsewhere a program may change its numbers and is planned once."""
         return frozenset(self.names[item] for item in self._ones)
 
-    @cached_property
+    @property
     def _ones(self) -> frozenset[Expression]:
-        divided = (item.arguments[0][1] for item in self.nodes if item.operator == "aten.div.Tensor")
-        return frozenset(item for item in divided if isinstance(item, Expression) and is_one(item))
+        divided = [item.arguments[0][1] for item in self.nodes if item.operator == "aten.div.Tensor"]
+        return frozenset([item for item in divided if isinstance(item, Expression) and is_one(item)])
 
     def graph(self) -> Graph:
         """As a Graph: arrays enter as state, which stays with the workers, numbers as scalars."""
@@ -349,10 +349,12 @@ def needed(wanted: Iterable[Expression]) -> Needed:
     seen: set[Expression] = set()
     inputs: list[Expression] = []
     nodes: list[Expression] = []
-    stack = [(item, False) for item in reversed(goals)]
+    stack: list[Expression | None] = goals[::-1]  # behind a None: what it needs is there
     while stack:
-        item, ready = stack.pop()
-        if ready:
+        item = stack.pop()
+        if item is None:
+            item = stack.pop()
+            assert item is not None
             nodes.append(item)
             if item.results:  # made together: those that somebody has are kept, too
                 beside = (_known.get((RESULT, item.number, position)) for position in range(len(item.results)))
@@ -361,12 +363,14 @@ def needed(wanted: Iterable[Expression]) -> Needed:
                 nodes.extend(behind)
         elif item not in seen:
             seen.add(item)
-            if item.is_leaf:
+            if item.kept is not None or item.content is not None:
                 inputs.append(item)
             else:
-                stack.append((item, True))
-                stack.extend((operand, False) for operand in reversed(item.inputs) if operand not in seen)
-    if any(isinstance(item.content, Source) and item.kept is None for item in inputs) and _narrowed(nodes):
+                stack += (item, None)
+                for operand in item.inputs[::-1]:
+                    if operand not in seen:
+                        stack.append(operand)
+    if any([item.kept is None and isinstance(item.content, Source) for item in inputs]) and _narrowed(nodes):
         return needed(goals)
     asked = set(goals)
     inside: dict[Expression, int] = {}

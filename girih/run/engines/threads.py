@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -33,6 +32,7 @@ from girih.run.worker.service import Options, Service
 
 QUICK_BYTES = 1 << 24
 """A program of fewer bytes, all values together, and without functions of users is done in a moment."""
+Result = TypeVar("Result")
 _Command = tuple[str, dict[str, Any]] | None
 
 
@@ -41,6 +41,24 @@ def quick(graph: Graph) -> bool:
     if any(name == "function" for node in graph.nodes for name, _ in node.arguments):
         return False
     return sum(value.bytes for value in graph.values.values()) < QUICK_BYTES
+
+
+class _KernelThreads:
+    """In which this thread computes with so many threads for kernels."""
+
+    __slots__ = ("count", "own")
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __enter__(self) -> None:
+        self.own = torch.get_num_threads()
+        if self.own != self.count:
+            torch.set_num_threads(self.count)
+
+    def __exit__(self, *_: object) -> None:
+        if self.own != self.count:
+            torch.set_num_threads(self.own)
 
 
 class ThreadCrew:
@@ -123,28 +141,14 @@ class ThreadCrew:
         service = self.services[0]
         assert service is not None
         try:
-            with self._own_threads(), self.hub.board.working():
+            with _KernelThreads(self._kernel_threads), self.hub.board.working():
                 return service.handle(name, fields)
         except Exception as error:
             self._break(failure_of(0, error).error())
 
-    @contextmanager
-    def _own_threads(self) -> Iterator[None]:
-        """This thread computes with as many threads for kernels as the workers'."""
-        own = torch.get_num_threads()
-        if own == self._kernel_threads:
-            yield
-            return
-        try:
-            torch.set_num_threads(self._kernel_threads)
-            yield
-        finally:
-            torch.set_num_threads(own)
-
-    @contextmanager
-    def at_hand(self) -> Iterator[TileStore]:
-        """The only worker's tiles, on which this thread computes in its place, as long as the context lasts. What fails
-        there breaks nothing.
+    def at_hand(self, compute: Callable[[TileStore], Result]) -> Result:
+        """What a function makes of the only worker's tiles, computed in this thread in the worker's place. If it fails,
+        nothing is broken.
 
         Raises:
             WorkerError, ClosedError: the crew is broken.
@@ -154,8 +158,8 @@ class ThreadCrew:
                 raise self.broken
             (service,) = self.services
             assert service is not None
-            with self._own_threads():
-                yield service.store
+            with _KernelThreads(self._kernel_threads):
+                return compute(service.store)
 
     def status(self) -> list[Status]:
         """How far each thread is, read from the memory that all share."""
