@@ -12,14 +12,9 @@ from dataclasses import dataclass
 from girih.array.session.planning import Planned, Unplanned
 from girih.capture.lazy.expressions import Needed
 from girih.graph import Graph
+from girih.ops.catalogue import catalogue
 from girih.run.engines.threads import QUICK_BYTES
 from girih.run.worker.whole import Calls
-
-SHOWING = frozenset((
-    "aten.diagonal", "aten.expand", "aten.permute", "aten.select.int", "aten.slice.Tensor", "aten.t",
-    "aten.transpose.int", "aten.unsqueeze",
-))  # fmt: skip
-"""Operators whose kernels look at no element, however the operand lies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,15 +36,13 @@ def small_work(graph: Graph, cache: int) -> int | None:
     """The bytes that kernels read and make, if those of each fit into a block, so that a plan would compute it whole,
     and all together are few; None for more, and where a function of the user's is called, which may take long."""
     sizes = {name: value.bytes for name, value in graph.values.items()}
-    results = {item.name for item in graph.outputs}
-    total = 0
+    described, total = catalogue(), 0
     for node in graph.nodes:
         if any(name == "function" for name, _ in node.arguments):
             return None
-        if node.operator in SHOWING:  # a result is copied, so that it does not keep more alive
-            work = sum([sizes[name] for name in node.outputs if name in results])
-        else:
-            work = sum([sizes[name] for name in (*node.inputs, *node.outputs)])
+        item = described.get(node.operator)
+        view = item is not None and item.view  # of which at most what it shows is copied
+        work = sum([sizes[name] for name in (node.outputs if view else (*node.inputs, *node.outputs))])
         total += work
         if work > cache or total >= QUICK_BYTES:
             return None

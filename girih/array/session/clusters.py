@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count
@@ -216,7 +216,7 @@ class Cluster:
             return None
         self._at_hand.move_to_end(structure)
         held = [item.kept.key for item in work.inputs if item.kept is not None]
-        elsewhere = any([isinstance(item.content, Source) and item.kept is None for item in work.inputs])
+        elsewhere = any(isinstance(item.content, Source) and item.kept is None for item in work.inputs)
         if elsewhere or not self.budget.files.isdisjoint(held):
             return None
         free, run, budget = self._free(), self.run, self.budget
@@ -262,7 +262,7 @@ class Cluster:
         structure, ones = work.structure, work.ones
         lying = tuple([() if item.kept is None else (WHOLE,) for item in work.inputs])
         held = {work.names[item]: (WHOLE,) for item in work.inputs if item.kept is not None}
-        key = (structure, lying, 0, frozenset(), frozenset(), False, ())
+        key: Hashable = (structure, lying, 0, frozenset(), frozenset(), False, ())
 
         def make() -> Planned:
             return self._plans.get(key) or self._planned_as(key, graph, ones, held)
@@ -425,7 +425,7 @@ class Cluster:
         key: Hashable,
         graph: Graph,
         ones: frozenset[str],
-        held: dict[str, tuple[Sharding, ...]],
+        held: Mapping[str, tuple[Sharding, ...]],
         budget: int = 0,
         streamed: frozenset[str] = frozenset(),
         on_files: frozenset[str] = frozenset(),

@@ -349,7 +349,7 @@ def needed(wanted: Iterable[Expression]) -> Needed:
     seen: set[Expression] = set()
     inputs: list[Expression] = []
     nodes: list[Expression] = []
-    stack: list[Expression | None] = goals[::-1]  # behind a None: what it needs is there
+    stack: list[Expression | None] = [*reversed(goals)]  # behind a None: what it needs is there
     while stack:
         item = stack.pop()
         if item is None:
@@ -370,7 +370,7 @@ def needed(wanted: Iterable[Expression]) -> Needed:
                 for operand in item.inputs[::-1]:
                     if operand not in seen:
                         stack.append(operand)
-    if any([item.kept is None and isinstance(item.content, Source) for item in inputs]) and _narrowed(nodes):
+    if any(item.kept is None and isinstance(item.content, Source) for item in inputs) and _narrowed(nodes):
         return needed(goals)
     asked = set(goals)
     inside: dict[Expression, int] = {}

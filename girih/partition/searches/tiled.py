@@ -87,9 +87,7 @@ def chosen(graph: Graph, objective: Objective, wanted: Wanted) -> tuple[TilingBy
     return choice_of(item, labels, objective, frozenset(held)), certificate
 
 
-def _undivided(
-    graph: Graph, objective: Objective, copies: int, started: float
-) -> tuple[TilingByNumber, Certificate]:
+def _undivided(graph: Graph, objective: Objective, copies: int, started: float) -> tuple[TilingByNumber, Certificate]:
     """One device: all that there is to choose from, and nothing moves."""
     variables = max(value_variables(graph).values(), default=-1) + 1 + len(graph.nodes)
     layouts = tuple([((),) for _ in value_order(graph)])

@@ -121,7 +121,7 @@ class TileRun:
         """The bytes of each worker's tile of every kept array, by key, in the order of the workers."""
         return list(self.crew.command("tiles", [{} for _ in self.ranks]))
 
-    def held(self) -> dict[int, tuple[Program | Graph, str]]:
+    def held(self) -> Mapping[int, tuple[Program | Graph, str]]:
         """The driver's account of the kept arrays: by key, a program, and its value whose layout the array has; or a
         graph that the only worker has computed, which has all of the value."""
         return dict(self._held)

@@ -119,7 +119,6 @@ class Compute:
                 raise RuntimeError(f"its piece has shape {list(tensor.shape)}, the program says {list(shape)}")
             slots[slot] = tensor
 
-
     def _run_whole(self, whole: list[tuple[int, int]], slots: Slots, seconds: list[float]) -> None:
         """As nearly all calls are, of whole buffers with one result. whole: the position and the slot of each."""
         arguments = self.arguments.copy()

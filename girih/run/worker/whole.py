@@ -25,12 +25,6 @@ from girih.run.worker.instructions import FreeBuffers, Instruction
 from girih.run.worker.parts import Tensor, relative
 from girih.run.worker.worker import Times, Worker, settle
 
-AS_THEY_STAND = frozenset((
-    "aten.expand", "aten.slice.Tensor", "aten.select.int", "aten.diagonal", "aten.reshape", "aten.full", "aten.zeros",
-    "aten.ones",
-))  # fmt: skip
-"""Operators that have a rule for pieces which makes of the whole the same call."""
-
 
 @dataclass(frozen=True, eq=False)
 class Calls:
@@ -49,10 +43,14 @@ class Calls:
         for slot, tensor in zip(self.entering, inputs, strict=True):
             slots[slot] = tensor
         seconds = [0.0, 0.0]
-        with torch.no_grad():
+        tracks = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)  # as no_grad, which takes as long as a kernel
+        try:
             for step in self.steps:
                 step.run(slots, seconds)
             outputs = [settle(slots[slot]) for slot in self.leaving]
+        finally:
+            torch._C._set_grad_enabled(tracks)
         times.steps += 1
         times.kernels += seconds[0]
         times.total += perf_counter() - began
@@ -70,7 +68,7 @@ def calls_of_graph(graph: Graph) -> Calls:
     """One call for each node, in their order; what no later one reads is let go."""
     device = torch.device("cpu")
     slot_of = {name: number for number, name in enumerate(graph.values)}
-    lasting = {item.name for item in (*graph.inputs, *graph.outputs)}
+    lasting = {item.name for item in graph.inputs} | {item.name for item in graph.outputs}
     read: set[str] = set()
     steps: list[Instruction] = []
     for node in reversed(graph.nodes):
@@ -103,9 +101,7 @@ def _call(graph: Graph, node: Node, slot_of: Mapping[str, int], device: Any) -> 
 def _piece(graph: Graph, node: Node) -> PieceCall | None:
     """The call that computes all of a node, where it is another than the node's own."""
     item = catalogue().get(node.operator)
-    if item is None or node.operator in AS_THEY_STAND:
-        return None
-    if item.piece is None and item.result is None and item.results == 1:
+    if item is None or (item.result is None and item.results == 1 and (item.view or item.piece is None)):
         return None
     descriptions = descriptions_of(graph, node)
     if not descriptions:

@@ -1,4 +1,4 @@
-"""What the only worker computes in the thread that asks: the bits of a plan, without one; its errors, memory, threads."""
+"""What the only worker computes in the thread that asks: the bits of a plan without one; errors, memory, threads."""
 
 from __future__ import annotations
 
