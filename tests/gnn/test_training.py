@@ -108,7 +108,7 @@ def test_a_plan_of_a_file_starts_with_the_users_network_and_data(data: Data, tmp
 
 def test_a_checkpoint_that_holds_the_data_is_resumed_and_so_is_another_order(data: Data, tmp_path: Path) -> None:
     """As girih wrote checkpoints before; and vertices in another order are the same data."""
-    network = NETWORKS["gcn"](6, 8, 3).double()
+    network = NETWORKS["sage"](6, 8, 3).double()
     plan = girih.plan(step_of(network), data, machine="local:1", compare=())
     held = tuple(replace(item, role="buffer") if item.role == "data" else item for item in plan.graph.inputs)
     before = plan.but(graph=replace(plan.graph, inputs=held))
