@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from girih import api
 from girih.capture.torch.training import Inference
 from girih.gnn.data.errors import DataError
-from girih.gnn.geometric import is_layer
+from girih.gnn.geometric import reads_edges
 from girih.gnn.partitioner.cost import CostModel, Layer
 from girih.gnn.partitioner.features import Features
 from girih.gnn.partitioner.layers import FORWARDS, layers_of
@@ -263,10 +263,9 @@ def _with_cuts(data: Data, cuts: tuple[int, ...]) -> Data:
 
 def _reads(network: torch.nn.Module, data: Data) -> bool:
     """Does a network read neighbours by girih's operators, or by layers that are put on the graph?"""
-    layers = [module for module in network.modules() if is_layer(module)]
     if data.x is None or data.graph.sources != data.vertices:
         return False
-    return bool(layers) or bool(_layers(network, data.features))
+    return reads_edges(network) or bool(_layers(network, data.features))
 
 
 class WatchedRun(TrainingRun):

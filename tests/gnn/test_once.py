@@ -66,6 +66,21 @@ def test_the_first_sum_is_in_no_step(data: Data, name: str, monkeypatch: pytest.
     assert losses[0] == pytest.approx(plain(network, data, 3), rel=1e-10)
 
 
+@pytest.mark.parametrize("name", ["gcn", "sage", "gin"])
+def test_features_wider_than_the_next_layer_are_summed_up_once_too(name: str) -> None:
+    """Though elsewhere the narrower side is: of what is computed once the width does not count."""
+    data = gnn.community(80, features=20, classes=3, degree=5, seed=3)
+    network = NETWORKS[name](20, 8, 3).double()
+    plan = planned(network, data, 2)
+    assert sums(plan) == 2  # of the second layer, a piece on each worker
+    with plan.start(backend="threads") as run:
+        losses = [run.step() for _ in range(3)]
+    assert losses == pytest.approx(plain(network, data, 3), rel=1e-10)
+    with_gradient = torch.from_numpy(data.x).double().requires_grad_()
+    assert network(with_gradient, data.graph).sum().backward() is None  # outside of plans as before
+    assert with_gradient.grad is not None
+
+
 class Own(torch.nn.Module):
     """Reads the features by a matrix first, as `before` says: what is learned or drawn is in the first sum too."""
 

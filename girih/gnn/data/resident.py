@@ -16,7 +16,7 @@ from girih.capture import capture
 from girih.capture.torch.training import Inference, TrainingStep
 from girih.gnn.data.errors import DataError
 from girih.gnn.data.watch import checksums, fingerprints
-from girih.gnn.geometric import OnGraph, edge_index, is_layer
+from girih.gnn.geometric import OnGraph, edge_index, reads_edges
 from girih.gnn.neighbours import GraphBuffers
 from girih.gnn.once import once
 from girih.graph import Graph
@@ -35,8 +35,8 @@ class Whole(NamedTuple):
 class Resident(torch.nn.Module):
     """A network, and the data that it reads (a `Data`) as buffers. Its state is the network's alone.
 
-    The network is called as `network(x, graph)`. One of torch_geometric is put on the graph (`OnGraph`); where that
-    cannot be, it is called as `network(x, edge_index)`, as it comes.
+    The network is called as `network(x, graph)`. One of torch_geometric, or whose `forward` takes an `edge_index`, is
+    put on the graph (`OnGraph`); where that cannot be, it is called as `network(x, edge_index)`, as it comes.
 
     Raises:
         DataError: the data has no features, or other features than the network's parameters are made for.
@@ -59,7 +59,7 @@ class Resident(torch.nn.Module):
         self._seen = fingerprints(self._arrays)
         self._before_order = data.ordered_from
         own, edges, self.graph = network, None, None
-        if not any(map(is_layer, network.modules())):
+        if not reads_edges(network):
             self.graph = getattr(network, "graph_of", GraphBuffers)(data.graph, dtype)
         else:
             try:
@@ -96,7 +96,13 @@ class Resident(torch.nn.Module):
     def forward(self) -> Any:
         if self.edge_index is not None:
             return self.network(self.x, self.edge_index)
-        return self.network(self.x, self.graph)
+        if self.graph is None or self.target is None:  # of layers of torch_geometric, or without labels
+            return self.network(self.x, self.graph)
+        self.graph.fixed = self.x
+        try:
+            return self.network(self.x, self.graph)
+        finally:
+            self.graph.fixed = None
 
     def check_unchanged(self) -> None:
         """Raises DataError if the file of the data is no longer what it was, or its arrays have been written into.
