@@ -215,9 +215,13 @@ class Cluster:
         if known is None or known.peak + self.budget.held > self.budget.limit:
             return None
         self._at_hand.move_to_end(structure)
-        held = [item.kept.key for item in work.inputs if item.kept is not None]
-        elsewhere = any(isinstance(item.content, Source) and item.kept is None for item in work.inputs)
-        if elsewhere or not self.budget.files.isdisjoint(held):
+        held: list[int] = []
+        for item in work.inputs:
+            if item.kept is not None:
+                held.append(item.kept.key)
+            elif not isinstance(item.content, np.ndarray):  # a Source, of which workers read a part
+                return None
+        if not self.budget.files.isdisjoint(held):
             return None
         free, run, budget = self._free(), self.run, self.budget
         keys = [next(self._keys) for _ in known.results]
@@ -525,7 +529,7 @@ class Cluster:
         if first:
             item.keep(place)
         else:
-            item.keep(replace(item.kept, second=place))
+            item.keep(item.kept._replace(second=place))
             self._seconds[place.key] = place.bytes
 
     def let_go(self, key: int) -> None:
@@ -540,7 +544,7 @@ class Cluster:
 
     def _free(self) -> tuple[int, ...]:
         """Keys of arrays that nobody refers to any more."""
-        return tuple(self._dropped.popleft() for _ in range(len(self._dropped)))
+        return tuple([self._dropped.popleft() for _ in range(len(self._dropped))])
 
 
 def _placed_content(content: np.ndarray | Source) -> Any:

@@ -130,6 +130,21 @@ class Expression:
         return f"<{self.operator} {self.dtype}{list(self.shape)} {self.source}>"
 
 
+def _told_all(
+    operator: str, attributes: tuple[tuple[str, Operand], ...], inputs: list[Expression]
+) -> tuple[Hashable, ...]:
+    """A call but for its inputs, which it puts into a list."""
+    told: list[Hashable] = [operator]
+    for name, item in attributes:
+        kind = item.__class__
+        if kind is Expression:
+            inputs.append(item)  # type: ignore[arg-type]
+            told += (name, ...)
+        else:
+            told += (name, item if kind is int or kind is str else _told(item, inputs))
+    return tuple(told)
+
+
 def _told(argument: Operand, inputs: list[Expression]) -> Hashable:
     """Equal for arguments that are equal but for the expressions in them, and only for them: 1, 1.0 and True differ, as
     do 0.0 and -0.0. inputs: gets those expressions, in their order."""
@@ -175,8 +190,8 @@ def call(
 ) -> Expression:
     """An operator applied to expressions and attributes; the same object for equal calls."""
     attributes, inputs = tuple(arguments.items()), list[Expression]()
-    form = _form((operator, tuple([(name, _told(item, inputs)) for name, item in attributes]), shape, dtype))
-    key = (form, *map(_identity, inputs))
+    form = _form((_told_all(operator, attributes, inputs), shape, dtype))
+    key = (form, *[_identity(item) for item in inputs])
     known = _live(key)
     if known is None:
         known = Expression(operator, attributes, shape, dtype, source, None, tuple(inputs), form)
@@ -192,8 +207,8 @@ def several(
 ) -> tuple[Expression, ...]:
     """The results of an operator that has several; shape and dtype of each are given. Equal calls are one."""
     attributes, inputs = tuple(arguments.items()), list[Expression]()
-    form = _form((operator, tuple([(name, _told(item, inputs)) for name, item in attributes]), results))
-    key = (form, *map(_identity, inputs))
+    form = _form((_told_all(operator, attributes, inputs), results))
+    key = (form, *[_identity(item) for item in inputs])
     reference = _known.get(key)
     if reference is None:
         reference = Expression(operator, attributes, (), "", source, None, tuple(inputs), form, results)
@@ -370,8 +385,11 @@ def needed(wanted: Iterable[Expression]) -> Needed:
                 for operand in item.inputs[::-1]:
                     if operand not in seen:
                         stack.append(operand)
-    if any(item.kept is None and isinstance(item.content, Source) for item in inputs) and _narrowed(nodes):
-        return needed(goals)
+    for item in inputs:
+        if item.kept is None and not isinstance(item.content, np.ndarray):  # a Source
+            if _narrowed(nodes):
+                return needed(goals)
+            break
     asked = set(goals)
     inside: dict[Expression, int] = {}
     for item in nodes:
