@@ -166,3 +166,64 @@ def test_a_warning_that_is_an_error_leaves_the_value():
             float(x[3])
     gnp.ones(3)[0] = 2  # which computes what is deferred
     assert x[3] == -np.inf
+
+
+def test_what_no_name_shows_is_written_over():
+    x = gnp.ones(COUNT)
+    tracemalloc.start()
+    made = (gnp.zeros_like(x) + 1).persist()
+    chain = ((gnp.zeros_like(x) + x * 2) / (x + 1)).persist()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 3.5 * 8 * COUNT
+    assert (made[3], chain[3]) == (1, 1)
+
+
+def test_what_a_name_or_a_view_shows_is_not_written_over():
+    x, list_of_one = gnp.ones(COUNT), [gnp.zeros(COUNT)]
+    named, viewed = gnp.zeros(COUNT), gnp.zeros(COUNT)
+    part = viewed[3:5]
+    iterator = gnp.zeros(COUNT).flat
+    sums = [named + 1, list_of_one[0] + 1, viewed + x * 2]
+    del viewed
+    assert [float(item[3]) for item in sums] == [1, 1, 2]
+    assert [named[3], list_of_one[0][3], part[0], iterator[3]] == [0, 0, 0, 0]
+
+
+def test_what_ctrl_c_left_half_written_is_no_value(monkeypatch):
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    made = gnp.log(gnp.zeros(COUNT))
+    with monkeypatch.context() as patched:
+        patched.setattr(chains._Noted, "_note", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            made.persist()
+    with pytest.raises(RuntimeError, match="written over what it is made of"):
+        made.persist()
+    del made
+    kept = gnp.zeros(COUNT)
+    again = gnp.log(kept)
+    with monkeypatch.context() as patched:
+        patched.setattr(chains._Noted, "_note", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            again.persist()
+    with pytest.warns(RuntimeWarning, match="divide by zero"):
+        assert again[0] == -np.inf
+
+
+@pytest.mark.parametrize("other", [3, 200, -1, 2.5, True, np.float32(2), np.int8(3), np.float64(1e300), 1j])
+@pytest.mark.parametrize("kind", ["bool", "uint8", "int64", "float32", "float64", "complex64"])
+def test_dtypes_are_numpys_before_anything_is_computed(kind, other):
+    x = np.ones(COUNT * 8 // np.dtype(kind).itemsize, kind)
+    try:
+        with np.errstate(all="ignore"):
+            expected = x[:2] * other
+    except (OverflowError, TypeError) as error:
+        with pytest.raises(type(error)):
+            gnp.asarray(x) * other
+        return
+    with np.errstate(all="ignore"):
+        made = gnp.asarray(x) * other
+        assert (made.dtype, made.shape) == (expected.dtype, x.shape)
+        np.testing.assert_array_equal(made[:2].compute(), expected)
