@@ -228,20 +228,29 @@ RANDOM = 1 / 16
 """A mask that changes as often, from one element to the next, is none that the processor foresees."""
 
 
-def chosen(mask: Any, x: Any, y: Any) -> Any:
-    """NumPy's `where`, of a block: by arithmetic on bits where NumPy's branches would be mispredicted, which takes half
-    of the time."""
-    made = np.where(mask[:1], x[:1] if np.ndim(x) else x, y[:1] if np.ndim(y) else y)
-    if mask.dtype != bool or made.dtype not in (np.float64, np.int64) or made.shape[1:] != mask.shape[1:]:
+def chosen(mask: Any, x: Any, y: Any, out: Any = None) -> Any:
+    """NumPy's `where`, of a block: by copies of what lies side by side, or by arithmetic on bits where the processor
+    would not foresee NumPy's branches."""
+    if out is None:
         return np.where(mask, x, y)
+    shares = any(np.may_share_memory(out, item) for item in (mask, x, y))
+    if shares or mask.dtype != bool or mask.shape != out.shape:
+        out[...] = np.where(mask, x, y)
+        return out
     line = mask.reshape(-1)
-    if np.count_nonzero(line[1:] != line[:-1]) < RANDOM * line.size:
-        return np.where(mask, x, y)
-    x, y = np.asarray(x, made.dtype), np.asarray(y, made.dtype)
-    first, second = x.view(np.int64), y.view(np.int64)
-    keep = np.negative(mask.view(np.int8), dtype=np.int64)  # all bits or none
-    bits = np.bitwise_and(first ^ second, keep, out=keep)
-    return np.bitwise_xor(bits, second, out=bits).view(made.dtype)
+    if out.dtype.itemsize != 8 or np.count_nonzero(line[1:] != line[:-1]) < RANDOM * line.size:
+        np.copyto(out, y)
+        np.copyto(out, x, where=mask)
+        return out
+    first, second = (np.asarray(item, out.dtype).view(np.int64) for item in (x, y))
+    keep, bits = np.negative(mask.view(np.int8), dtype=np.int64), out.view(np.int64)  # all bits or none
+    np.bitwise_xor(first, second, out=bits)
+    np.bitwise_and(bits, keep, out=bits)
+    np.bitwise_xor(bits, second, out=bits)
+    return out
+
+
+chains.INTO.add(chosen)
 
 
 def chained(function: Any, name: str, items: tuple[Any, ...], options: dict[str, Any]) -> Deferred | None:

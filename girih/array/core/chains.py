@@ -43,6 +43,8 @@ SURE = 127
 KINDS = "biufc"
 """Kinds of dtypes of which chains are."""
 WHOLE, ROWS, CALL = range(3)
+INTO: set[Callable[..., Any]] = set()
+"""Functions that write their result where the last argument says, as universal functions do."""
 _STATES = frozenset(("warn", "ignore"))
 Place = tuple[int, CodeType]
 """A place in the program's code: its number, and the code."""
@@ -404,13 +406,14 @@ def _order(root: Call) -> list[Call]:
 
 class _Step:
     """A call for one block. reads: the slots of its operands. slot: of its result. whole: the whole value, where it is
-    kept. buffer: an array for the results of a universal function; if there is neither, the function makes its own."""
+    kept. buffer: an array for the results of a function that writes `into` one; else the function makes its own."""
 
-    __slots__ = ("buffer", "call", "function", "reads", "slot", "whole")
+    __slots__ = ("buffer", "call", "function", "into", "reads", "slot", "whole")
 
     def __init__(self, call: Call, reads: list[int], slot: int) -> None:
         self.call = call
         self.function = call.function
+        self.into = type(call.function) is np.ufunc or call.function in INTO
         self.reads = reads
         self.slot = slot
         self.buffer: Any = None
@@ -528,7 +531,7 @@ def _run_blocks(order: list[Call], goal: np.ndarray | None, at_work: list[Call])
             goal = step.buffer
             if step.whole is not None:
                 goal = step.whole[start:stop]
-                if type(step.function) is not np.ufunc:
+                if not step.into:
                     goal[...] = step.function(*arguments)
                     slots[step.slot] = goal
                     continue
@@ -548,7 +551,7 @@ def _block(rows: int, row: tuple[int, ...], dtype: np.dtype, short: bool) -> np.
 
 
 def _place(steps: list[_Step], root: Call, goal: np.ndarray | None, length: int, short: bool) -> None:
-    """Whole arrays for what is kept; for the results of other universal functions buffers of so many rows, one for
+    """Whole arrays for what is kept; for the results of other functions that write into one buffers of so many rows, one for
     several calls whose results are not needed at the same time."""
     last: dict[int, int] = {}
     for number, step in enumerate(steps):
@@ -565,7 +568,7 @@ def _place(steps: list[_Step], root: Call, goal: np.ndarray | None, length: int,
             continue
         if call is root or call.shown() is not None:
             step.whole = goal if call is root and goal is not None else np.empty(call.shape, call.dtype)
-        elif type(call.function) is np.ufunc:
+        elif step.into:
             key = call.shape[1:], call.dtype
             rest = free.get(key)
             step.buffer = rest.pop() if rest else _block(length, call.shape[1:], call.dtype, short)

@@ -24,6 +24,8 @@ PROGRAMS = [
     "(x * 2 + y) / (y + 3) - x", "(x * y).sum()", "np.where(x > y, x, -y)[3:7]", "x ** 3 + x ** 2", "abs(x - y).max()",
     "((x.reshape(-1, 1, 2) - y[:6].reshape(3, 2)) ** 2).sum(-1).argmin(1)",
     "(x > 0.5).sum()", "(x * 1j + y).mean()", "(x * y).std()",
+    "np.where(x > 0.5, x, y) + 1", "np.where(x * 2 > 3, x * 2, 0.0)", "np.where(i % 7 > 2, i, -1) * 2",
+    "np.where(x.reshape(-1, 4) > 0.5, x[:4], y.reshape(-1, 4) * 2).sum()", "np.where(x > 0.5, i, y * 2)",
     "np.sqrt(x) + np.exp(-y)", "(x + y).astype('float32') * 2", "np.clip(x * 3, 0.5, 1).min()", "(x < y).any()",
     "(x.reshape(-1, 4) * np.arange(4.0)).sum(0)", "(x.reshape(-1, 4) * 2).mean(1, keepdims=True) + 1",
     "(x.reshape(-1, 4) * 2).sum(axis=(0, 1))", "(i * 3 + 1).sum()", "((i * 3) % 7 == 2) & (i > 3)", "(i * i).prod(0)",
