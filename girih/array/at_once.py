@@ -29,6 +29,7 @@ from girih.array.core.small import (
     SINGLE,
     Deferred,
     SmallArray,
+    alike,
     computed,
     deferred,
     known,
@@ -194,6 +195,8 @@ MADE: dict[str, Function] = {
     **dict.fromkeys(("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"), _transformed),
 }  # fmt: skip
 """By name: the bytes of what a function makes of its arguments, at most, or of the work that it is."""
+OF_PAIRS = frozenset((_all_pairs, _contracted, _slid, _tensordot))
+"""What makes at most a number of each element with each."""
 FREE = frozenset(("broadcast_to", "broadcast_arrays", "sliding_window_view", "may_share_memory", "shares_memory"))
 """What makes nothing, however large it is."""
 OTHERS: dict[str, Function] = {"unique_values": partial(np.unique, equal_nan=False)}
@@ -237,12 +240,13 @@ def chosen(mask: Any, x: Any, y: Any, out: Any = None) -> Any:
     if shares or mask.dtype != bool or mask.shape != out.shape:
         out[...] = np.where(mask, x, y)
         return out
+    x, y = (np.asarray(item).astype(out.dtype, copy=False) for item in (x, y))  # numbers wrap around, as NumPy's do
     line = mask.reshape(-1)
     if out.dtype.itemsize != 8 or np.count_nonzero(line[1:] != line[:-1]) < RANDOM * line.size:
         np.copyto(out, y)
         np.copyto(out, x, where=mask)
         return out
-    first, second = (np.asarray(item, out.dtype).view(np.int64) for item in (x, y))
+    first, second = x.view(np.int64), y.view(np.int64)
     keep, bits = np.negative(mask.view(np.int8), dtype=np.int64), out.view(np.int64)  # all bits or none
     np.bitwise_xor(first, second, out=bits)
     np.bitwise_and(bits, keep, out=bits)
@@ -433,18 +437,20 @@ def written(function: Function, lazy: Function, items: tuple[Any, ...], options:
 
 def answered(name: str, function: Function, lazy: Function) -> Function:
     """A function of ours that NumPy answers where all is small. name: NumPy's of the function, by which tables go."""
-    estimate, waits = MADE.get(name), name == "where"  # which begins chains
+    estimate = MADE.get(name)
+    waits = name == "where" or estimate is not None  # it begins chains, or makes more than its arguments
 
     @wraps(lazy)
     def either(*items: Any, **options: Any) -> Any:
-        most = 16 * BORDER.tiny if waits else BORDER.bytes
-        simple = estimate is None and (not options or _is_simple(options))
-        if simple and (plain := tiny(items, most)) is not None:  # as scripts mostly call it
-            keep_freed()
-            try:
-                return ours(function(*plain, **options), items)
-            except TypeError:  # which says whether it is girih's to answer
-                pass
+        if not (options and not _is_simple(options)) and (estimate is None or estimate in OF_PAIRS):
+            plain = tiny(items)  # as scripts mostly call it
+            if plain is None and not waits:
+                plain = alike(items)
+            if plain is not None:
+                try:
+                    return ours(function(*plain, **options), items)
+                except TypeError:  # which says whether it is girih's to answer
+                    pass
         return call(function, lazy, items, options, name, estimate)
 
     @wraps(lazy)
@@ -476,16 +482,16 @@ class SmallOrLarge(UniversalFunction):
         if len(items) == self.nin and not options and type(items[0]) is SmallArray:  # as nearly always
             x, y = items[0].held, items[-1]
             place = None
-            if BORDER.quick <= x.nbytes < BORDER.bytes and self.nout == 1:
-                place = chains.stands_alone(sys._getframe(1))
-            if x.nbytes < BORDER.quick or (place is None and x.nbytes < BORDER.bytes):
+            if x.nbytes < BORDER.quick or (
+                x.nbytes < BORDER.bytes and (place := chains.stands_alone(sys._getframe(1))) is None
+            ):
                 if self.nin == 1:
                     return ours(self.ufunc(x))
                 if self.nin == 2 and type(y) is SmallArray and y.held.shape == x.shape and y.nbytes < BORDER.bytes:
                     return ours(self.ufunc(x, y.held))
                 if self.nin == 2 and type(y) in SINGLE:
                     return ours(self.ufunc(x, y))
-            if place is not None and self.ufunc is not np.power and self.ufunc.signature is None:
+            elif place is not None and self.nout == 1 and self.ufunc is not np.power and self.ufunc.signature is None:
                 made = deferred(self.ufunc, items, None, place)
                 if made is not None:
                     return made

@@ -68,8 +68,8 @@ class Call:
     as `stands_alone` says it, or None.
     """
 
-    __slots__ = ("__weakref__", "_sample", "combine", "dtype", "function", "kinds", "length", "operands", "place", "rows",
-                 "shape", "shown", "source", "states", "value")  # fmt: skip
+    __slots__ = ("__weakref__", "_sample", "combine", "dtype", "function", "kinds", "length", "operands", "place",
+                 "rows", "shape", "shown", "source", "states", "value")  # fmt: skip
 
     def __init__(
         self, function: Callable[..., Any], kinds: tuple[int, ...], operands: tuple[Any, ...], shape: tuple[int, ...],
@@ -135,7 +135,8 @@ which a place has for itself as long as it is here."""
 PLACES = 1 << 12
 """Of so many places it is known."""
 TWICE, PROBED = 2, 32
-"""A call from a place is made at once when so many of before stood alone; one in so many is written down all the same."""
+"""A call from a place is made at once when so many of before stood alone; one in so many is written down all the
+same, since the program may use it otherwise by now."""
 
 
 def stands_alone(frame: FrameType) -> Place | None:
@@ -551,8 +552,8 @@ def _block(rows: int, row: tuple[int, ...], dtype: np.dtype, short: bool) -> np.
 
 
 def _place(steps: list[_Step], root: Call, goal: np.ndarray | None, length: int, short: bool) -> None:
-    """Whole arrays for what is kept; for the results of other functions that write into one buffers of so many rows, one for
-    several calls whose results are not needed at the same time."""
+    """Whole arrays for what is kept; for the results of other functions that write into arrays buffers of so many rows,
+    one for several calls whose results are not needed at the same time."""
     last: dict[int, int] = {}
     for number, step in enumerate(steps):
         last.update(dict.fromkeys(step.reads, number))

@@ -367,25 +367,31 @@ def taken(items: tuple[Any, ...], joined: bool = False) -> tuple[list[Any], floa
     return plain, most
 
 
-def tiny(items: tuple[Any, ...], most: float) -> list[Any] | None:
+def tiny(items: tuple[Any, ...]) -> list[Any] | None:
     """What NumPy takes in the place of arguments that are numbers, types, and arrays so small that nothing that is made
-    of them element by element is large; None where there is anything else among them. most: bytes of arrays of one
-    shape."""
-    plain, size, shape, alike, large = [], 1, None, True, 0
+    of each element with each is large; None where there is anything else among them."""
+    plain, size = [], 1
     for item in items:
         kind = type(item)
         if kind is SmallArray:
             x = item.held
             size *= x.size
-            large = max(large, x.nbytes)
-            alike = alike and (shape is None or shape == x.shape)
-            shape = x.shape
             plain.append(x)
         elif kind in NUMBERS_AND_TYPES:
             plain.append(item)
         else:
             return None
-    return plain if size < BORDER.tiny or (alike and large < most) else None
+    return plain if size < BORDER.tiny else None
+
+
+def alike(items: tuple[Any, ...]) -> list[Any] | None:
+    """As `tiny`, with small arrays of one shape, of which nothing large is made element by element."""
+    arrays = [item.held for item in items if type(item) is SmallArray]
+    if not arrays or any(x.shape != arrays[0].shape or x.nbytes >= BORDER.bytes for x in arrays):
+        return None
+    if not all(type(item) is SmallArray or type(item) in NUMBERS_AND_TYPES for item in items):
+        return None
+    return [item.held if type(item) is SmallArray else item for item in items]
 
 
 def now(plain: Sequence[Any]) -> list[Any]:
