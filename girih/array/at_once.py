@@ -195,7 +195,7 @@ MADE: dict[str, Function] = {
     **dict.fromkeys(("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"), _transformed),
 }  # fmt: skip
 """By name: the bytes of what a function makes of its arguments, at most, or of the work that it is."""
-OF_PAIRS = frozenset((_all_pairs, _contracted, _slid, _tensordot))
+OF_PAIRS: tuple[Function, ...] = (_all_pairs, _contracted, _slid, _tensordot)
 """What makes at most a number of each element with each."""
 FREE = frozenset(("broadcast_to", "broadcast_arrays", "sliding_window_view", "may_share_memory", "shares_memory"))
 """What makes nothing, however large it is."""
