@@ -99,8 +99,8 @@ def pytest_runtest_setup() -> None:
     on the number of threads. Tests that want more say so."""
     import torch
 
-    # The processor's generator alone: where there is no GPU, `torch.manual_seed` keeps a call for one, with the stack of
-    # who asked as text, which takes 0.4 ms each time.
+    # The processor's generator alone: where there is no GPU, `torch.manual_seed` keeps a call for one, with the stack
+    # of who asked as text, which takes 0.4 ms each time.
     torch.default_generator.manual_seed(0)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(0)
@@ -109,8 +109,8 @@ def pytest_runtest_setup() -> None:
 
 @pytest.fixture
 def logged() -> Iterator[list[logging.LogRecord]]:
-    """What any logger says during a test, in the place of `caplog`: for that, pytest puts a handler on each of PyTorch's
-    dozens of loggers three times a test, also where nobody asks (`-p no:logging`)."""
+    """What any logger says during a test, in the place of `caplog`: for that, pytest puts a handler on each of
+    PyTorch's dozens of loggers three times a test, also where nobody asks (`-p no:logging`)."""
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = records.append  # type: ignore[method-assign]
