@@ -72,6 +72,8 @@ Described: TypeAlias = str | os.PathLike[str] | Machine
 SEARCH_SECONDS = 10.0
 READ_AT_ONCE = 1 << 26
 """Bytes of a source that the driver copies elsewhere in one go."""
+ROOM = 1 << 32
+"""Bytes of a single worker's limit from which on the program computes more by itself."""
 BLOCKS_IN_LIMIT = 2
 """So many blocks fit into the memory that a worker may use."""
 
@@ -138,6 +140,11 @@ class Cluster:
         self._dropped: deque[int] = deque()
         self._seconds: dict[int, int] = {}
         """Bytes of the second copies that are there, by key."""
+
+    @property
+    def alone(self) -> bool:
+        """Is it one worker, beside which the program has room for larger arrays of its own?"""
+        return self.workers == 1 and self.budget.limit >= ROOM
 
     @evaluation.in_turn
     def value(self, expression: Expression) -> np.ndarray:
@@ -639,7 +646,8 @@ def cluster(
     divided among them, and what the machine's devices have: what does not fit goes to files in the directory of
     temporary files, and what cannot be computed so is refused before it starts. progress: show the workers during
     evaluations that last over a second; by default on terminals only. small: bytes (or "64 KB"); arrays of fewer are
-    computed by NumPy in this process, as the program is written, and by no worker; 0: none are. By default 32 MiB.
+    computed by NumPy in this process, as the program is written, and by no worker; 0: none are. By default 32 MiB,
+    and 128 MiB where there is one worker, which can share no work.
 
     Raises:
         RayUnavailableError: Ray is not installed, or nothing answers at the address. MachineError: there is no such
