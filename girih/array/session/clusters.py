@@ -151,7 +151,7 @@ class Cluster:
                 before is still there; if it died, hung or lost its peers, all tiles are gone.
             MemoryLimitError: it takes more memory than there may be used; nothing was started.
         """
-        work = needed(wanted)
+        work = needed(wanted, self.streams)
         reported: dict[str, Any] | None = {}
         computed = {item for item in wanted if not item.is_leaf}  # a slice of a source needs no computing
         if work.nodes:
@@ -320,11 +320,11 @@ class Cluster:
             key = item.kept.key if item.kept is not None else None
             if key in self.budget.files:
                 files.add(work.names[item])
-            elif item.kept is None and self._streams(item.content):
+            elif item.kept is None and self.streams(item.content):
                 streamed.add(work.names[item])
         return frozenset(streamed), frozenset(files)
 
-    def _streams(self, content: Any) -> bool:
+    def streams(self, content: Any) -> bool:
         """Is a source too large to be held? With checkpoints, which save its tiles, it is held, too."""
         return self.checkpoint is None and self.budget.streams(content, self.workers)
 
