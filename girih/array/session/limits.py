@@ -108,10 +108,12 @@ def _refusal(plan: Plan, use: MemoryUse, limit: int) -> str:
 
 
 class MemoryBudget:
-    """The tiles that workers hold, as the driver knows them. limit: bytes for each worker."""
+    """The tiles that workers hold, as the driver knows them. limit: bytes for each worker. held: of the largest tiles
+    of all arrays that are in memory."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self.held = 0
         self.tiles: OrderedDict[int, int] = OrderedDict()  # of each key the largest tile's bytes, the latest used last
         self.files: set[int] = set()
 
@@ -123,6 +125,8 @@ class MemoryBudget:
         self.tiles[key] = size
         if file:
             self.files.add(key)
+        else:
+            self.held += size
 
     def use(self, keys: Iterable[int]) -> None:
         for key in keys:
@@ -131,13 +135,18 @@ class MemoryBudget:
 
     def free(self, keys: Iterable[int]) -> None:
         for key in keys:
-            self.tiles.pop(key, None)
-            self.files.discard(key)
+            size = self.tiles.pop(key, 0)
+            if key in self.files:
+                self.files.discard(key)
+            else:
+                self.held -= size
 
     def to_files(self, peak: int, used: set[int], moved: Iterable[int]) -> list[int]:
         """The keys that must go to files before a program starts: `moved`, which it says itself, and tiles that it does
         not use, the longest unused first, until there is room for its peak."""
         result = [key for key in moved if key not in self.files]
+        if not result and peak + self.held <= self.limit:
+            return []
         idle = [key for key in self.tiles if key not in used and key not in self.files]
         excess = peak + sum(self.tiles[key] for key in idle) - self.limit
         for key in idle:
@@ -145,5 +154,8 @@ class MemoryBudget:
                 break
             result.append(key)
             excess -= self.tiles[key]
-        self.files.update(result)
+        for key in result:
+            if key not in self.files:  # a key that is moved may be idle, too
+                self.held -= self.tiles.get(key, 0)
+                self.files.add(key)
         return result
