@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from itertools import combinations, permutations, product
+from collections.abc import Iterator, Sequence
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import Benchmark, Report, Row, note
+from benchmarks.common import Benchmark, Report, Row, clock, note, since
 
 PROGRAMS, QUICK = 300, (6,)
 """How many random programs, and the one of the quick form, which brute force tries out in seconds."""
@@ -30,6 +32,10 @@ SECONDS = 2.0
 UNARY = ("aten.relu", "aten.tanh")
 BINARY = ("aten.mm", "aten.mm", "aten.add.Tensor", "aten.mul.Tensor")
 MOST_GRAPHS, MOST_AGAIN = 12, 2
+LEAVES = 20_000
+SIDES = ("in turn CPU", "joint CPU", "brute force CPU")
+TOLD = 5
+"""Programs after which the tallies so far are told."""
 ROUNDED = 1e-10
 """Seconds by which what is rounded to the ticks of the simulator may differ."""
 
@@ -108,47 +114,97 @@ def every_graph(graph: Any) -> list[Any]:
     return found
 
 
-def every_order(graph: Any) -> Iterator[Any]:
-    """The graph with its nodes in each order in which they can be computed."""
+def every_order(graph: Any) -> Iterator[tuple[int, ...]]:
+    """The nodes in each order in which they can be computed."""
+    nodes, entering = graph.nodes, {item.name for item in graph.inputs}
+
+    def behind(order: tuple[int, ...], made: set[str]) -> Iterator[tuple[int, ...]]:
+        if len(order) == len(nodes):
+            yield order
+        for number, node in enumerate(nodes):
+            if number not in order and made.issuperset(node.inputs):
+                yield from behind((*order, number), made.union(node.outputs))
+
+    return behind((), entering)
+
+
+def in_order(graph: Any, strategy: Any, order: tuple[int, ...]) -> tuple[Any, Any]:
+    """The graph with its nodes in an order, and a strategy of it."""
     from girih.graph import Graph
+    from girih.partition import Strategy
 
-    entering = {item.name for item in graph.inputs}
-    for nodes in permutations(graph.nodes):
-        made = set(entering)
-        for node in nodes:
-            if not made.issuperset(node.inputs):
-                break
-            made.update(node.outputs)
-        else:
-            yield Graph(graph.values, nodes, graph.inputs, graph.outputs)
+    ordered = Graph(graph.values, tuple(graph.nodes[number] for number in order), graph.inputs, graph.outputs)
+    divisions = tuple(strategy.divisions[number] for number in order)
+    return ordered, Strategy(strategy.mesh, divisions, strategy.layouts)
 
 
-def every_strategy(graph: Any, machine: Any, limit: float) -> Iterator[Any]:
-    """The strategies whose computing takes no longer than the limit, and whose transfers neither, by tables: on two
-    devices with even parts these are what each device does, so that others take longer in any order."""
-    from girih.partition.solver.held import HeldTables
-    from girih.partition.solver.in_order import InOrder
+def every_strategy(graph: Any, machine: Any, limit: float) -> Iterator[tuple[float, Any]]:
+    """(seconds that no order of the nodes is below, strategy) of all strategies in which that is below the limit.
+
+    The seconds are the largest of what a device computes, of what a port receives, and of the longest path: on two
+    devices with even parts each device does the same. Links without latency: messages spend it under way together.
+    """
     from girih.partition.space.problem import Objective, build, rules_of
-    from girih.search.memory.limit import exchanges
 
-    objective = Objective("seconds", machine)
-    space = HeldTables(build(graph, objective, rules_of(objective)), exchanges(objective))
-    problem = space.plain.problem
-    own = [(variable, problem.tables[table]) for variable, table in enumerate(problem.unary) if table >= 0]
-    for cost, labels in InOrder(space, steps=10**6):
-        if cost > 2 * limit:
+    direct = replace(machine, levels=tuple(replace(level, latency_seconds=0.0) for level in machine.levels))
+    objective = Objective("seconds", direct)
+    space = build(graph, objective, rules_of(objective))
+    problem, values = space.problem, len(space.layouts)
+    tables, pairs = [table.tolist() for table in problem.tables], iter(problem.pairs)
+    known: set[int] = set()
+    turns: list[tuple[str, int, Any]] = []
+    for number, node in enumerate(graph.nodes):
+        reads = [next(pairs) for _ in node.inputs]
+        for _, variable, _ in reads:
+            if variable not in known:
+                known.add(variable)
+                turns.append(("given", variable, ()))
+        turns.append(("node", values + number, [(variable, tables[table]) for _, variable, table in reads]))
+        for _, variable, table in [next(pairs) for _ in node.outputs]:
+            known.add(variable)
+            turns.append(("made", variable, (values + number, tables[table])))
+    own = [tables[table] if table >= 0 else [] for table in problem.unary]
+    rest = [0.0] * (len(turns) + 1)  # seconds of computing that are to come, at least
+    tail = [0.0] * len(problem.domains)  # and on the longest path behind each variable
+    for at, (kind, variable, more) in reversed(list(enumerate(turns))):
+        rest[at] = rest[at + 1] + (min(own[variable]) if kind == "node" else 0.0)
+        if kind == "node":
+            for value, _ in more:
+                tail[value] = max(tail[value], tail[variable] + min(own[variable]))
+        elif kind == "made":
+            tail[more[0]] = max(tail[more[0]], tail[variable])
+    labels, ready = [0] * len(problem.domains), [0.0] * len(problem.domains)
+
+    def below(at: int, computing: float, received: float, path: float) -> Iterator[tuple[float, Any]]:
+        least = max(computing + rest[at], received, path)
+        if least >= limit:
             return
-        computing = sum(float(table[labels[variable]]) for variable, table in own)
-        if max(computing, cost - computing) < limit:
-            yield space.plain.strategy(labels)
+        if at == len(turns):
+            yield least, space.strategy(np.asarray(labels))
+            return
+        kind, variable, more = turns[at]
+        for label in range(problem.domains[variable]):
+            labels[variable], begin, own_seconds, moved = label, 0.0, 0.0, 0.0
+            if kind == "node":
+                own_seconds = own[variable][label]
+                for value, table in more:
+                    fetched = table[label][labels[value]]
+                    begin, moved = max(begin, ready[value] + fetched), moved + fetched
+            elif kind == "made":
+                moved = more[1][labels[more[0]]][label]
+                begin = ready[more[0]] + moved
+            ready[variable] = begin + own_seconds
+            if moved < limit:
+                longest = max(path, ready[variable] + tail[variable])
+                yield from below(at + 1, computing + own_seconds, received + moved, longest)
+
+    yield from below(0, 0.0, 0.0, 0.0)
 
 
-def sequences(plan: Any) -> Iterator[tuple[int, ...] | None]:
+def sequences(steps: Sequence[Any]) -> Iterator[tuple[int, ...]]:
     """The steps as they are, and with one or two that compute coming again before a later reader."""
     from girih.program import ComputeStep
 
-    lives = plan.lifetimes
-    steps = lives.steps
     again = [
         (maker, reader)
         for maker, step in enumerate(steps)
@@ -156,8 +212,7 @@ def sequences(plan: Any) -> Iterator[tuple[int, ...] | None]:
         for reader in range(maker + 2, len(steps))
         if not set(step.targets).isdisjoint(steps[reader].sources)
     ]
-    yield None
-    for count in range(1, MOST_AGAIN + 1):
+    for count in range(MOST_AGAIN + 1):
         for chosen in combinations(again, count):
             order: list[int] = []
             for number in range(len(steps)):
@@ -166,184 +221,287 @@ def sequences(plan: Any) -> Iterator[tuple[int, ...] | None]:
             yield tuple(order)
 
 
-def residencies(lives: Any, cap: int) -> Iterator[Any]:
-    """Everything that may leave between two uses, and every time at which it may come back."""
-    from girih.program.moves.residency import Residency, in_visits, misfit
+@dataclass(frozen=True)
+class Gap:
+    """Between two steps that touch a storage, with others between them."""
 
-    choices = []
-    for number, item in enumerate(lives.storages):
-        gaps = len(item.touched) - 1 if item.movable else 0
-        choices.append([(number, cut) for cut in product((False, True), repeat=gaps)])
-    for chosen in product(*choices):
-        visits = {}
-        for number, cut in chosen:
-            if any(cut):
-                first, *others = lives.storages[number].touched
-                groups = [[first]]
-                for at, leaves in zip(others, cut, strict=True):
-                    groups = [*groups, [at]] if leaves else [*groups[:-1], [*groups[-1], at]]
-                visits[number] = groups
-        late = in_visits(lives, visits, lambda step: step)
-        if int(late.used(lives.touches).max()) > cap:
-            continue
-        early = in_visits(lives, visits, lambda step: 0)
-        begins = [range(a.start, b.start + 1) for a, b in zip(_by_first(early), _by_first(late), strict=True)]
-        for starts in product(*begins):
-            stays = [stay._replace(start=at) for stay, at in zip(_by_first(late), starts, strict=True)]
-            one = Residency.of(sorted(stays, key=lambda stay: (stay.start, stay.first, stay.storage)))
-            if int(one.used(lives.touches).max()) <= cap and not misfit(one, lives):
-                yield one
+    storage: int
+    left: int
+    right: int
 
 
-def _by_first(residency: Any) -> list[Any]:
-    return sorted(residency.stays, key=lambda stay: (stay.storage, stay.first))
+def residencies(lives: Any, cap: int, begins: Sequence[float], tails: Sequence[float], host: Any, limit: Any
+                ) -> Iterator[list[list[int]]]:  # fmt: skip
+    """The stays of all storages for everything that may leave between two uses, and every time at which it may come
+    back, that keep the cap, where copies and computing alone do not take as long as the limit, which is asked for.
+
+    begins: of each step, without movements. tails: seconds that a device computes from each step on. What is away while
+    no step runs is left out: nothing would have more memory. So are times that would be such.
+    """
+    storages, end = lives.storages, len(lives.steps)
+    gaps = [
+        Gap(number, left, right)
+        for number, item in enumerate(storages)
+        if item.movable
+        for left, right in pairwise(item.touched)
+        if right >= left + 2
+    ]
+    need = [int(used) - cap for used in lives.touches.used]
+    able = [[0] * (end + 1)]  # bytes that the gaps from one on can free in each step
+    for gap in reversed(gaps):
+        size = storages[gap.storage].bytes
+        able.append([most + size * (gap.left < at < gap.right) for at, most in enumerate(able[-1])])
+    able.reverse()
+
+    def below(at: int, need: list[int], cuts: tuple[tuple[Gap, int], ...], outs: Any, ins: Any) -> Iterator[Any]:
+        if any(more > most for more, most in zip(need, able[at], strict=True)):
+            return
+        if cuts and max(_serial(outs), _serial(ins)) >= limit() + ROUNDED:
+            return
+        if at == len(gaps):
+            if cuts:
+                yield cuts
+            return
+        gap = gaps[at]
+        yield from below(at + 1, need, cuts, outs, ins)
+        size, begin = storages[gap.storage].bytes, begins[gap.left + 1]
+        fresh = all(other.storage != gap.storage for other, _ in cuts)
+        back, gone = host.copy_seconds(size, False), host.copy_seconds(size, True) if fresh else 0.0
+        out = (*outs, (begin, gone, back + tails[gap.right])) if fresh else outs
+        for start in range(gap.left + 2, gap.right + 1):
+            left = [more - size * (gap.left < step < start) for step, more in enumerate(need)]
+            come = (*ins, (max(begins[start], begin + gone), back, tails[gap.right]))
+            yield from below(at + 1, left, (*cuts, (gap, start)), out, come)
+
+    for cuts in below(0, need, (), (), ()):
+        stays = []
+        for number, item in enumerate(storages):
+            mine = [(gap, start) for gap, start in cuts if gap.storage == number]
+            ends = [*(gap.left for gap, _ in mine), item.touched[-1]]
+            begun = [(item.touched[0],) * 2, *((start, gap.right) for gap, start in mine)]
+            for rank, ((start, first), last) in enumerate(zip(begun, ends, strict=True)):
+                final = rank == len(ends) - 1
+                stays.append([number, start, first, last, rank == 0, rank == 0 and bool(mine), final and item.lasts])
+        yield sorted(stays, key=lambda stay: (stay[1], stay[2], stay[0]))
+
+
+def _serial(copies: Sequence[tuple[float, float, float]]) -> float:
+    """One copier makes these, one after the other: each begins at the earliest, takes, and has something behind it."""
+    longest = 0.0
+    for begin, _, _ in copies:
+        for _, _, behind in copies:
+            some = [took for first, took, tail in copies if first >= begin and tail >= behind]
+            longest = max(longest, begin + sum(some) + behind if some else 0.0)
+    return longest
 
 
 class TooManyError(Exception):
     """More ways to hold are left than are tried."""
 
 
-def fastest(graph: Any, machine: Any, cap: int | None, limit: float, leaves: int) -> float:
-    """The least seconds of a step by brute force; the limit, where nothing takes less.
+@dataclass
+class Search:
+    """The least seconds so far, of which only `limit` and more is known at first; ways to hold that are left to try;
+    counts of what was looked at."""
+
+    least: float
+    left: int
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def count(self, what: str, many: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + many
+
+
+def fastest(graph: Any, machine: Any, cap: int | None, limit: float, leaves: int) -> tuple[float, dict[str, int]]:
+    """(the least seconds of a step by brute force, the limit where nothing takes less; counts of what was looked at).
 
     Raises:
         TooManyError: there are more than so many ways to hold whose bounds are below the limit.
     """
+    from girih.partition.space.problem import Objective
     from girih.plans.choice import Choice
     from girih.plans.plan import Goal, Plan
     from girih.rewrite.certificate import Certificate
-    from girih.search.judge import Judge
+    from girih.search.composed import Composer, nodes_of
     from girih.search.memory.limit import WINDOWS
-    from girih.search.table import search_of
 
     certificate = Certificate(float("inf"), 0.0, "seconds", "none", "", "")
-    best, left = limit * (1 - 1e-6), leaves
-    from girih.partition.space.problem import Objective
-
+    search = Search(limit * (1 - 1e-6), leaves)
     for written in every_graph(graph):
-        for ordered in every_order(written):
-            start = search_of("single").search(ordered, Objective("seconds", machine)).strategy
-            plain = Plan(ordered, machine, Choice(start, overlap=WINDOWS[0]), certificate, Goal("joint", "time", cap))
-            judge = Judge(plain.but(memory=None))
-            for strategy in every_strategy(ordered, machine, best):
-                if judge(strategy) >= best:
+        search.count("graphs")
+        transfers = Objective("time", machine).transfers
+        composer = Composer(written, machine, transfers, WINDOWS[0])
+        orders = list(every_order(written))
+        nodes: dict[tuple[int, ...], Any] = {}
+        search.count("orders", len(orders))
+        for least, strategy in every_strategy(written, machine, search.least):
+            if least >= search.least:
+                continue
+            search.count("strategies")
+            chosen = composer.variants(strategy)
+            if chosen is None:
+                continue
+            for order in orders:
+                if order not in nodes:
+                    nodes[order] = nodes_of(in_order(written, strategy, order)[0])
+                seconds = composer.makespan([chosen[number] for number in order], nodes[order])
+                search.count("simulated")
+                if seconds < least - ROUNDED:
+                    raise AssertionError(f"{seconds} s are below the bound of the strategy, {least} s: {strategy}")
+                if seconds >= search.least:
                     continue
-                plan = plain.but(strategy=strategy)
-                for window in WINDOWS:
-                    tried, seconds = _held(plan.but(overlap=window), cap, best, left)
-                    left -= tried
-                    if left <= 0:
-                        raise TooManyError
-                    best = min(best, seconds)
-    return best if best < limit * (1 - 1e-6) else limit
+                if cap is None:
+                    search.least = seconds
+                    continue
+                ordered, divided = in_order(written, strategy, order)
+                choice = Choice(divided, overlap=WINDOWS[0])
+                _hold(Plan(ordered, machine, choice, certificate, Goal("joint", "time", cap)), cap, search)
+    return (search.least if search.least < limit * (1 - 1e-6) else limit), search.counts
 
 
-def _held(plan: Any, cap: int | None, limit: float, leaves: int) -> tuple[int, float]:
-    """(ways to hold that were tried, the least seconds of any of them)."""
-    from girih.plans.predict import predict
-    from girih.program import ProgramError
-    from girih.program.moves.residency import floor
-    from girih.search.memory.bound import memory_bound
-    from girih.search.memory.step_seconds import step_seconds
-    from girih.simulate.ticks import seconds_of, ticks
+def _hold(plan: Any, cap: int, search: Search) -> None:
+    """Every way to hold one strategy in one order of its nodes."""
+    from girih.plans.predict import predict, priced_on
+    from girih.program import FreeStep, ProgramError
+    from girih.program.moves.residency import Residency, floor
+    from girih.search.memory.held_steps import HeldRows
+    from girih.search.memory.limit import WINDOWS
+    from girih.simulate.ticks import TICKS_PER_SECOND
 
-    if cap is None or plan.peak <= cap:
-        return 1, predict(plan, memory=False).seconds
-    if floor(plan.lifetimes)[0] > cap:
-        return 0, float("inf")
-    known = step_seconds(plan, None)
-    computing = seconds_of(ticks(known.of(None, computing=True)))
-    if memory_bound(plan.lifetimes, cap, computing, known.machine.host, recompute=True).seconds >= limit:
-        return 0, float("inf")
-    tried, best = 0, limit
-    for sequence in sequences(plan):
-        own = plan.but(sequence=sequence)
-        try:
-            lives = own.lifetimes
-        except ProgramError:
+    known: list[tuple[Any, ...]] = []
+    for window in WINDOWS:
+        own = plan.but(overlap=window)
+        if own.lowered.steps in known:
             continue
+        known.append(own.lowered.steps)
         if own.peak <= cap:
-            tried, best = tried + 1, min(best, predict(own, memory=False).seconds)
-        for residency in residencies(lives, cap):
-            tried += 1
-            if tried > leaves:
-                return tried, best
-            moved = own.but(residency=(residency,), room=cap)
-            seconds = predict(moved, memory=False).seconds
-            if seconds < best and moved.peak <= cap:
-                best = seconds
-    return tried, best
+            search.least = min(search.least, predict(own, memory=False).seconds)
+            continue
+        priced = priced_on(own, own.machine, None, "processes")
+        rows = HeldRows(own.lowered, priced.priced.prices, priced.simulated, cap)
+        steps = [step for step in own.lowered.steps if not isinstance(step, FreeStep)]
+        computing = [
+            rows.before[row, 0] / TICKS_PER_SECOND if row >= 0 and rows.kind[row] == 0 else 0.0 for row in rows.row
+        ]
+        for sequence in sequences(steps):
+            free = rows.simulated(sequence)
+            search.count("sequences")
+            if free.seconds >= search.least:
+                continue
+            again = own.but(sequence=sequence) if len(sequence) > len(steps) else own
+            try:
+                lives = again.lifetimes
+            except ProgramError:  # what stays when the program has ended comes once
+                continue
+            if floor(lives)[0] > cap:
+                continue
+            if again is not own and again.peak <= cap:
+                search.least = min(search.least, free.seconds)
+                continue
+            if lives.views or not rows.able:
+                raise TooManyError
+            tails = [0.0]
+            for number in reversed(sequence):
+                tails.append(tails[-1] + computing[number])
+            for stays in residencies(lives, cap, free.clock, tails[::-1], own.machine.host, lambda: search.least):
+                search.count("held")
+                search.left -= 1
+                if search.left <= 0:
+                    raise TooManyError
+                residency = Residency.of(stays)
+                seconds = rows.simulated(sequence, lives, residency).seconds
+                if seconds < search.least:
+                    moved = again.but(residency=(residency,), room=cap)
+                    if (written := predict(moved, memory=False).seconds) != seconds:
+                        raise AssertionError(f"simulated by rows {seconds} s, by its Program {written} s")
+                    if moved.peak <= cap:
+                        search.least = seconds
 
 
 # ---------------------------------------------------------------------------------------------- what is measured
 
 
-def one(seed: int, options: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """(what came out, words) of a program under each cap."""
+def one(seed: int, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """What came out of a program under each cap."""
     from girih.api import plan_graph
     from girih.plans.plan import PlanError
 
     random = np.random.default_rng(seed)
     graph, machine = random_program(random, 3 + seed % 3), random_machine(random)
-    free = plan_graph(graph, machine=machine)
+    free = plan_graph(graph, machine=machine, compare=())
     for share in SHARES[:2] if options.quick else SHARES:
         cap = None if share is None else int(share * free.peak)
-        case = f"program {seed}, {'no cap' if cap is None else f'{cap} bytes'}"
+        found: dict[str, Any] = {"program": seed, "memory": "all" if share is None else f"{share:.0%}"}
+        began = clock()
+        turn = free.certificate.cost
+        if cap is not None:
+            try:
+                turn = plan_graph(graph, machine=machine, memory=cap, compare=()).certificate.cost
+            except PlanError:
+                turn = float("inf")
+        found["in turn CPU"], began = since(began).cpu, clock()
         try:
-            turn = plan_graph(graph, machine=machine, memory=cap).certificate.cost
+            search = f"joint:seconds={SECONDS}"
+            told = plan_graph(graph, machine=machine, memory=cap, search=search, compare=()).certificate
         except PlanError:
-            turn = float("inf")
-        try:
-            told = plan_graph(graph, machine=machine, memory=cap, search=f"joint:seconds={SECONDS}").certificate
-            cost = told.cost
-            bound = max(float(part) for name, part in told.statistics.items() if name.startswith("bound, "))
-        except PlanError:
-            yield ("refused" if turn == float("inf") else "above"), case
+            yield {**found, "came out": "refused" if turn == float("inf") else "above", "in turn": turn}
             continue
-        if cost > turn:
-            yield "above", f"{case}: {cost:.6g} s, in turn {turn:.6g}"
+        found["joint CPU"], began = since(began).cpu, clock()
+        cost = told.cost
+        bound = max(float(part) for name, part in told.statistics.items() if name.startswith("bound, "))
+        found |= {"joint": cost, "in turn": turn, "bound": bound, "by": told.statistics["found by"]}
         try:
-            least = fastest(graph, machine, cap, cost, options.leaves)
+            least, counts = fastest(graph, machine, cap, cost, options.leaves)
         except TooManyError:
-            yield "not ended", case
-            continue
-        if bound > least * (1 + 1e-6) + ROUNDED:
-            yield "wrong bound", f"{case}: {bound:.6g} s, brute force {least:.6g}"
-        if least < cost:
-            yield "slower", f"{case}: {cost:.6g} s, brute force {least:.6g}"
+            came_out = "not ended"
         else:
-            yield "optimal", case
-        if cost < turn * (1 - 1e-6):
-            yield "faster than in turn", f"{turn / cost}"
+            came_out = "slower" if least < cost else "optimal"
+            found |= {"least": least, **counts}
+            if bound > least * (1 + 1e-6) + ROUNDED:
+                came_out = "wrong bound"
+        yield {**found, "came out": "above" if cost > turn else came_out, "brute force CPU": since(began).cpu}
+
+
+def tallied(cases: Sequence[dict[str, Any]], programs: int) -> Row:
+    """The row of the table for the cases so far."""
+    counts = Counter(case["came out"] for case in cases)
+    tried = [case for case in cases if "least" in case]
+    faster = [case["in turn"] / case["joint"] for case in cases if case.get("joint", np.inf) < case["in turn"] * (1 - 1e-6)]
+    known = [ratio for ratio in faster if np.isfinite(ratio)]
+    optimal, ended = counts["optimal"], len(tried)
+    row: Row = {"programs": programs, "cases": ended, "optimal": optimal, "share": f"{optimal / max(ended, 1):.1%}"}
+    row |= {"refused": counts["refused"], "not ended": counts["not ended"]}
+    row |= {"wrong": counts["wrong bound"] + counts["above"], "faster": len(faster)}
+    row |= {"mean": f"{float(np.exp(np.mean(np.log(known or [1.0])))):.3f}"}
+    for side in SIDES:
+        row[side] = round(sum(case.get(side, 0.0) for case in cases), 1)
+    row["spaces"] = ", ".join(
+        f"{float(np.median([case.get(what, 0) for case in tried])):g} to {max(case.get(what, 0) for case in tried)} {what}"
+        for what in ("graphs", "orders", "strategies", "simulated", "sequences", "held")
+        if tried
+    )
+    return row
 
 
 def measure(options: argparse.Namespace) -> Report:
-    counts: dict[str, int] = {}
-    misses: list[str] = []
-    gains = []
+    cases: list[dict[str, Any]] = []
     seeds = QUICK if options.quick else range(options.first, options.first + options.programs)
-    for seed in seeds:
-        for what, words in one(seed, options):
-            counts[what] = counts.get(what, 0) + 1
-            if what in ("above", "wrong bound", "slower"):
-                misses.append(f"{what}: {words}")
-            if what == "faster than in turn":
-                gains.append(float(words) if np.isfinite(float(words)) else 2.0)
-            note({"seed": seed, "what": what, "words": words})
-    ended = counts.get("optimal", 0) + counts.get("slower", 0)
-    share = counts.get("optimal", 0) / max(ended, 1)
-    row: Row = {
-        "programs": len(seeds),
-        "cases": ended,
-        "optimal": counts.get("optimal", 0),
-        "share": f"{share:.1%}",
-        "refused": counts.get("refused", 0),
-        "not ended": counts.get("not ended", 0),
-        "wrong": counts.get("wrong bound", 0) + counts.get("above", 0),
-        "faster": len(gains),
-        "mean": f"{float(np.exp(np.mean(np.log(gains or [1.0])))):.3f}",
-    }
-    hard = [miss for miss in misses if not miss.startswith("slower")]
+    for number, seed in enumerate(seeds, start=1):
+        for case in one(seed, options):
+            cases.append(case)
+            if options.cases or case["came out"] not in ("optimal", "refused"):
+                note(case)
+        if number % TOLD == 0 or number == len(seeds):
+            note({"first": seeds[0], **tallied(cases, number)})
+    row = tallied(cases, len(seeds))
+    misses = [
+        f"program {case['program']}, memory {case['memory']}: {case['came out']}: {case.get('joint', np.inf):.6g} s, in "
+        f"turn {case['in turn']:.6g}, brute force {case.get('least', np.nan):.6g}, bound {case.get('bound', 0.0):.6g}"
+        for case in cases
+        if case["came out"] in ("above", "wrong bound", "slower")
+    ]
+    share = row["optimal"] / max(row["cases"], 1)
+    hard = [miss for miss in misses if ": slower: " not in miss]
     columns = (
         ("programs", "programs"),
         ("cases that ended", "cases"),
@@ -354,21 +512,23 @@ def measure(options: argparse.Namespace) -> Report:
         ("wrong bounds, or above the sequential", "wrong"),
         ("faster than the sequential", "faster"),
         ("× of these, geometric mean", "mean"),
+        *((side, side) for side in SIDES),
     )
     return Report(
         "The joint search on small random programs under caps, beside brute force over the whole space",
         columns,
         (row,),
-        f"{share:.1%} of {ended} cases optimal",
+        f"{row['share']} of {row['cases']} cases optimal",
         tuple(misses if share < options.floor else hard),
-        tuple(misses),
+        (f"what the bounds left of a space, median to largest: {row['spaces']}", *misses),
     )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--programs", type=int, default=PROGRAMS, help=f"random programs (default {PROGRAMS})")
     parser.add_argument("--first", type=int, default=0, help="the first of them: all can be run in slices (default 0)")
-    parser.add_argument("--leaves", type=int, default=3000, help="ways to hold that are tried for a case, at most")
+    parser.add_argument("--leaves", type=int, default=LEAVES, help="ways to hold that are tried for a case, at most")
+    parser.add_argument("--cases", action="store_true", help="print every case, on the error stream")
 
 
 BENCHMARK = Benchmark("joint_small", __doc__ or "", measure, 0.95, "share of small cases that are optimal", add_options)
