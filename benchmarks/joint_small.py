@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import combinations, pairwise
+from itertools import combinations, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ PROGRAMS, QUICK = 300, (6,)
 """How many random programs, and the one of the quick form, which brute force tries out in seconds."""
 SHARES = (None, 0.8, 0.6)
 SECONDS = 2.0
+"""Of counted work of each joint search, which nothing else ends (`girih.layout.budget.PATIENCE`)."""
 UNARY = ("aten.relu", "aten.tanh")
 BINARY = ("aten.mm", "aten.mm", "aten.add.Tensor", "aten.mul.Tensor")
 MOST_GRAPHS, MOST_AGAIN = 12, 2
@@ -138,38 +139,85 @@ def in_order(graph: Any, strategy: Any, order: tuple[int, ...]) -> tuple[Any, An
     return ordered, Strategy(strategy.mesh, divisions, strategy.layouts)
 
 
-def every_strategy(graph: Any, machine: Any, limit: float) -> Iterator[tuple[float, Any]]:
+Ends = tuple[bytes, tuple[int, ...], bytes, tuple[int, ...], bool]
+
+
+def handling(composer: Any, known: dict[Ends, float], node: int, name: str, ends: Sequence[Any], reads: bool) -> float:
+    """Seconds in which a device packs, places and adds where a value goes from one placement to another."""
+    from girih.layout.transfer import route
+    from girih.program import TransferStep
+
+    source, target = ends
+    key = (source.regions.tobytes(), source.partial, target.regions.tobytes(), target.partial, reads)
+    if key not in known:
+        value, total = composer.graph.values[name], 0.0
+        hops = route(composer.lowering.transfers, source, target, value.shape, value.item_bytes)
+        same = source.partial == target.partial and bool((source.regions == target.regions).all())
+        for place in hops or (() if reads or same else (target,)):
+            step = TransferStep(name, node, "", "", source, place, "fetch", "sum")
+            total += sum(float(part.min()) for part in composer.moving.priced(step, False))
+            source = place
+        known[key] = total
+    return known[key]
+
+
+def every_strategy(graph: Any, machine: Any, limit: float, composer: Any, known_work: dict[Ends, float]
+                   ) -> Iterator[tuple[float, Any]]:  # fmt: skip
     """(seconds that no order of the nodes is below, strategy) of all strategies in which that is below the limit.
 
-    The seconds are the largest of what a device computes, of what a port receives, and of the longest path: on two
-    devices with even parts each device does the same. Links without latency: messages spend it under way together.
+    The seconds are the largest of what a device computes, packs and places, of what a port receives, and of the longest
+    path: on two devices with even parts each device does the same. A message keeps a port without its latency, which it
+    is under way beside others.
     """
-    from girih.partition.space.problem import Objective, build, rules_of
+    from girih.layout import Placements
+    from girih.partition.space.options import SECONDS
+    from girih.partition.space.problem import Objective, build
 
     direct = replace(machine, levels=tuple(replace(level, latency_seconds=0.0) for level in machine.levels))
-    objective = Objective("seconds", direct)
-    space = build(graph, objective, rules_of(objective))
+    space, other = (build(graph, Objective("seconds", item), SECONDS) for item in (machine, direct))
     problem, values = space.problem, len(space.layouts)
-    tables, pairs = [table.tolist() for table in problem.tables], iter(problem.pairs)
+    tables, kept = ([table.tolist() for table in item.problem.tables] for item in (space, other))
+    pairs = zip(problem.pairs, other.problem.pairs, strict=True)
+
+    def prices(node: int, name: str, pieces: Any, ends: Any, reads: bool) -> tuple[Any, ...]:
+        """Of each division and layout, seconds on the way, of a port, and of the device."""
+        (_, variable, table), (_, _, short) = ends
+        lies = Placements.of(space.layouts[variable], graph.values[name].shape, machine.mesh)
+        own = [
+            [
+                handling(composer, known_work, node, name, (layout, piece) if reads else (piece, layout), reads)
+                if tables[table][label][number] < limit
+                else 0.0
+                for number, layout in enumerate(lies[item] for item in range(len(lies)))
+            ]
+            for label, piece in enumerate(pieces[item] for item in range(len(pieces)))
+        ]
+        return variable, tables[table], kept[short], own
+
     known: set[int] = set()
     turns: list[tuple[str, int, Any]] = []
     for number, node in enumerate(graph.nodes):
-        reads = [next(pairs) for _ in node.inputs]
-        for _, variable, _ in reads:
+        options = space.options[number]
+        reads = [
+            prices(number, name, need, ends, True)
+            for name, need, ends in zip(node.inputs, options.needs, islice(pairs, len(node.inputs)), strict=True)
+        ]
+        for variable, *_ in reads:
             if variable not in known:
                 known.add(variable)
                 turns.append(("given", variable, ()))
-        turns.append(("node", values + number, [(variable, tables[table]) for _, variable, table in reads]))
-        for _, variable, table in [next(pairs) for _ in node.outputs]:
+        turns.append(("node", values + number, reads))
+        for name, made, ends in zip(node.outputs, options.makes, islice(pairs, len(node.outputs)), strict=True):
+            variable, *priced = prices(number, name, made, ends, False)
             known.add(variable)
-            turns.append(("made", variable, (values + number, tables[table])))
+            turns.append(("made", variable, (values + number, *priced)))
     own = [tables[table] if table >= 0 else [] for table in problem.unary]
     rest = [0.0] * (len(turns) + 1)  # seconds of computing that are to come, at least
     tail = [0.0] * len(problem.domains)  # and on the longest path behind each variable
     for at, (kind, variable, more) in reversed(list(enumerate(turns))):
         rest[at] = rest[at + 1] + (min(own[variable]) if kind == "node" else 0.0)
         if kind == "node":
-            for value, _ in more:
+            for value, *_ in more:
                 tail[value] = max(tail[value], tail[variable] + min(own[variable]))
         elif kind == "made":
             tail[more[0]] = max(tail[more[0]], tail[variable])
@@ -184,19 +232,23 @@ def every_strategy(graph: Any, machine: Any, limit: float) -> Iterator[tuple[flo
             return
         kind, variable, more = turns[at]
         for label in range(problem.domains[variable]):
-            labels[variable], begin, own_seconds, moved = label, 0.0, 0.0, 0.0
+            labels[variable], begin, own_seconds, moved, handled = label, 0.0, 0.0, 0.0, 0.0
             if kind == "node":
                 own_seconds = own[variable][label]
-                for value, table in more:
-                    fetched = table[label][labels[value]]
-                    begin, moved = max(begin, ready[value] + fetched), moved + fetched
+                for value, table, short, work in more:
+                    at_value = labels[value]
+                    begin = max(begin, ready[value] + table[label][at_value] + work[label][at_value])
+                    moved += short[label][at_value]
+                    handled += work[label][at_value]
             elif kind == "made":
-                moved = more[1][labels[more[0]]][label]
-                begin = ready[more[0]] + moved
+                node, table, short, work = more
+                division = labels[node]
+                moved, handled = short[division][label], work[division][label]
+                begin = ready[node] + table[division][label] + handled
             ready[variable] = begin + own_seconds
             if moved < limit:
                 longest = max(path, ready[variable] + tail[variable])
-                yield from below(at + 1, computing + own_seconds, received + moved, longest)
+                yield from below(at + 1, computing + own_seconds + handled, received + moved, longest)
 
     yield from below(0, 0.0, 0.0, 0.0)
 
@@ -326,7 +378,7 @@ def fastest(graph: Any, machine: Any, cap: int | None, limit: float, leaves: int
     from girih.search.memory.limit import WINDOWS
 
     certificate = Certificate(float("inf"), 0.0, "seconds", "none", "", "")
-    search = Search(limit * (1 - 1e-6), leaves)
+    search, handled = Search(limit * (1 - 1e-6), leaves), dict[Ends, float]()
     for written in every_graph(graph):
         search.count("graphs")
         transfers = Objective("time", machine).transfers
@@ -334,7 +386,7 @@ def fastest(graph: Any, machine: Any, cap: int | None, limit: float, leaves: int
         orders = list(every_order(written))
         nodes: dict[tuple[int, ...], Any] = {}
         search.count("orders", len(orders))
-        for least, strategy in every_strategy(written, machine, search.least):
+        for least, strategy in every_strategy(written, machine, search.least, composer, handled):
             if least >= search.least:
                 continue
             search.count("strategies")
@@ -484,6 +536,9 @@ def tallied(cases: Sequence[dict[str, Any]], programs: int) -> Row:
 
 
 def measure(options: argparse.Namespace) -> Report:
+    from girih.layout import budget
+
+    budget.PATIENCE = float("inf")
     cases: list[dict[str, Any]] = []
     seeds = QUICK if options.quick else range(options.first, options.first + options.programs)
     for number, seed in enumerate(seeds, start=1):

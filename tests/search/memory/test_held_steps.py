@@ -128,7 +128,7 @@ def test_rows_of_several_devices_take_what_their_program_takes(plan: Plan, rate:
             assert len(got.clock) == len(order) + 1
             assert (np.diff(got.clock) >= 0).all()
             judged += 1
-    assert judged >= 4
+    assert judged >= 3
 
 
 @pytest.mark.parametrize("room", [0.5, 0.8])
