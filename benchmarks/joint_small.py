@@ -1,6 +1,6 @@
 """The joint search on small random programs under caps, beside brute force over the whole joint space.
 
-What: random programs of three to five operators over square matrices, on two devices with links and a large memory of
+What: random programs of three and four operators over square matrices, on two devices with links and a large memory of
 random speed; each without a cap, and at 80 and 60 % of what the free plan needs. Against: brute force over every graph
 that girih's rules lead to, every order of its operators, every division of every operator and layout of every value,
 and, where a cap is exceeded, every window of overlap, every pair of steps that come again, everything that may leave
@@ -161,9 +161,32 @@ def handling(composer: Any, known: dict[Ends, float], node: int, name: str, ends
     return known[key]
 
 
-def every_strategy(graph: Any, machine: Any, limit: float, composer: Any, known_work: dict[Ends, float]
-                   ) -> Iterator[tuple[float, Any]]:  # fmt: skip
-    """(seconds that no order of the nodes is below, strategy) of all strategies in which that is below the limit.
+@dataclass(frozen=True)
+class Divided:
+    """A strategy. least: seconds that no order of the nodes is below. computing, work: of each node, seconds in which a
+    device computes, and computes, packs and places. parts: by value, bytes that a device holds of it. pieces: of each
+    node by what it reads, bytes that it reads, and whether these were moved; made: bytes that it makes."""
+
+    least: float
+    strategy: Any
+    computing: list[float]
+    work: list[float]
+    parts: dict[str, float]
+    pieces: list[dict[str, tuple[float, bool]]]
+    made: list[float]
+
+
+def sizes_of(places: Any, item: int) -> list[float]:
+    """Bytes of a device's part under each of these placements."""
+    regions = places.regions
+    found: list[float] = ((regions[..., 1] - regions[..., 0]).prod(axis=-1).min(axis=-1) * float(item)).tolist()
+    return found
+
+
+def every_strategy(graph: Any, machine: Any, limit: float, composer: Any, known_work: dict[Ends, float],
+                   cap: float = np.inf) -> Iterator[Divided]:  # fmt: skip
+    """All strategies whose seconds, which no order of the nodes is below, are below the limit, and in which a device can
+    hold what it is given, and what a node reads and makes.
 
     The seconds are the largest of what a device computes, packs and places, of what a port receives, and of the longest
     path: on two devices with even parts each device does the same. A message keeps a port without its latency, which it
@@ -211,6 +234,39 @@ def every_strategy(graph: Any, machine: Any, limit: float, composer: Any, known_
             variable, *priced = prices(number, name, made, ends, False)
             known.add(variable)
             turns.append(("made", variable, (values + number, *priced)))
+    items = {name: value.item_bytes for name, value in graph.values.items()}
+    parts = {
+        name: sizes_of(Placements.of(space.layouts[space.variable[name]], value.shape, machine.mesh), value.item_bytes)
+        for name, value in graph.values.items()
+    }
+    needs = [
+        [sizes_of(need, items[name]) for name, need in zip(node.inputs, options.needs, strict=True)]
+        for node, options in zip(graph.nodes, space.options, strict=True)
+    ]
+    makes = [sizes_of(options.makes[0], items[node.outputs[0]]) for node, options in zip(graph.nodes, space.options, strict=True)]
+    name_of = {space.variable[name]: name for name in graph.values}
+
+    def divided(least: float) -> Divided:
+        """What the labels say."""
+        pieces, work, computing = [], [], []
+        for _, variable, more in (turn for turn in turns if turn[0] == "node"):
+            number, label = variable - values, labels[variable]
+            seconds, reads = own[variable][label], dict[str, tuple[float, bool]]()
+            computing.append(seconds)
+            for operand, (value, table, _, handled) in enumerate(more):
+                size, moved = needs[number][operand][label], table[label][labels[value]] > 0
+                before = reads.get(name_of[value], (0.0, False))
+                reads[name_of[value]] = max(before[0], size), before[1] or moved
+                seconds += handled[label][labels[value]]
+            pieces.append(reads)
+            work.append(seconds)
+        for _, variable, (node, _, _, handled) in (turn for turn in turns if turn[0] == "made"):
+            work[node - values] += handled[labels[node]][labels[variable]]
+        held = {name: sizes[labels[space.variable[name]]] for name, sizes in parts.items()}
+        made = [sizes[labels[values + number]] for number, sizes in enumerate(makes)]
+        return Divided(least, space.strategy(np.asarray(labels)), computing, work, held, pieces, made)
+
+    takes = [may_take_over(graph, number) for number in range(len(graph.nodes))]
     own = [tables[table] if table >= 0 else [] for table in problem.unary]
     rest = [0.0] * (len(turns) + 1)  # seconds of computing that are to come, at least
     tail = [0.0] * len(problem.domains)  # and on the longest path behind each variable
@@ -223,18 +279,21 @@ def every_strategy(graph: Any, machine: Any, limit: float, composer: Any, known_
             tail[more[0]] = max(tail[more[0]], tail[variable])
     labels, ready = [0] * len(problem.domains), [0.0] * len(problem.domains)
 
-    def below(at: int, computing: float, received: float, path: float) -> Iterator[tuple[float, Any]]:
+    def below(at: int, computing: float, received: float, path: float, given: float) -> Iterator[Divided]:
         least = max(computing + rest[at], received, path)
-        if least >= limit:
+        if least >= limit or given > cap:
             return
         if at == len(turns):
-            yield least, space.strategy(np.asarray(labels))
+            yield divided(least)
             return
         kind, variable, more = turns[at]
         for label in range(problem.domains[variable]):
             labels[variable], begin, own_seconds, moved, handled = label, 0.0, 0.0, 0.0, 0.0
             if kind == "node":
-                own_seconds = own[variable][label]
+                own_seconds, number = own[variable][label], variable - values
+                read = {item[0]: needs[number][operand][label] for operand, item in enumerate(more)}
+                if sum(read.values()) + (0.0 if takes[number] else makes[number][label]) > cap:
+                    continue
                 for value, table, short, work in more:
                     at_value = labels[value]
                     begin = max(begin, ready[value] + table[label][at_value] + work[label][at_value])
@@ -248,9 +307,57 @@ def every_strategy(graph: Any, machine: Any, limit: float, composer: Any, known_
             ready[variable] = begin + own_seconds
             if moved < limit:
                 longest = max(path, ready[variable] + tail[variable])
-                yield from below(at + 1, computing + own_seconds + handled, received + moved, longest)
+                more_given = given + (parts[name_of[variable]][label] if kind == "given" else 0.0)
+                yield from below(at + 1, computing + own_seconds + handled, received + moved, longest, more_given)
 
-    yield from below(0, 0.0, 0.0, 0.0)
+    yield from below(0, 0.0, 0.0, 0.0, 0.0)
+
+
+def may_take_over(graph: Any, number: int) -> bool:
+    """May the result of a node lie where an operand lay?"""
+    from girih.ops.derive.in_place import writes_over
+    from girih.ops.known import descriptions
+
+    description, node = descriptions(graph)[number], graph.nodes[number]
+    return description is None or any(writes_over(description.operator, at) for at in range(len(node.inputs)))
+
+
+def crowded(graph: Any, order: tuple[int, ...], item: Divided, cap: float, host: Any) -> float:
+    """Seconds that no way to hold a strategy in this order of the nodes is below.
+
+    While a node computes, what is alive and exceeds the cap is away: it went out before, and comes back behind, or is
+    computed again behind. Of the ways to share it between the two the fastest. 0 where views share what they show.
+    """
+    from girih.ops.known import descriptions
+
+    if any(known is None or known.operator.view for known in descriptions(graph)):
+        return 0.0
+    nodes = [graph.nodes[number] for number in order]
+    staying = {output.name for output in graph.outputs}
+    last = {name: at for at, node in enumerate(nodes) for name in node.inputs} | dict.fromkeys(staying, len(nodes))
+    born = {name: at for at, node in enumerate(nodes) for name in node.outputs}
+    again = min(
+        item.computing[number] / max(graph.values[graph.nodes[number].outputs[0]].bytes, 1) for number in order
+    )  # seconds for each byte
+    out, back = 1 / host.out_bytes_per_second, 1 / host.in_bytes_per_second
+    longest, before, total = 0.0, 0.0, sum(item.work)
+    for at, number in enumerate(order):
+        pieces, own = item.pieces[number], item.computing[number]
+        held = 0.0 if may_take_over(graph, number) else item.made[number]
+        for name, part in item.parts.items():
+            if not born.get(name, -1) < at <= last.get(name, -1):
+                continue
+            size, moved = pieces.get(name, (0.0, False))
+            held += size if name in pieces and last[name] == at else part + (size if moved else 0.0)
+        over, after = held - cap, total - before - item.work[number]
+        if over > 0:
+            shares = (0.0, over, min(before / out, over), min((after + over * again) / (back + again), over))
+            longest = max(
+                longest,
+                min(max(before, x * out) + own + max(after + (over - x) * again, x * back) for x in shares),
+            )
+        before += item.work[number]
+    return longest
 
 
 def sequences(steps: Sequence[Any]) -> Iterator[tuple[int, ...]]:
@@ -386,7 +493,9 @@ def fastest(graph: Any, machine: Any, cap: int | None, limit: float, leaves: int
         orders = list(every_order(written))
         nodes: dict[tuple[int, ...], Any] = {}
         search.count("orders", len(orders))
-        for least, strategy in every_strategy(written, machine, search.least, composer, handled):
+        limited = np.inf if cap is None else float(cap)
+        for item in every_strategy(written, machine, search.least, composer, handled, limited):
+            least, strategy = item.least, item.strategy
             if least >= search.least:
                 continue
             search.count("strategies")
@@ -394,6 +503,8 @@ def fastest(graph: Any, machine: Any, cap: int | None, limit: float, leaves: int
             if chosen is None:
                 continue
             for order in orders:
+                if cap is not None and crowded(written, order, item, cap, machine.host) >= search.least:
+                    continue
                 if order not in nodes:
                     nodes[order] = nodes_of(in_order(written, strategy, order)[0])
                 seconds = composer.makespan([chosen[number] for number in order], nodes[order])
@@ -413,25 +524,38 @@ def fastest(graph: Any, machine: Any, cap: int | None, limit: float, leaves: int
 
 def _hold(plan: Any, cap: int, search: Search) -> None:
     """Every way to hold one strategy in one order of its nodes."""
+    from girih.cost.prices import Prices
     from girih.plans.predict import predict, priced_on
-    from girih.program import FreeStep, ProgramError
+    from girih.program import FreeStep, ProgramError, StartStep, overlapped
     from girih.program.moves.residency import Residency, floor
     from girih.search.memory.held_steps import HeldRows
     from girih.search.memory.limit import WINDOWS
     from girih.simulate.ticks import TICKS_PER_SECOND
 
+    plain = plan.but(overlap=WINDOWS[-1])
+    priced = priced_on(plain, plain.machine, None, "processes")
+    prices = dict(zip(plain.lowered.steps, zip(priced.priced.prices.before, priced.priced.prices.after, strict=True), strict=True))
     known: list[tuple[Any, ...]] = []
     for window in WINDOWS:
-        own = plan.but(overlap=window)
-        if own.lowered.steps in known:
+        program = overlapped(plain.lowered, window)
+        if program.steps in known:
             continue
-        known.append(own.lowered.steps)
-        if own.peak <= cap:
-            search.least = min(search.least, predict(own, memory=False).seconds)
+        known.append(program.steps)
+        both = [
+            prices[step.transfer if isinstance(step, StartStep) else step]
+            if not isinstance(step, FreeStep)
+            else (np.zeros(plan.machine.devices),) * 2
+            for step in program.steps
+        ]
+        before, after = (np.asarray([seconds[way] for seconds in both]) for way in (0, 1))
+        rows = HeldRows(program, Prices(before, after), priced.simulated, cap)
+        steps = [step for step in program.steps if not isinstance(step, FreeStep)]
+        own = plan.but(overlap=window).knowing(lowered=program)
+        if rows.simulated(range(len(steps))).seconds >= search.least:
             continue
-        priced = priced_on(own, own.machine, None, "processes")
-        rows = HeldRows(own.lowered, priced.priced.prices, priced.simulated, cap)
-        steps = [step for step in own.lowered.steps if not isinstance(step, FreeStep)]
+        if int(own.lifetimes.used.max()) <= cap and own.peak <= cap:
+            search.least = rows.simulated(range(len(steps))).seconds
+            continue
         computing = [
             rows.before[row, 0] / TICKS_PER_SECOND if row >= 0 and rows.kind[row] == 0 else 0.0 for row in rows.row
         ]
@@ -439,6 +563,8 @@ def _hold(plan: Any, cap: int, search: Search) -> None:
             free = rows.simulated(sequence)
             search.count("sequences")
             if free.seconds >= search.least:
+                if len(sequence) == len(steps):  # with steps that come again it does not take less
+                    break
                 continue
             again = own.but(sequence=sequence) if len(sequence) > len(steps) else own
             try:
@@ -447,7 +573,7 @@ def _hold(plan: Any, cap: int, search: Search) -> None:
                 continue
             if floor(lives)[0] > cap:
                 continue
-            if again is not own and again.peak <= cap:
+            if again is not own and int(lives.used.max()) <= cap and again.peak <= cap:
                 search.least = min(search.least, free.seconds)
                 continue
             if lives.views or not rows.able:
@@ -479,7 +605,7 @@ def one(seed: int, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     from girih.plans.plan import PlanError
 
     random = np.random.default_rng(seed)
-    graph, machine = random_program(random, 3 + seed % 3), random_machine(random)
+    graph, machine = random_program(random, 3 + seed % 2), random_machine(random)
     free = plan_graph(graph, machine=machine, compare=())
     for share in SHARES[:2] if options.quick else SHARES:
         cap = None if share is None else int(share * free.peak)
