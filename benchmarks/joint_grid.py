@@ -92,7 +92,9 @@ def setting(words: str, plan: Any, cap: int) -> Iterator[tuple[float, str]]:
             yield float("inf"), f"{words}, {hold}"
 
 
-def case(known: Row, grid: list[tuple[str, Any]], graphs: dict[int, Any], machine: str, cap: int, seconds: float) -> Row:
+def case(
+    known: Row, grid: list[tuple[str, Any]], graphs: dict[int, Any], machine: str, cap: int, seconds: float
+) -> Row:
     from girih.api import plan_graph
     from girih.plans.plan import PlanError
 

@@ -93,7 +93,9 @@ def missing(done: Sequence[tuple[Model, str, float]]) -> str:
         for share in SHARES
         if (model[0], machine, share) not in known
     ]
-    words = [f"{what} at {', '.join(share for _, share in group)}" for what, group in groupby(left, lambda item: item[0])]
+    words = [
+        f"{what} at {', '.join(share for _, share in group)}" for what, group in groupby(left, lambda item: item[0])
+    ]
     return f"not run: {len(left)} of {len(left) + len(done)} cases: {'; '.join(words)}. Left out: {LEFT_OUT}"
 
 

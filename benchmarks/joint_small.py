@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice, pairwise
 from typing import Any
@@ -185,8 +185,8 @@ def sizes_of(places: Any, item: int) -> list[float]:
 
 def every_strategy(graph: Any, machine: Any, limit: float, composer: Any, known_work: dict[Ends, float],
                    cap: float = np.inf) -> Iterator[Divided]:  # fmt: skip
-    """All strategies whose seconds, which no order of the nodes is below, are below the limit, and in which a device can
-    hold what it is given, and what a node reads and makes.
+    """All strategies whose seconds, which no order of the nodes is below, are below the limit; in which a device has
+    room for what it is given, and for what a node reads and makes.
 
     The seconds are the largest of what a device computes, packs and places, of what a port receives, and of the longest
     path: on two devices with even parts each device does the same. A message keeps a port without its latency, which it
@@ -243,7 +243,10 @@ def every_strategy(graph: Any, machine: Any, limit: float, composer: Any, known_
         [sizes_of(need, items[name]) for name, need in zip(node.inputs, options.needs, strict=True)]
         for node, options in zip(graph.nodes, space.options, strict=True)
     ]
-    makes = [sizes_of(options.makes[0], items[node.outputs[0]]) for node, options in zip(graph.nodes, space.options, strict=True)]
+    makes = [
+        sizes_of(options.makes[0], items[node.outputs[0]])
+        for node, options in zip(graph.nodes, space.options, strict=True)
+    ]
     name_of = {space.variable[name]: name for name in graph.values}
 
     def divided(least: float) -> Divided:
@@ -534,7 +537,9 @@ def _hold(plan: Any, cap: int, search: Search) -> None:
 
     plain = plan.but(overlap=WINDOWS[-1])
     priced = priced_on(plain, plain.machine, None, "processes")
-    prices = dict(zip(plain.lowered.steps, zip(priced.priced.prices.before, priced.priced.prices.after, strict=True), strict=True))
+    prices = dict(
+        zip(plain.lowered.steps, zip(priced.priced.prices.before, priced.priced.prices.after, strict=True), strict=True)
+    )
     known: list[tuple[Any, ...]] = []
     for window in WINDOWS:
         program = overlapped(plain.lowered, window)
@@ -644,7 +649,9 @@ def tallied(cases: Sequence[dict[str, Any]], programs: int) -> Row:
     """The row of the table for the cases so far."""
     counts = Counter(case["came out"] for case in cases)
     tried = [case for case in cases if "least" in case]
-    faster = [case["in turn"] / case["joint"] for case in cases if case.get("joint", np.inf) < case["in turn"] * (1 - 1e-6)]
+    faster = [
+        case["in turn"] / case["joint"] for case in cases if case.get("joint", np.inf) < case["in turn"] * (1 - 1e-6)
+    ]
     known = [ratio for ratio in faster if np.isfinite(ratio)]
     optimal, ended = counts["optimal"], len(tried)
     row: Row = {"programs": programs, "cases": ended, "optimal": optimal, "share": f"{optimal / max(ended, 1):.1%}"}
@@ -653,11 +660,11 @@ def tallied(cases: Sequence[dict[str, Any]], programs: int) -> Row:
     row |= {"mean": f"{float(np.exp(np.mean(np.log(known or [1.0])))):.3f}"}
     for side in SIDES:
         row[side] = round(sum(case.get(side, 0.0) for case in cases), 1)
-    row["spaces"] = ", ".join(
-        f"{float(np.median([case.get(what, 0) for case in tried])):g} to {max(case.get(what, 0) for case in tried)} {what}"
-        for what in ("graphs", "orders", "strategies", "simulated", "sequences", "held")
-        if tried
-    )
+    spaces = []
+    for what in ("graphs", "orders", "strategies", "simulated", "sequences", "held"):
+        found = [case.get(what, 0) for case in tried] or [0]
+        spaces.append(f"{float(np.median(found)):g} to {max(found)} {what}")
+    row["spaces"] = ", ".join(spaces)
     return row
 
 
@@ -676,8 +683,8 @@ def measure(options: argparse.Namespace) -> Report:
             note({"first": seeds[0], **tallied(cases, number)})
     row = tallied(cases, len(seeds))
     misses = [
-        f"program {case['program']}, memory {case['memory']}: {case['came out']}: {case.get('joint', np.inf):.6g} s, in "
-        f"turn {case['in turn']:.6g}, brute force {case.get('least', np.nan):.6g}, bound {case.get('bound', 0.0):.6g}"
+        f"program {case['program']}, memory {case['memory']}: {case['came out']}: "
+        + ", ".join(f"{what} {case.get(what, np.nan):.6g} s" for what in ("joint", "in turn", "least", "bound"))
         for case in cases
         if case["came out"] in ("above", "wrong bound", "slower")
     ]

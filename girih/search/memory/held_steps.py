@@ -197,12 +197,16 @@ class HeldRows:
         self.before, self.after = graph.columns["before"].array, graph.columns["after"].array
         self.amounts: dict[str, Integers] = {}  # by storage, bytes of it on each device
         known = descriptions(program.graph)
-        self.able = not program.orders and not program.host and not any(
-            isinstance(program.steps[at], ComputeStep)
-            and row != NO_ROW
-            and (description := known[program.steps[at].node]) is not None
-            and description.operator.view
-            for at, row in zip(places, self.row, strict=True)
+        self.able = (
+            not program.orders
+            and not program.host
+            and not any(
+                isinstance(program.steps[at], ComputeStep)
+                and row != NO_ROW
+                and (description := known[program.steps[at].node]) is not None
+                and description.operator.view
+                for at, row in zip(places, self.row, strict=True)
+            )
         )
 
     def simulated(
