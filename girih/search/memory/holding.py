@@ -138,12 +138,12 @@ def held(
     plan = in_smaller_pieces(plan)
     windows = (plan.choice.overlap,) if plan.choice.pieces else windows
     ways: list[_Ways] = []
-    tried: list[tuple[Step, ...]] = []
+    programs: list[tuple[Step, ...]] = []
     for number, window in enumerate(windows):  # with less overlap less is held
         own = plan.but(overlap=window)
-        if own.lowered.steps in tried:
+        if own.lowered.steps in programs:
             continue
-        tried.append(own.lowered.steps)
+        programs.append(own.lowered.steps)
         note("hold", number / len(windows))
         moving = host is not None and hold != "recompute"
         way = _Ways(own, store, moving, order, budget=seconds)
