@@ -73,13 +73,14 @@ def setting(words: str, plan: Any, cap: int) -> Iterator[tuple[float, str]]:
     where it cannot be."""
     from girih.plans.plan import PlanError
     from girih.plans.predict import predict
+    from girih.program import Overlap
     from girih.search.choose import hold_of
     from girih.search.memory.holding import held
     from girih.search.memory.limit import widest_overlap
     from girih.search.memory.step_seconds import simulated_seconds
 
-    limited = plan.whole.but(memory=cap, simulated=None)
-    if limited.choice.schedule == "graph":
+    limited = plan.whole.but(memory=cap, simulated=None, overlap=Overlap())
+    if limited.peak <= cap:
         limited = limited.but(overlap=widest_overlap(limited))
     if limited.peak <= cap:
         yield predict(limited, memory=False).seconds, words
