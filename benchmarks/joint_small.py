@@ -457,6 +457,40 @@ def _serial(copies: Sequence[tuple[float, float, float]]) -> float:
     return longest
 
 
+def used_at_least(lives: Any, sequence: Sequence[int]) -> list[int]:
+    """Bytes in use in each step of a sequence, at least: results may take over what they take over anywhere."""
+    used = []
+    for step in sequence:
+        takers = lives.takers.get(step, ())
+        taken = lives.storages[lives.taken[step]].bytes if step in lives.taken else 0
+        used.append(
+            int(lives.extra[step]) + taken - max((lives.storages[number].bytes for number in takers), default=0)
+        )
+    for item in lives.storages:
+        touching, first, last = set(item.touched), -1 if item.born < 0 else None, -1
+        spans = []
+        for at, step in enumerate(sequence):
+            if step == item.born:
+                spans += [] if first is None else [(first, last)]
+                first = last = at
+            elif step in touching:
+                last = at
+        spans.append((first or 0, len(sequence) - 1 if item.lasts else last))
+        for begin, end in spans:
+            for at in range(max(begin, 0), end + 1):
+                used[at] += item.bytes
+    return used
+
+
+def moved_at_least(over: Sequence[int], begins: Sequence[float], tails: Sequence[float], host: Any) -> float:
+    """Seconds of a sequence in which so many bytes are too many in each step: they go out before, and come back behind.
+    begins, tails: as in `residencies`."""
+    return max(
+        max(begins[at], host.copy_seconds(size, True)) + max(tails[at], host.copy_seconds(size, False))
+        for at, size in enumerate(over)
+    )
+
+
 class TooManyError(Exception):
     """More ways to hold are left than are tried."""
 
@@ -571,7 +605,16 @@ def _hold(plan: Any, cap: int, search: Search) -> None:
                 if len(sequence) == len(steps):  # with steps that come again it does not take less
                     break
                 continue
+            tails = [0.0]
+            for number in reversed(sequence):
+                tails.append(tails[-1] + computing[number])
+            tails.reverse()
             again = own.but(sequence=sequence) if len(sequence) > len(steps) else own
+            used = used_at_least(own.lifetimes, sequence)
+            over = [max(size - cap, 0) for size in used]
+            if moved_at_least(over, free.clock, tails, own.machine.host) >= search.least:
+                continue
+            search.count("lifetimes")
             try:
                 lives = again.lifetimes
             except ProgramError:  # what stays when the program has ended comes once
@@ -583,10 +626,9 @@ def _hold(plan: Any, cap: int, search: Search) -> None:
                 continue
             if lives.views or not rows.able:
                 raise TooManyError
-            tails = [0.0]
-            for number in reversed(sequence):
-                tails.append(tails[-1] + computing[number])
-            for stays in residencies(lives, cap, free.clock, tails[::-1], own.machine.host, lambda: search.least):
+            if any(size < at_least for size, at_least in zip(lives.used.tolist(), used, strict=False)):
+                raise AssertionError(f"{lives.used.tolist()} bytes in use, bounded as {used}")
+            for stays in residencies(lives, cap, free.clock, tails, own.machine.host, lambda: search.least):
                 search.count("held")
                 search.left -= 1
                 if search.left <= 0:
