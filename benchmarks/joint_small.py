@@ -4,13 +4,14 @@ What: random programs of three and four operators over square matrices, on two d
 random speed; each without a cap, and at 80 and 60 % of what the free plan needs. Against: brute force over every graph
 that girih's rules lead to, every order of its operators, every division of every operator and layout of every value,
 and, where a cap is exceeded, every window of overlap, every pair of steps that come again, everything that may leave
-between two uses and every time at which it may come back. What cannot be faster is left out:
-strategies by what a device computes, packs and places, what a port receives, and the longest path; strategies in an
-order by what exceeds the cap while a node computes, and has to go and come back; sequences by that, and by the step
-without movements; movements by what each copier has to do. Each bound that is used is held against what is simulated,
-and what is found by rows against its Program; the benchmark breaks down where one does not hold. The floor: the share of
-cases in which nothing is faster than what the joint search finds. In all cases its bound is to hold, and the sequential
-composition is not to be faster. Cases with more than `--leaves` ways to hold that the bounds leave, which are those in
+between two uses and every time at which it may come back.
+
+What cannot be faster is left out: strategies by what a device computes, packs and places, what a port receives, and the
+longest path; strategies in an order by what exceeds the cap while a node computes, and has to go and come back;
+sequences by that, and by the step without movements; movements by what each copier has to do. Each strategy's bound is
+held against what is simulated, and what is found by rows against its Program: the benchmark breaks down where they
+differ. The floor: the share of cases in which nothing is faster than what the joint search finds. In all cases its
+bound is to hold, and the sequential composition is not to be faster. Cases with more than `--leaves` ways to hold that the bounds leave, which are those in
 which a slow large memory makes movements take several times the step, are counted as not ended; caps that are refused
 are counted, and not tried out. The sizes of the spaces, as the bounds leave them, are printed.
 """
