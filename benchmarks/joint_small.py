@@ -11,9 +11,9 @@ longest path; strategies in an order by what exceeds the cap while a node comput
 sequences by that, and by the step without movements; movements by what each copier has to do. Each strategy's bound is
 held against what is simulated, and what is found by rows against its Program: the benchmark breaks down where they
 differ. The floor: the share of cases in which nothing is faster than what the joint search finds. In all cases its
-bound is to hold, and the sequential composition is not to be faster. Cases with more than `--leaves` ways to hold that the bounds leave, which are those in
-which a slow large memory makes movements take several times the step, are counted as not ended; caps that are refused
-are counted, and not tried out. The sizes of the spaces, as the bounds leave them, are printed.
+bound is to hold, and the sequential composition is not to be faster. Cases with more than `--leaves` ways to hold that
+the bounds leave (a slow large memory makes movements take several times the step) are counted as not ended; caps that
+are refused are counted, and not tried out. The sizes of the spaces, as the bounds leave them, are printed.
 """
 
 from __future__ import annotations
