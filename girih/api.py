@@ -234,7 +234,7 @@ def plan(
     if for_engine is not None:
 
         def on(search: str, machine: Machine) -> Plan:
-            own: Any = options["search"]
+            own: Any = options["search"]  # of `_searched_for`
             chosen = replace(own, space=APART) if search == APART else search or own
             ways = {**options, "search": chosen, "observe": observe, "order": order}
             return _planned(step, batch, machine, memory, rewrite, progress, **ways)[0]

@@ -105,7 +105,7 @@ class DTensorExport:
     read from a file, without the module. planned: those of the plan. stages: of a plan that is a pipeline, which has no
     placements. fully_sharded: `fully_shard` lays the module out, and nothing else: each axis is one of `fsdp`, and
     modules compute with each sample by itself. gathers_again: it gathers parameters once more for the backward pass,
-    unless the plan fetches them once. calls: of the forward pass, where DTensor's own way moves more than the plan does.
+    unless the plan fetches them once. calls: of the forward pass, where DTensor's own way moves more than the plan.
     """
 
     mesh: tuple[int, ...]
