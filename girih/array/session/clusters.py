@@ -178,7 +178,7 @@ class Cluster:
         return self._values(wanted, report)
 
     def _values(self, wanted: Sequence[Expression], report: bool = True) -> list[np.ndarray]:
-        work = needed(wanted)
+        work = needed(wanted, self.streams)
         values: dict[Expression, Any] = {}
         if work.nodes:
             asked = {item for item in wanted if not item.is_leaf}  # a slice of a source needs no computing
@@ -466,11 +466,11 @@ class Cluster:
             key = item.kept.key if item.kept is not None else None
             if key in self.budget.files:
                 files.add(work.names[item])
-            elif item.kept is None and self._streams(item.content):
+            elif item.kept is None and self.streams(item.content):
                 streamed.add(work.names[item])
         return frozenset(streamed), frozenset(files)
 
-    def _streams(self, content: Any) -> bool:
+    def streams(self, content: Any) -> bool:
         """Is a source too large to be held? With checkpoints, which save its tiles, it is held, too."""
         return self.checkpoint is None and self.budget.streams(content, self.workers)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import count
@@ -350,13 +350,15 @@ def _result_name(call: str, position: Operand) -> str:
     return f"{call}.{position}" if position else call
 
 
-def needed(wanted: Iterable[Expression]) -> Needed:
+def needed(wanted: Iterable[Expression], streams: Callable[[Source], bool] = lambda source: False) -> Needed:
     """What the wanted expressions need; results are the wanted ones, and whatever else will be asked for.
 
     That is what live arrays show, and what is read by expressions that are not evaluated now, unless it costs nothing
     to make again (a view, or something made from nothing): a loop may have let go of the array, but goes on from it.
 
-    Of a source of which only slices are read nothing else is read: they become sources, and need no node.
+    Of a source of which only slices are read nothing else is read: they become sources, and need no node. Slices that
+    overlap do so where the source is too large to be held: workers then read each where it lies, where else they would
+    exchange whole tiles. streams: whether a source is.
 
     Cost: linear in the expressions that are not evaluated yet.
     """
@@ -387,8 +389,8 @@ def needed(wanted: Iterable[Expression]) -> Needed:
                         stack.append(operand)
     for item in inputs:
         if item.kept is None and not isinstance(item.content, np.ndarray):  # a Source
-            if _narrowed(nodes):
-                return needed(goals)
+            if _narrowed(nodes, streams):
+                return needed(goals, streams)
             break
     asked = set(goals)
     inside: dict[Expression, int] = {}
@@ -405,7 +407,7 @@ def needed(wanted: Iterable[Expression]) -> Needed:
     return Needed(tuple(inputs), tuple(nodes), tuple(results))
 
 
-def _narrowed(nodes: Iterable[Expression]) -> bool:
+def _narrowed(nodes: Iterable[Expression], streams: Callable[[Source], bool]) -> bool:
     """Let slices of a source be sources, where nothing else of it is read; was there one?"""
     readers: dict[Expression, list[Expression]] = {}
     for item in nodes:
@@ -415,7 +417,7 @@ def _narrowed(nodes: Iterable[Expression]) -> bool:
     changed = False
     for operand, items in readers.items():
         if all(item.operator == "aten.slice.Tensor" for item in items) and (
-            sum(math.prod(item.shape) for item in items) <= math.prod(operand.shape)
+            sum(math.prod(item.shape) for item in items) <= math.prod(operand.shape) or streams(operand.content)
         ):
             for item in items:
                 cut = (dict(item.arguments)[name] for name in ("dim", "start", "end", "step"))
