@@ -180,9 +180,10 @@ def elementwise(ufunc: np.ufunc, operator: str, *items: Any, names: tuple[str, .
         TypeError: NumPy's: no such dtypes. ValueError: NumPy's: shapes that do not broadcast.
     """
     inputs = operands(*items)
-    *inner, result = loop_dtypes(ufunc, tuple(map(kind_of, inputs)), 1)
+    kinds = tuple([item.dtype if isinstance(item, Array) else kind_of(item) for item in inputs])
+    *inner, result = loop_dtypes(ufunc, kinds, 1)
     arrays = [typed(item, dtype) for item, dtype in zip(inputs, inner, strict=True)]
-    shape = broadcast_shapes(*(x.shape for x in arrays))
+    shape = broadcast_shapes(*[x.shape for x in arrays])
     return apply(operator, shape, result, **dict(zip(names, arrays, strict=False)))
 
 
