@@ -178,7 +178,7 @@ class Cluster:
         return self._values(wanted, report)
 
     def _values(self, wanted: Sequence[Expression], report: bool = True) -> list[np.ndarray]:
-        work = needed(wanted)
+        work = needed(wanted, self.streams)
         values: dict[Expression, Any] = {}
         if work.nodes:
             asked = {item for item in wanted if not item.is_leaf}  # a slice of a source needs no computing
@@ -222,9 +222,13 @@ class Cluster:
         if known is None or known.peak + self.budget.held > self.budget.limit:
             return None
         self._at_hand.move_to_end(structure)
-        held = [item.kept.key for item in work.inputs if item.kept is not None]
-        elsewhere = any(isinstance(item.content, Source) and item.kept is None for item in work.inputs)
-        if elsewhere or not self.budget.files.isdisjoint(held):
+        held: list[int] = []
+        for item in work.inputs:
+            if item.kept is not None:
+                held.append(item.kept.key)
+            elif not isinstance(item.content, np.ndarray):  # a Source, of which workers read a part
+                return None
+        if not self.budget.files.isdisjoint(held):
             return None
         free, run, budget = self._free(), self.run, self.budget
         keys = [next(self._keys) for _ in known.results]
@@ -462,11 +466,11 @@ class Cluster:
             key = item.kept.key if item.kept is not None else None
             if key in self.budget.files:
                 files.add(work.names[item])
-            elif item.kept is None and self._streams(item.content):
+            elif item.kept is None and self.streams(item.content):
                 streamed.add(work.names[item])
         return frozenset(streamed), frozenset(files)
 
-    def _streams(self, content: Any) -> bool:
+    def streams(self, content: Any) -> bool:
         """Is a source too large to be held? With checkpoints, which save its tiles, it is held, too."""
         return self.checkpoint is None and self.budget.streams(content, self.workers)
 
@@ -532,7 +536,7 @@ class Cluster:
         if first:
             item.keep(place)
         else:
-            item.keep(replace(item.kept, second=place))
+            item.keep(item.kept._replace(second=place))
             self._seconds[place.key] = place.bytes
 
     def let_go(self, key: int) -> None:
@@ -547,7 +551,7 @@ class Cluster:
 
     def _free(self) -> tuple[int, ...]:
         """Keys of arrays that nobody refers to any more."""
-        return tuple(self._dropped.popleft() for _ in range(len(self._dropped)))
+        return tuple([self._dropped.popleft() for _ in range(len(self._dropped))])
 
 
 def _placed_content(content: np.ndarray | Source) -> Any:

@@ -25,6 +25,8 @@ SHARE = 0.8
 """The part of a host's memory that all workers together may use where the user sets no limit."""
 STREAMED_SHARE = 4
 """A source is held if each worker's tile takes at most one part in so many of the limit."""
+LEAST_BLOCK = 1 << 14
+"""Bytes of a block that are not divided any more."""
 DISK_SHARE = 0.8
 """The part of the free disk space for temporary files that arrays may take."""
 
@@ -69,6 +71,10 @@ def fitted(
         moved = _movable(plan, use, use.peak - limit) if more else frozenset()
         room = shutil.disk_usage(tempfile.gettempdir()).free if moved else 0
         if not moved or _bytes(plan, files | moved) > room * DISK_SHARE:
+            smaller = blocks.cache // 4
+            if smaller >= LEAST_BLOCK and any(isinstance(step, BlockStep) for step in plan.program.steps):
+                blocks = replace(blocks, cache=smaller)
+                continue
             return Fitted(plan, use.peak, _refusal(plan, use, limit))
         files |= moved
 

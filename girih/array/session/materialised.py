@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -37,8 +36,7 @@ class Keeper(Evaluator, Protocol):
         """Nobody refers to an array with this key any more."""
 
 
-@dataclass(frozen=True, eq=False)
-class Materialised:
+class Materialised(NamedTuple):
     """Where an evaluated array is: its tiles with the workers of `run`, of `cluster`, under `key`, as the plan has its
     value `name`.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import count
@@ -130,6 +130,21 @@ class Expression:
         return f"<{self.operator} {self.dtype}{list(self.shape)} {self.source}>"
 
 
+def _told_all(
+    operator: str, attributes: tuple[tuple[str, Operand], ...], inputs: list[Expression]
+) -> tuple[Hashable, ...]:
+    """A call but for its inputs, which it puts into a list."""
+    told: list[Hashable] = [operator]
+    for name, item in attributes:
+        kind = item.__class__
+        if kind is Expression:
+            inputs.append(item)  # type: ignore[arg-type]
+            told += (name, ...)
+        else:
+            told += (name, item if kind is int or kind is str else _told(item, inputs))
+    return tuple(told)
+
+
 def _told(argument: Operand, inputs: list[Expression]) -> Hashable:
     """Equal for arguments that are equal but for the expressions in them, and only for them: 1, 1.0 and True differ, as
     do 0.0 and -0.0. inputs: gets those expressions, in their order."""
@@ -175,8 +190,8 @@ def call(
 ) -> Expression:
     """An operator applied to expressions and attributes; the same object for equal calls."""
     attributes, inputs = tuple(arguments.items()), list[Expression]()
-    form = _form((operator, tuple([(name, _told(item, inputs)) for name, item in attributes]), shape, dtype))
-    key = (form, *map(_identity, inputs))
+    form = _form((_told_all(operator, attributes, inputs), shape, dtype))
+    key = (form, *[_identity(item) for item in inputs])
     known = _live(key)
     if known is None:
         known = Expression(operator, attributes, shape, dtype, source, None, tuple(inputs), form)
@@ -192,8 +207,8 @@ def several(
 ) -> tuple[Expression, ...]:
     """The results of an operator that has several; shape and dtype of each are given. Equal calls are one."""
     attributes, inputs = tuple(arguments.items()), list[Expression]()
-    form = _form((operator, tuple([(name, _told(item, inputs)) for name, item in attributes]), results))
-    key = (form, *map(_identity, inputs))
+    form = _form((_told_all(operator, attributes, inputs), results))
+    key = (form, *[_identity(item) for item in inputs])
     reference = _known.get(key)
     if reference is None:
         reference = Expression(operator, attributes, (), "", source, None, tuple(inputs), form, results)
@@ -335,13 +350,15 @@ def _result_name(call: str, position: Operand) -> str:
     return f"{call}.{position}" if position else call
 
 
-def needed(wanted: Iterable[Expression]) -> Needed:
+def needed(wanted: Iterable[Expression], streams: Callable[[Source], bool] = lambda source: False) -> Needed:
     """What the wanted expressions need; results are the wanted ones, and whatever else will be asked for.
 
     That is what live arrays show, and what is read by expressions that are not evaluated now, unless it costs nothing
     to make again (a view, or something made from nothing): a loop may have let go of the array, but goes on from it.
 
-    Of a source of which only slices are read nothing else is read: they become sources, and need no node.
+    Of a source of which only slices are read nothing else is read: they become sources, and need no node. Slices that
+    overlap do so where the source is too large to be held: workers then read each where it lies, where else they would
+    exchange whole tiles. streams: whether a source is.
 
     Cost: linear in the expressions that are not evaluated yet.
     """
@@ -370,8 +387,11 @@ def needed(wanted: Iterable[Expression]) -> Needed:
                 for operand in item.inputs[::-1]:
                     if operand not in seen:
                         stack.append(operand)
-    if any(item.kept is None and isinstance(item.content, Source) for item in inputs) and _narrowed(nodes):
-        return needed(goals)
+    for item in inputs:
+        if item.kept is None and not isinstance(item.content, np.ndarray):  # a Source
+            if _narrowed(nodes, streams):
+                return needed(goals, streams)
+            break
     asked = set(goals)
     inside: dict[Expression, int] = {}
     for item in nodes:
@@ -387,7 +407,7 @@ def needed(wanted: Iterable[Expression]) -> Needed:
     return Needed(tuple(inputs), tuple(nodes), tuple(results))
 
 
-def _narrowed(nodes: Iterable[Expression]) -> bool:
+def _narrowed(nodes: Iterable[Expression], streams: Callable[[Source], bool]) -> bool:
     """Let slices of a source be sources, where nothing else of it is read; was there one?"""
     readers: dict[Expression, list[Expression]] = {}
     for item in nodes:
@@ -397,7 +417,7 @@ def _narrowed(nodes: Iterable[Expression]) -> bool:
     changed = False
     for operand, items in readers.items():
         if all(item.operator == "aten.slice.Tensor" for item in items) and (
-            sum(math.prod(item.shape) for item in items) <= math.prod(operand.shape)
+            sum(math.prod(item.shape) for item in items) <= math.prod(operand.shape) or streams(operand.content)
         ):
             for item in items:
                 cut = (dict(item.arguments)[name] for name in ("dim", "start", "end", "step"))

@@ -95,7 +95,9 @@ def _call(graph: Graph, node: Node, slot_of: Mapping[str, int], device: Any) -> 
             (slot_of[name], relative(region, whole), None)
             for name, region, whole in zip(node.inputs, piece.regions, wholes, strict=True)
         ]
-    return compile_call(graph, node, piece, reads, writes, shapes, device)
+    call = compile_call(graph, node, piece, reads, writes, shapes, device)
+    call.function = getattr(call.function, "_op", call.function)  # which PyTorch's operators call, and nothing else
+    return call
 
 
 def _piece(graph: Graph, node: Node) -> PieceCall | None:
