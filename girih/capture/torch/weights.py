@@ -121,8 +121,8 @@ def has_memory(tensor: Tensor) -> bool:
 def sample(tensor: Tensor) -> Tensor:
     """A view of a few numbers from the middle of the memory that the tensor lies in; they lie side by side, since
     PyTorch joins such samples the fastest, and in one line of the processor's cache."""
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    count = max(0, min(SAMPLES, last + 1))
+    last = max(-1, sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)))
+    count = min(SAMPLES, last + 1)
     first = (last + 1 - count) // 2
     beyond = (tensor.data_ptr() // tensor.element_size() + first) % max(1, count)
     first -= beyond if beyond <= first else 0
