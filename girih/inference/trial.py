@@ -198,7 +198,8 @@ def measured(
     near = [number for number in every if min(took[number]) <= FAR * least]
     if len(near) > 1:
         low, high = ROUNDS
-        rounds(near, max(low, min(high, int(share * SECONDS / sum(min(took[number]) for number in near)))))
+        each = max(sum(min(took[number]) for number in near), 1e-9)  # a clock may stand still meanwhile
+        rounds(near, max(low, min(high, int(share * SECONDS / each))))
     return took
 
 
