@@ -9,7 +9,10 @@ with the batch in one to so many micro-batches; and, where that exceeds the limi
 divided themselves, and state sharded beside tensor parallelism. Against: the best of `--search joint` for each number
 of micro-batches, which it does not choose itself. Mist (EuroSys 2025) reports 1.28 times Megatron-LM. The floor: never
 slower than the grid's best, in any case, and this geometric mean of the ratios. Settings that keep the limit are
-counted, with those that do not; models of the issue that are left out are printed.
+counted, with those that do not.
+
+In slices, as `joint_models` has them. Each setting is divided once for all limits, since no limit changes what these
+searches divide.
 """
 
 from __future__ import annotations
@@ -17,24 +20,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import Benchmark, Report, Row, captured, clock, note, since, timed
+from benchmarks.common import Benchmark, Report, Row, clock, note, since, timed
+from benchmarks.joint_models import freed, missing, slices, slices_options
 
-CASES: tuple[tuple[str, int | None, str, dict[str, Any]], ...] = (
-    ("mlp-tiny", None, "titanx-40g:2", {}),
-    ("lenet", 256, "titanx-40g:2", {}),
-    ("gpt-tiny", 256, "titanx-40g:4", {}),
-    ("bert-tiny", 256, "titanx-40g:4", {}),
-    ("llama-tiny", 64, "titanx-40g:4", {}),
-)
-LEFT_OUT = (
-    "GPT-2 XL, Llama 3 8B, a Mixtral-like mixture of experts, ViT-L and a DLRM on dgx-v100, 2x4, 8x8 and 4 × RTX 4090: "
-    "enumerating the grid takes hours of one core"
-)
-SHARES = (1.0, 0.6, 0.35)
 COUNTS = (1, 2, 4)
 HOLDS = ("sqrt", "chain", "vdnn", "lms", "odswap")
 NEVER_WORSE = 1 - 1e-9
@@ -58,66 +51,87 @@ def cut(graph: Any, count: int) -> Any | None:
         return None
 
 
-def setting(graph: Any, machine: str, cap: int, search: str) -> Iterator[tuple[str, float]]:
-    """(words, seconds) of one division within the limit: as it is, or else held in each of the published ways; infinite
-    where it cannot be."""
-    from girih.api import plan_graph
-    from girih.plans.plan import PlanError
-
-    for hold in ("none", *HOLDS):
-        try:
-            plan = plan_graph(graph, machine=machine, memory=cap, search=search, hold=hold)
-        except PlanError:
-            yield f"{search}, {hold}", float("inf")
-            continue
-        yield search if hold == "none" else f"{search}, {hold}", plan.certificate.cost
-        if hold == "none":
-            return
-
-
-def case(graphs: dict[int, Any], machine: str, cap: int, seconds: float) -> Row:
+def grid_of(graphs: dict[int, Any], machine: str) -> list[tuple[str, Any]]:
+    """(words, plan without a limit) of every division of every number of micro-batches that there is."""
     from girih.api import plan_graph
     from girih.machine import machine as machine_of
     from girih.plans.plan import PlanError
 
+    every = []
+    for count, graph in graphs.items():
+        for search in divisions(machine_of(machine).devices):
+            try:
+                plan = plan_graph(graph, machine=machine, memory="unlimited", search=search, compare=())
+            except PlanError:
+                continue
+            every.append((f"{count} micro-batches, {search}" if count > 1 else search, plan))
+    return every
+
+
+def setting(words: str, plan: Any, cap: int) -> Iterator[tuple[float, str]]:
+    """(seconds, words) of one division within the limit: as it is, or else held in each of the published ways; infinite
+    where it cannot be."""
+    from girih.plans.plan import PlanError
+    from girih.plans.predict import predict
+    from girih.program import Overlap
+    from girih.search.choose import hold_of
+    from girih.search.memory.holding import held
+    from girih.search.memory.limit import widest_overlap
+    from girih.search.memory.step_seconds import simulated_seconds
+
+    limited = plan.whole.but(memory=cap, simulated=None, overlap=Overlap())
+    if limited.peak <= cap:
+        limited = limited.but(overlap=widest_overlap(limited))
+    if limited.peak <= cap:
+        yield predict(limited, memory=False).seconds, words
+        return
+    for hold in HOLDS:
+        try:
+            kept = held(limited, hold_of(hold), store=None, note=lambda what, share: None)
+            yield simulated_seconds(kept, None), f"{words}, {hold}"
+        except PlanError:
+            yield float("inf"), f"{words}, {hold}"
+
+
+def case(
+    known: Row, grid: list[tuple[str, Any]], graphs: dict[int, Any], machine: str, cap: int, seconds: float
+) -> Row:
+    from girih.api import plan_graph
+    from girih.plans.plan import PlanError
+
     began = clock()
-    tried = [
-        (took, f"{count} micro-batches, {words}" if count > 1 else words)
-        for count, graph in graphs.items()
-        for search in divisions(machine_of(machine).devices)
-        for words, took in setting(graph, machine, cap, search)
-    ]
-    grid, words = min(tried)
-    row: Row = {"grid": grid, "setting": words if grid < float("inf") else "none fits"}
+    tried = [item for words, plan in grid for item in setting(words, plan, cap)]
+    least, words = min(tried)
+    row: Row = {**known, "grid": least, "setting": words if least < float("inf") else "none fits"}
     row |= {"settings": len(tried), "that fit": sum(took < float("inf") for took, _ in tried)}
     row["grid CPU"] = round(since(began).cpu, 1)
     joint, cpu = float("inf"), 0.0
     for count, graph in graphs.items():
         try:
-            plan, timing = timed(plan_graph, graph, machine=machine, memory=cap, search=f"joint:seconds={seconds}")
+            search = f"joint:seconds={seconds}"
+            plan, timing = timed(plan_graph, graph, machine=machine, memory=cap, search=search, compare=())
         except PlanError:
             continue
         cpu += timing.cpu
         if (took := plan.certificate.cost) < joint:
             joint, by = took, plan.certificate.statistics["found by"]
-            row |= {"joint": joint, "micro-batches": count, "by": by, "gap": f"{plan.certificate.gap:.0%}"}
-    ratio = 1.0 if grid == joint == float("inf") else grid / joint
+            row |= {"micro-batches": count, "by": by, "gap": f"{plan.certificate.gap:.0%}"}
+    ratio = 1.0 if least == joint == float("inf") else least / joint
     return {**row, "joint": joint, "ratio": ratio, "joint CPU": round(cpu, 1)}
 
 
 def measure(options: argparse.Namespace) -> Report:
-    from girih.api import plan_graph
-
     rows: list[Row] = []
-    for name, batch, machine, sizes in CASES[:1] if options.quick else CASES:
-        graph = captured(name, batch, **sizes)
-        free = plan_graph(graph, machine=machine, compare=())
-        graphs = {count: cut(graph, count) for count in (COUNTS[:1] if options.quick else COUNTS)}
-        graphs = {count: item for count, item in graphs.items() if item is not None}
-        for share in (0.6,) if options.quick else SHARES:
-            known = {"model": name, "machine": machine, "memory": f"{share:.0%}"}
-            seconds = 2.0 if options.quick else options.seconds
-            rows.append(known | case(graphs, machine, int(share * free.peak), seconds))
+    chosen = slices(options)
+    counts = COUNTS[:1] if options.quick else options.counts
+    for (_, machine), group in groupby(freed(chosen), lambda item: (id(item[1]), item[2])):
+        grid: list[tuple[str, Any]] = []
+        for known, graph, _, cap in group:
+            if not grid:
+                graphs = {count: item for count in counts if (item := cut(graph, count)) is not None}
+                grid, timing = timed(grid_of, graphs, machine)
+                note({**known, "divisions of the grid": len(grid), "CPU": timing.cpu})
+            rows.append(case(known, grid, graphs, machine, cap, 2.0 if options.quick else options.seconds))
             note(rows[-1])
     ratios = [row["ratio"] for row in rows if 0 < row["ratio"] < float("inf")]
     mean = float(np.exp(np.mean(np.log(ratios)))) if ratios else 0.0
@@ -138,11 +152,13 @@ def measure(options: argparse.Namespace) -> Report:
         tuple(rows),
         f"{mean:.3f} × in geometric mean of {len(ratios)} cases, never slower; only the joint search fits {alone}",
         tuple(misses),
-        (f"left out: {LEFT_OUT}",),
+        (missing(chosen),),
     )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    slices_options(parser)
+    parser.add_argument("--counts", nargs="+", type=int, default=list(COUNTS), help="micro-batches (default 1 2 4)")
     parser.add_argument("--seconds", type=float, default=30.0, help="seconds of work of each joint search (default 30)")
 
 

@@ -7,34 +7,117 @@ the choice differ, and what the step takes where one alone is set back. Against:
 Megatron-LM and 1.27 times Aceso for joining parallelism with checkpointing, state and offloading. The floor: never
 slower than the sequential composition, in any case; the geometric mean under caps is printed, with the cases that only
 the joint search fits, and the largest part of each bound.
+
+In slices: `--models`, `--machines` and `--memory` choose cases, those of `LARGE` among them, which are not run unless
+they are named. The last line names all cases that were not run.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator, Sequence
+from itertools import groupby, product
 from typing import Any
 
 import numpy as np
 
 from benchmarks.common import Benchmark, Report, Row, captured, note, timed
 
-MODELS = (
-    ("mlp-tiny", None, "titanx-40g:2"),
-    ("lenet", 256, "titanx-40g:2"),
-    ("gpt-tiny", 256, "titanx-40g:4"),
-    ("alexnet", 256, "titanx-40g:4"),
-    ("rnn-4-1k", None, "titanx-40g:4"),
+Model = tuple[str, int | None, dict[str, Any]]
+"""Name, batch (None: the model's own), and options."""
+Case = tuple[Model, str]
+"""A model on a machine."""
+
+CASES: tuple[Case, ...] = (
+    (("mlp-tiny", None, {}), "titanx-40g:2"),
+    (("lenet", 256, {}), "titanx-40g:2"),
+    (("gpt-tiny", 256, {}), "titanx-40g:4"),
+    (("bert-tiny", 256, {}), "titanx-40g:4"),
+    (("llama-tiny", 64, {}), "titanx-40g:4"),
+    (("alexnet", 256, {}), "titanx-40g:4"),
+    (("rnn-4-1k", None, {}), "titanx-40g:4"),
 )
-QUICK = (("mlp-tiny", None, "titanx-40g:2"),)
-LEFT_OUT = (
-    "the other models of the papers, and GPT-2 XL, Llama 3 8B, a Mixtral-like mixture of experts, ViT-L and a DLRM on "
-    "dgx-v100, 2x4, 8x8 and 4 cards of RTX 4090: they take hours of one core"
+PAPERS: tuple[Case, ...] = (
+    (("wresnet-152-10", None, {}), "p2.8xlarge"),
+    (("rnn-8-8k", None, {}), "p2.8xlarge"),
+    (("resnet-152", 256, {}), "dgx-v100"),
+    (("inception4", 256, {}), "dgx-v100"),
+    (("nasnet-25", 128, {}), "dgx-v100"),
+    (("inception", 1024, {}), "p100-cluster"),
+    (("rnntc", 1024, {}), "p100-cluster"),
+    (("rnnlm", 1024, {}), "p100-cluster"),
+    (("nmt", 1024, {}), "p100-cluster"),
+    (("dlrm-criteo", 1024, {}), "p100-cluster"),
+    (("candle-uno", 1024, {}), "p100-cluster"),
+    (("squeezenet", 256, {}), "dgx-v100"),
+    (("resnext-50", 256, {}), "dgx-v100"),
+    (("nasrnn", 256, {}), "dgx-v100"),
+    (("bert-24-1024", 64, {}), "dgx-v100"),
+    (("transformer", 64, {}), "dgx-v100"),
+    (("moe-12", 64, {}), "dgx-v100"),
+    (("deepspeech", 64, {}), "dgx-v100"),
 )
+TODAY: tuple[Model, ...] = (
+    ("gpt2-xl", 64, {}),
+    ("llama-8b", 8, {"sequence": 2048}),
+    ("moe-32-2048", 64, {}),
+    ("dlrm", 1024, {}),
+)
+LARGE: tuple[Case, ...] = (*PAPERS, *product(TODAY, ("dgx-v100", "2x4", "8x8", "rtx-4090:4")))
+"""Each takes minutes to hours of one core."""
+LEFT_OUT = "ViT-L, which is no model by name, and bf16: all models are float32 here"
 SHARES = (1.0, 0.6, 0.35)
 
 
-def sequential(graph: Any, machine: str, cap: int | None, seconds: float) -> float:
+def slices(options: argparse.Namespace) -> list[tuple[Model, str, float]]:
+    """(model, machine, share of the memory) of the cases that are chosen."""
+    if options.quick:
+        return [(*CASES[0], 0.6)]
+    named = options.models or [model[0] for model, _ in CASES]
+    return [
+        (model, machine, share)
+        for model, machine in (*CASES, *LARGE)
+        if model[0] in named and (not options.machines or machine in options.machines)
+        for share in SHARES
+        if not options.memory or round(100 * share) in options.memory
+    ]
+
+
+def missing(done: Sequence[tuple[Model, str, float]]) -> str:
+    """The cases that were not run, those together that are of one model and machine."""
+    known = {(model[0], machine, share) for model, machine, share in done}
+    left = [
+        (f"{model[0]} on {machine}", f"{share:.0%}")
+        for model, machine in (*CASES, *LARGE)
+        for share in SHARES
+        if (model[0], machine, share) not in known
+    ]
+    words = [
+        f"{what} at {', '.join(share for _, share in group)}" for what, group in groupby(left, lambda item: item[0])
+    ]
+    return f"not run: {len(left)} of {len(left) + len(done)} cases: {'; '.join(words)}. Left out: {LEFT_OUT}"
+
+
+def freed(chosen: Sequence[tuple[Model, str, float]]) -> Iterator[tuple[Row, Any, str, int]]:
+    """(the first entries of a row, graph, machine, bytes that the free plan needs), each model captured once."""
+    from girih.api import plan_graph
+
+    for (model, machine), group in groupby(chosen, lambda item: item[:2]):
+        name, batch, sizes = model
+        graph = captured(name, batch, **sizes)
+        free = plan_graph(graph, machine=machine, memory="unlimited", compare=())
+        for _, _, share in group:
+            yield {"model": name, "machine": machine, "memory": f"{share:.0%}"}, graph, machine, int(share * free.peak)
+
+
+def slices_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--models", nargs="+", help="by name, large ones too (default: the small ones)")
+    parser.add_argument("--machines", nargs="+", help="only on these")
+    parser.add_argument("--memory", nargs="+", type=int, help="only at these percents of the free plan's: 100 60 35")
+
+
+def sequential(graph: Any, machine: str, cap: int, seconds: float) -> float:
     """Seconds of the best sequential composition; infinite where nothing fits."""
     from girih.api import plan_graph
     from girih.machine import machine as machine_of
@@ -45,22 +128,22 @@ def sequential(graph: Any, machine: str, cap: int | None, seconds: float) -> flo
     best = float("inf")
     for item in (graph, rewritten) if rewrites else (graph,):
         try:
-            plan = plan_graph(item, machine=machine, memory=cap, search=f"portfolio:seconds={seconds}")
-            best = min(best, plan.certificate.cost)
+            search = f"portfolio:seconds={seconds}"
+            best = min(best, plan_graph(item, machine=machine, memory=cap, search=search, compare=()).certificate.cost)
         except PlanError:
             continue
     return best
 
 
-def case(name: str, graph: Any, machine: str, cap: int | None, share: float, seconds: float) -> Row:
+def case(known: Row, graph: Any, machine: str, cap: int, seconds: float) -> Row:
     from girih.api import plan_graph
     from girih.plans.plan import PlanError
 
     before, first = timed(sequential, graph, machine, cap, seconds)
-    row: Row = {"model": name, "machine": machine, "memory": f"{share:.0%}", "sequential": before}
-    row["sequential CPU"] = round(first.cpu, 1)
+    row: Row = {**known, "sequential": before, "sequential CPU": round(first.cpu, 1)}
     try:
-        plan, timing = timed(plan_graph, graph, machine=machine, memory=cap, search=f"joint:seconds={seconds}")
+        search = f"joint:seconds={seconds}"
+        plan, timing = timed(plan_graph, graph, machine=machine, memory=cap, search=search, compare=())
     except PlanError:
         return {**row, "joint": float("inf"), "ratio": 1.0 if before == float("inf") else 0.0, "by": "refused"}
     told = plan.certificate
@@ -83,16 +166,11 @@ def case(name: str, graph: Any, machine: str, cap: int | None, share: float, sec
 
 
 def measure(options: argparse.Namespace) -> Report:
-    from girih.api import plan_graph
-
     rows: list[Row] = []
-    for name, batch, machine in QUICK if options.quick else MODELS:
-        graph = captured(name, batch)
-        free = plan_graph(graph, machine=machine, compare=())
-        for share in (0.6,) if options.quick else SHARES:
-            cap = None if share == 1.0 else int(share * free.peak)
-            rows.append(case(name, graph, machine, cap, share, 2.0 if options.quick else options.seconds))
-            note(rows[-1])
+    chosen = slices(options)
+    for known, graph, machine, cap in freed(chosen):
+        rows.append(case(known, graph, machine, cap, 2.0 if options.quick else options.seconds))
+        note(rows[-1])
     limited = [row["ratio"] for row in rows if row["memory"] != "100%"]
     capped = [ratio for ratio in limited if 0 < ratio < float("inf")]
     alone = [row for row in rows if row["ratio"] == float("inf")]
@@ -115,11 +193,12 @@ def measure(options: argparse.Namespace) -> Report:
         tuple(rows),
         f"{mean:.3f} × under caps in geometric mean of {len(capped)}; only the joint search fits {len(alone)}",
         tuple(slower),
-        (f"left out: {LEFT_OUT}",),
+        (missing(chosen),),
     )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    slices_options(parser)
     parser.add_argument("--seconds", type=float, default=60.0, help="seconds of work of each search (default 60)")
 
 

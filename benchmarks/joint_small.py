@@ -1,35 +1,48 @@
 """The joint search on small random programs under caps, beside brute force over the whole joint space.
 
-What: random programs of three to five operators over square matrices, on two devices with links and a large memory of
+What: random programs of three and four operators over square matrices, on two devices with links and a large memory of
 random speed; each without a cap, and at 80 and 60 % of what the free plan needs. Against: brute force over every graph
 that girih's rules lead to, every order of its operators, every division of every operator and layout of every value,
 and, where a cap is exceeded, every window of overlap, every pair of steps that come again, everything that may leave
-between two uses and every time at which it may come back. What cannot be faster is left out by bounds that other
-benchmarks and tests prove: the step without a cap in the same order, and `girih.search.memory.bound`. The floor: the
-share of cases in which nothing is faster than what the joint search finds. In all cases its bound is to hold, and the
-sequential composition is not to be faster. Programs with more than `--leaves` ways to hold that the bounds leave are
-counted as not ended; caps that are refused are counted, and not tried out.
+between two uses and every time at which it may come back.
+
+What cannot be faster is left out: strategies by what a device computes, packs and places, what a port receives, and the
+longest path; strategies in an order by what exceeds the cap while a node computes, and has to go and come back;
+sequences by that, and by the step without movements; movements by what each copier has to do. Each strategy's bound is
+held against what is simulated, and what is found by rows against its Program: the benchmark breaks down where they
+differ. The floor: the share of cases in which nothing is faster than what the joint search finds. In all cases its
+bound is to hold, and the sequential composition is not to be faster. Cases with more than `--leaves` ways to hold that
+the bounds leave (a slow large memory makes movements take several times the step) are counted as not ended; caps that
+are refused are counted, and not tried out. The sizes of the spaces, as the bounds leave them, are printed.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from itertools import combinations, permutations, product
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations, islice, pairwise
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import Benchmark, Report, Row, note
+from benchmarks.common import Benchmark, Report, Row, clock, note, since
 
 PROGRAMS, QUICK = 300, (6,)
 """How many random programs, and the one of the quick form, which brute force tries out in seconds."""
 SHARES = (None, 0.8, 0.6)
 SECONDS = 2.0
+"""Of counted work of each joint search, which nothing else ends (`girih.layout.budget.PATIENCE`)."""
 UNARY = ("aten.relu", "aten.tanh")
 BINARY = ("aten.mm", "aten.mm", "aten.add.Tensor", "aten.mul.Tensor")
 MOST_GRAPHS, MOST_AGAIN = 12, 2
+LEAVES, HOLDING = 6_000, 20
+"""Ways to hold that are tried for a case, at most, of which looking at one strategy in one order counts for so many."""
+SIDES = ("in turn CPU", "joint CPU", "brute force CPU")
+TOLD = 5
+"""Programs after which the tallies so far are told."""
 ROUNDED = 1e-10
 """Seconds by which what is rounded to the ticks of the simulator may differ."""
 
@@ -108,47 +121,258 @@ def every_graph(graph: Any) -> list[Any]:
     return found
 
 
-def every_order(graph: Any) -> Iterator[Any]:
-    """The graph with its nodes in each order in which they can be computed."""
+def every_order(graph: Any) -> Iterator[tuple[int, ...]]:
+    """The nodes in each order in which they can be computed."""
+    nodes, entering = graph.nodes, {item.name for item in graph.inputs}
+
+    def behind(order: tuple[int, ...], made: set[str]) -> Iterator[tuple[int, ...]]:
+        if len(order) == len(nodes):
+            yield order
+        for number, node in enumerate(nodes):
+            if number not in order and made.issuperset(node.inputs):
+                yield from behind((*order, number), made.union(node.outputs))
+
+    return behind((), entering)
+
+
+def in_order(graph: Any, strategy: Any, order: tuple[int, ...]) -> tuple[Any, Any]:
+    """The graph with its nodes in an order, and a strategy of it."""
     from girih.graph import Graph
+    from girih.partition import Strategy
 
-    entering = {item.name for item in graph.inputs}
-    for nodes in permutations(graph.nodes):
-        made = set(entering)
-        for node in nodes:
-            if not made.issuperset(node.inputs):
-                break
-            made.update(node.outputs)
-        else:
-            yield Graph(graph.values, nodes, graph.inputs, graph.outputs)
+    ordered = Graph(graph.values, tuple(graph.nodes[number] for number in order), graph.inputs, graph.outputs)
+    divisions = tuple(strategy.divisions[number] for number in order)
+    return ordered, Strategy(strategy.mesh, divisions, strategy.layouts)
 
 
-def every_strategy(graph: Any, machine: Any, limit: float) -> Iterator[Any]:
-    """The strategies whose computing takes no longer than the limit, and whose transfers neither, by tables: on two
-    devices with even parts these are what each device does, so that others take longer in any order."""
-    from girih.partition.solver.held import HeldTables
-    from girih.partition.solver.in_order import InOrder
-    from girih.partition.space.problem import Objective, build, rules_of
-    from girih.search.memory.limit import exchanges
+Ends = tuple[bytes, tuple[int, ...], bytes, tuple[int, ...], bool]
 
-    objective = Objective("seconds", machine)
-    space = HeldTables(build(graph, objective, rules_of(objective)), exchanges(objective))
-    problem = space.plain.problem
-    own = [(variable, problem.tables[table]) for variable, table in enumerate(problem.unary) if table >= 0]
-    for cost, labels in InOrder(space, steps=10**6):
-        if cost > 2 * limit:
+
+def handling(composer: Any, known: dict[Ends, float], node: int, name: str, ends: Sequence[Any], reads: bool) -> float:
+    """Seconds in which a device packs, places and adds where a value goes from one placement to another."""
+    from girih.layout.transfer import route
+    from girih.program import TransferStep
+
+    source, target = ends
+    key = (source.regions.tobytes(), source.partial, target.regions.tobytes(), target.partial, reads)
+    if key not in known:
+        value, total = composer.graph.values[name], 0.0
+        hops = route(composer.lowering.transfers, source, target, value.shape, value.item_bytes)
+        same = source.partial == target.partial and bool((source.regions == target.regions).all())
+        for place in hops or (() if reads or same else (target,)):
+            step = TransferStep(name, node, "", "", source, place, "fetch", "sum")
+            total += sum(float(part.min()) for part in composer.moving.priced(step, False))
+            source = place
+        known[key] = total
+    return known[key]
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A strategy. least: seconds that no order of the nodes is below. computing, work: of each node, seconds in which a
+    device computes, and computes, packs and places. parts: by value, bytes that a device holds of it. pieces: of each
+    node by what it reads, bytes that it reads, and whether these were moved; made: bytes that it makes."""
+
+    least: float
+    strategy: Any
+    computing: list[float]
+    work: list[float]
+    parts: dict[str, float]
+    pieces: list[dict[str, tuple[float, bool]]]
+    made: list[float]
+
+
+def sizes_of(places: Any, item: int) -> list[float]:
+    """Bytes of a device's part under each of these placements."""
+    regions = places.regions
+    found: list[float] = ((regions[..., 1] - regions[..., 0]).prod(axis=-1).min(axis=-1) * float(item)).tolist()
+    return found
+
+
+def every_strategy(graph: Any, machine: Any, limit: float, composer: Any, known_work: dict[Ends, float],
+                   cap: float = np.inf) -> Iterator[Divided]:  # fmt: skip
+    """All strategies whose seconds, which no order of the nodes is below, are below the limit; in which a device has
+    room for what it is given, and for what a node reads and makes.
+
+    The seconds are the largest of what a device computes, packs and places, of what a port receives, and of the longest
+    path: on two devices with even parts each device does the same. A message keeps a port without its latency, which it
+    is under way beside others.
+    """
+    from girih.layout import Placements
+    from girih.partition.space.options import SECONDS
+    from girih.partition.space.problem import Objective, build
+
+    direct = replace(machine, levels=tuple(replace(level, latency_seconds=0.0) for level in machine.levels))
+    space, other = (build(graph, Objective("seconds", item), SECONDS) for item in (machine, direct))
+    problem, values = space.problem, len(space.layouts)
+    tables, kept = ([table.tolist() for table in item.problem.tables] for item in (space, other))
+    pairs = zip(problem.pairs, other.problem.pairs, strict=True)
+
+    def prices(node: int, name: str, pieces: Any, ends: Any, reads: bool) -> tuple[Any, ...]:
+        """Of each division and layout, seconds on the way, of a port, and of the device."""
+        (_, variable, table), (_, _, short) = ends
+        lies = Placements.of(space.layouts[variable], graph.values[name].shape, machine.mesh)
+        own = [
+            [
+                handling(composer, known_work, node, name, (layout, piece) if reads else (piece, layout), reads)
+                if tables[table][label][number] < limit
+                else 0.0
+                for number, layout in enumerate(lies[item] for item in range(len(lies)))
+            ]
+            for label, piece in enumerate(pieces[item] for item in range(len(pieces)))
+        ]
+        return variable, tables[table], kept[short], own
+
+    known: set[int] = set()
+    turns: list[tuple[str, int, Any]] = []
+    for number, node in enumerate(graph.nodes):
+        options = space.options[number]
+        reads = [
+            prices(number, name, need, ends, True)
+            for name, need, ends in zip(node.inputs, options.needs, islice(pairs, len(node.inputs)), strict=True)
+        ]
+        for variable, *_ in reads:
+            if variable not in known:
+                known.add(variable)
+                turns.append(("given", variable, ()))
+        turns.append(("node", values + number, reads))
+        for name, made, ends in zip(node.outputs, options.makes, islice(pairs, len(node.outputs)), strict=True):
+            variable, *priced = prices(number, name, made, ends, False)
+            known.add(variable)
+            turns.append(("made", variable, (values + number, *priced)))
+    items = {name: value.item_bytes for name, value in graph.values.items()}
+    parts = {
+        name: sizes_of(Placements.of(space.layouts[space.variable[name]], value.shape, machine.mesh), value.item_bytes)
+        for name, value in graph.values.items()
+    }
+    needs = [
+        [sizes_of(need, items[name]) for name, need in zip(node.inputs, options.needs, strict=True)]
+        for node, options in zip(graph.nodes, space.options, strict=True)
+    ]
+    makes = [
+        sizes_of(options.makes[0], items[node.outputs[0]])
+        for node, options in zip(graph.nodes, space.options, strict=True)
+    ]
+    name_of = {space.variable[name]: name for name in graph.values}
+
+    def divided(least: float) -> Divided:
+        """What the labels say."""
+        pieces, work, computing = [], [], []
+        for _, variable, more in (turn for turn in turns if turn[0] == "node"):
+            number, label = variable - values, labels[variable]
+            seconds, reads = own[variable][label], dict[str, tuple[float, bool]]()
+            computing.append(seconds)
+            for operand, (value, table, _, handled) in enumerate(more):
+                size, moved = needs[number][operand][label], table[label][labels[value]] > 0
+                before = reads.get(name_of[value], (0.0, False))
+                reads[name_of[value]] = max(before[0], size), before[1] or moved
+                seconds += handled[label][labels[value]]
+            pieces.append(reads)
+            work.append(seconds)
+        for _, variable, (node, _, _, handled) in (turn for turn in turns if turn[0] == "made"):
+            work[node - values] += handled[labels[node]][labels[variable]]
+        held = {name: sizes[labels[space.variable[name]]] for name, sizes in parts.items()}
+        made = [sizes[labels[values + number]] for number, sizes in enumerate(makes)]
+        return Divided(least, space.strategy(np.asarray(labels)), computing, work, held, pieces, made)
+
+    takes = [may_take_over(graph, number) for number in range(len(graph.nodes))]
+    own = [tables[table] if table >= 0 else [] for table in problem.unary]
+    rest = [0.0] * (len(turns) + 1)  # seconds of computing that are to come, at least
+    tail = [0.0] * len(problem.domains)  # and on the longest path behind each variable
+    for at, (kind, variable, more) in reversed(list(enumerate(turns))):
+        rest[at] = rest[at + 1] + (min(own[variable]) if kind == "node" else 0.0)
+        if kind == "node":
+            for value, *_ in more:
+                tail[value] = max(tail[value], tail[variable] + min(own[variable]))
+        elif kind == "made":
+            tail[more[0]] = max(tail[more[0]], tail[variable])
+    labels, ready = [0] * len(problem.domains), [0.0] * len(problem.domains)
+
+    def below(at: int, computing: float, received: float, path: float, given: float) -> Iterator[Divided]:
+        least = max(computing + rest[at], received, path)
+        if least >= limit or given > cap:
             return
-        computing = sum(float(table[labels[variable]]) for variable, table in own)
-        if max(computing, cost - computing) < limit:
-            yield space.plain.strategy(labels)
+        if at == len(turns):
+            yield divided(least)
+            return
+        kind, variable, more = turns[at]
+        for label in range(problem.domains[variable]):
+            labels[variable], begin, own_seconds, moved, handled = label, 0.0, 0.0, 0.0, 0.0
+            if kind == "node":
+                own_seconds, number = own[variable][label], variable - values
+                read = {item[0]: needs[number][operand][label] for operand, item in enumerate(more)}
+                if sum(read.values()) + (0.0 if takes[number] else makes[number][label]) > cap:
+                    continue
+                for value, table, short, work in more:
+                    at_value = labels[value]
+                    begin = max(begin, ready[value] + table[label][at_value] + work[label][at_value])
+                    moved += short[label][at_value]
+                    handled += work[label][at_value]
+            elif kind == "made":
+                node, table, short, work = more
+                division = labels[node]
+                moved, handled = short[division][label], work[division][label]
+                begin = ready[node] + table[division][label] + handled
+            ready[variable] = begin + own_seconds
+            if moved < limit:
+                longest = max(path, ready[variable] + tail[variable])
+                more_given = given + (parts[name_of[variable]][label] if kind == "given" else 0.0)
+                yield from below(at + 1, computing + own_seconds + handled, received + moved, longest, more_given)
+
+    yield from below(0, 0.0, 0.0, 0.0, 0.0)
 
 
-def sequences(plan: Any) -> Iterator[tuple[int, ...] | None]:
+def may_take_over(graph: Any, number: int) -> bool:
+    """May the result of a node lie where an operand lay?"""
+    from girih.ops.derive.in_place import writes_over
+    from girih.ops.known import descriptions
+
+    description, node = descriptions(graph)[number], graph.nodes[number]
+    return description is None or any(writes_over(description.operator, at) for at in range(len(node.inputs)))
+
+
+def crowded(graph: Any, order: tuple[int, ...], item: Divided, cap: float, host: Any) -> float:
+    """Seconds that no way to hold a strategy in this order of the nodes is below.
+
+    While a node computes, what is alive and exceeds the cap is away: it went out before, and comes back behind, or is
+    computed again behind. Of the ways to share it between the two the fastest. 0 where views share what they show.
+    """
+    from girih.ops.known import descriptions
+
+    if any(known is None or known.operator.view for known in descriptions(graph)):
+        return 0.0
+    nodes = [graph.nodes[number] for number in order]
+    staying = {output.name for output in graph.outputs}
+    last = {name: at for at, node in enumerate(nodes) for name in node.inputs} | dict.fromkeys(staying, len(nodes))
+    born = {name: at for at, node in enumerate(nodes) for name in node.outputs}
+    again = min(
+        item.computing[number] / max(graph.values[graph.nodes[number].outputs[0]].bytes, 1) for number in order
+    )  # seconds for each byte
+    out, back = 1 / host.out_bytes_per_second, 1 / host.in_bytes_per_second
+    longest, before, total = 0.0, 0.0, sum(item.work)
+    for at, number in enumerate(order):
+        pieces, own = item.pieces[number], item.computing[number]
+        held = 0.0 if may_take_over(graph, number) else item.made[number]
+        for name, part in item.parts.items():
+            if not born.get(name, -1) < at <= last.get(name, -1):
+                continue
+            size, moved = pieces.get(name, (0.0, False))
+            held += size if name in pieces and last[name] == at else part + (size if moved else 0.0)
+        over, after = held - cap, total - before - item.work[number]
+        if over > 0:
+            shares = (0.0, over, min(before / out, over), min((after + over * again) / (back + again), over))
+            longest = max(
+                longest,
+                min(max(before, x * out) + own + max(after + (over - x) * again, x * back) for x in shares),
+            )
+        before += item.work[number]
+    return longest
+
+
+def sequences(steps: Sequence[Any]) -> Iterator[tuple[int, ...]]:
     """The steps as they are, and with one or two that compute coming again before a later reader."""
     from girih.program import ComputeStep
 
-    lives = plan.lifetimes
-    steps = lives.steps
     again = [
         (maker, reader)
         for maker, step in enumerate(steps)
@@ -156,8 +380,7 @@ def sequences(plan: Any) -> Iterator[tuple[int, ...] | None]:
         for reader in range(maker + 2, len(steps))
         if not set(step.targets).isdisjoint(steps[reader].sources)
     ]
-    yield None
-    for count in range(1, MOST_AGAIN + 1):
+    for count in range(MOST_AGAIN + 1):
         for chosen in combinations(again, count):
             order: list[int] = []
             for number in range(len(steps)):
@@ -166,184 +389,358 @@ def sequences(plan: Any) -> Iterator[tuple[int, ...] | None]:
             yield tuple(order)
 
 
-def residencies(lives: Any, cap: int) -> Iterator[Any]:
-    """Everything that may leave between two uses, and every time at which it may come back."""
-    from girih.program.moves.residency import Residency, in_visits, misfit
+@dataclass(frozen=True)
+class Gap:
+    """Between two steps that touch a storage, with others between them."""
 
-    choices = []
-    for number, item in enumerate(lives.storages):
-        gaps = len(item.touched) - 1 if item.movable else 0
-        choices.append([(number, cut) for cut in product((False, True), repeat=gaps)])
-    for chosen in product(*choices):
-        visits = {}
-        for number, cut in chosen:
-            if any(cut):
-                first, *others = lives.storages[number].touched
-                groups = [[first]]
-                for at, leaves in zip(others, cut, strict=True):
-                    groups = [*groups, [at]] if leaves else [*groups[:-1], [*groups[-1], at]]
-                visits[number] = groups
-        late = in_visits(lives, visits, lambda step: step)
-        if int(late.used(lives.touches).max()) > cap:
-            continue
-        early = in_visits(lives, visits, lambda step: 0)
-        begins = [range(a.start, b.start + 1) for a, b in zip(_by_first(early), _by_first(late), strict=True)]
-        for starts in product(*begins):
-            stays = [stay._replace(start=at) for stay, at in zip(_by_first(late), starts, strict=True)]
-            one = Residency.of(sorted(stays, key=lambda stay: (stay.start, stay.first, stay.storage)))
-            if int(one.used(lives.touches).max()) <= cap and not misfit(one, lives):
-                yield one
+    storage: int
+    left: int
+    right: int
 
 
-def _by_first(residency: Any) -> list[Any]:
-    return sorted(residency.stays, key=lambda stay: (stay.storage, stay.first))
+def residencies(lives: Any, cap: int, begins: Sequence[float], tails: Sequence[float], host: Any, limit: Any
+                ) -> Iterator[list[list[int]]]:  # fmt: skip
+    """The stays of all storages for everything that may leave between two uses, and every time at which it may come
+    back, that keep the cap, where copies and computing alone do not take as long as the limit, which is asked for.
+
+    begins: of each step, without movements. tails: seconds that a device computes from each step on. What is away while
+    no step runs is left out: nothing would have more memory. So are times that would be such.
+    """
+    storages, end = lives.storages, len(lives.steps)
+    gaps = [
+        Gap(number, left, right)
+        for number, item in enumerate(storages)
+        if item.movable
+        for left, right in pairwise(item.touched)
+        if right >= left + 2
+    ]
+    need = [int(used) - cap for used in lives.touches.used]
+    able = [[0] * (end + 1)]  # bytes that the gaps from one on can free in each step
+    for gap in reversed(gaps):
+        size = storages[gap.storage].bytes
+        able.append([most + size * (gap.left < at < gap.right) for at, most in enumerate(able[-1])])
+    able.reverse()
+
+    def below(at: int, need: list[int], cuts: tuple[tuple[Gap, int], ...], outs: Any, ins: Any) -> Iterator[Any]:
+        if any(more > most for more, most in zip(need, able[at], strict=True)):
+            return
+        if cuts and max(_serial(outs), _serial(ins)) >= limit() + ROUNDED:
+            return
+        if at == len(gaps):
+            if cuts:
+                yield cuts
+            return
+        gap = gaps[at]
+        yield from below(at + 1, need, cuts, outs, ins)
+        size, begin = storages[gap.storage].bytes, begins[gap.left + 1]
+        fresh = all(other.storage != gap.storage for other, _ in cuts)
+        back, gone = host.copy_seconds(size, False), host.copy_seconds(size, True) if fresh else 0.0
+        out = (*outs, (begin, gone, back + tails[gap.right])) if fresh else outs
+        for start in range(gap.left + 2, gap.right + 1):
+            left = [more - size * (gap.left < step < start) for step, more in enumerate(need)]
+            come = (*ins, (max(begins[start], begin + gone), back, tails[gap.right]))
+            yield from below(at + 1, left, (*cuts, (gap, start)), out, come)
+
+    for cuts in below(0, need, (), (), ()):
+        stays = []
+        for number, item in enumerate(storages):
+            mine = [(gap, start) for gap, start in cuts if gap.storage == number]
+            ends = [*(gap.left for gap, _ in mine), item.touched[-1]]
+            begun = [(item.touched[0],) * 2, *((start, gap.right) for gap, start in mine)]
+            for rank, ((start, first), last) in enumerate(zip(begun, ends, strict=True)):
+                final = rank == len(ends) - 1
+                stays.append([number, start, first, last, rank == 0, rank == 0 and bool(mine), final and item.lasts])
+        yield sorted(stays, key=lambda stay: (stay[1], stay[2], stay[0]))
+
+
+def _serial(copies: Sequence[tuple[float, float, float]]) -> float:
+    """One copier makes these, one after the other: each begins at the earliest, takes, and has something behind it."""
+    longest = 0.0
+    for begin, _, _ in copies:
+        for _, _, behind in copies:
+            some = [took for first, took, tail in copies if first >= begin and tail >= behind]
+            longest = max(longest, begin + sum(some) + behind if some else 0.0)
+    return longest
+
+
+def used_at_least(lives: Any, sequence: Sequence[int]) -> list[int]:
+    """Bytes in use in each step of a sequence, at least: results may take over what they take over anywhere."""
+    used = []
+    for step in sequence:
+        takers = lives.takers.get(step, ())
+        taken = lives.storages[lives.taken[step]].bytes if step in lives.taken else 0
+        used.append(
+            int(lives.extra[step]) + taken - max((lives.storages[number].bytes for number in takers), default=0)
+        )
+    for item in lives.storages:
+        touching, first, last = set(item.touched), -1 if item.born < 0 else None, -1
+        spans = []
+        for at, step in enumerate(sequence):
+            if step == item.born:
+                spans += [] if first is None else [(first, last)]
+                first = last = at
+            elif step in touching:
+                last = at
+        spans.append((first or 0, len(sequence) - 1 if item.lasts else last))
+        for begin, end in spans:
+            for at in range(max(begin, 0), end + 1):
+                used[at] += item.bytes
+    return used
+
+
+def moved_at_least(over: Sequence[int], begins: Sequence[float], tails: Sequence[float], host: Any) -> float:
+    """Seconds of a sequence in which so many bytes are too many in each step: they go out before, and come back behind.
+    begins, tails: as in `residencies`."""
+    return max(
+        max(begins[at], host.copy_seconds(size, True)) + max(tails[at], host.copy_seconds(size, False))
+        for at, size in enumerate(over)
+    )
 
 
 class TooManyError(Exception):
     """More ways to hold are left than are tried."""
 
 
-def fastest(graph: Any, machine: Any, cap: int | None, limit: float, leaves: int) -> float:
-    """The least seconds of a step by brute force; the limit, where nothing takes less.
+@dataclass
+class Search:
+    """The least seconds so far, of which only `limit` and more is known at first; ways to hold that are left to try;
+    counts of what was looked at."""
+
+    least: float
+    left: int
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def count(self, what: str, many: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + many
+
+
+def fastest(graph: Any, machine: Any, cap: int | None, limit: float, leaves: int) -> tuple[float, dict[str, int]]:
+    """(the least seconds of a step by brute force, the limit where nothing takes less; counts of what was looked at).
 
     Raises:
         TooManyError: there are more than so many ways to hold whose bounds are below the limit.
     """
+    from girih.partition.space.problem import Objective
     from girih.plans.choice import Choice
     from girih.plans.plan import Goal, Plan
     from girih.rewrite.certificate import Certificate
-    from girih.search.judge import Judge
+    from girih.search.composed import Composer, nodes_of
     from girih.search.memory.limit import WINDOWS
-    from girih.search.table import search_of
 
     certificate = Certificate(float("inf"), 0.0, "seconds", "none", "", "")
-    best, left = limit * (1 - 1e-6), leaves
-    from girih.partition.space.problem import Objective
-
+    search, handled = Search(limit * (1 - 1e-6), leaves), dict[Ends, float]()
     for written in every_graph(graph):
-        for ordered in every_order(written):
-            start = search_of("single").search(ordered, Objective("seconds", machine)).strategy
-            plain = Plan(ordered, machine, Choice(start, overlap=WINDOWS[0]), certificate, Goal("joint", "time", cap))
-            judge = Judge(plain.but(memory=None))
-            for strategy in every_strategy(ordered, machine, best):
-                if judge(strategy) >= best:
+        search.count("graphs")
+        transfers = Objective("time", machine).transfers
+        composer = Composer(written, machine, transfers, WINDOWS[0])
+        orders = list(every_order(written))
+        nodes: dict[tuple[int, ...], Any] = {}
+        search.count("orders", len(orders))
+        limited = np.inf if cap is None else float(cap)
+        for item in every_strategy(written, machine, search.least, composer, handled, limited):
+            least, strategy = item.least, item.strategy
+            if least >= search.least:
+                continue
+            search.count("strategies")
+            chosen = composer.variants(strategy)
+            if chosen is None:
+                continue
+            for order in orders:
+                if cap is not None and crowded(written, order, item, cap, machine.host) >= search.least:
                     continue
-                plan = plain.but(strategy=strategy)
-                for window in WINDOWS:
-                    tried, seconds = _held(plan.but(overlap=window), cap, best, left)
-                    left -= tried
-                    if left <= 0:
-                        raise TooManyError
-                    best = min(best, seconds)
-    return best if best < limit * (1 - 1e-6) else limit
+                if order not in nodes:
+                    nodes[order] = nodes_of(in_order(written, strategy, order)[0])
+                seconds = composer.makespan([chosen[number] for number in order], nodes[order])
+                search.count("simulated")
+                if seconds < least - ROUNDED:
+                    raise AssertionError(f"{seconds} s are below the bound of the strategy, {least} s: {strategy}")
+                if seconds >= search.least:
+                    continue
+                if cap is None:
+                    search.least = seconds
+                    continue
+                ordered, divided = in_order(written, strategy, order)
+                choice = Choice(divided, overlap=WINDOWS[0])
+                _hold(Plan(ordered, machine, choice, certificate, Goal("joint", "time", cap)), cap, search)
+    return (search.least if search.least < limit * (1 - 1e-6) else limit), search.counts
 
 
-def _held(plan: Any, cap: int | None, limit: float, leaves: int) -> tuple[int, float]:
-    """(ways to hold that were tried, the least seconds of any of them)."""
-    from girih.plans.predict import predict
-    from girih.program import ProgramError
-    from girih.program.moves.residency import floor
-    from girih.search.memory.bound import memory_bound
-    from girih.search.memory.step_seconds import step_seconds
-    from girih.simulate.ticks import seconds_of, ticks
+def _hold(plan: Any, cap: int, search: Search) -> None:
+    """Every way to hold one strategy in one order of its nodes."""
+    from girih.cost.prices import Prices
+    from girih.plans.predict import predict, priced_on
+    from girih.program import FreeStep, ProgramError, StartStep, overlapped
+    from girih.program.moves.residency import Residency, floor
+    from girih.search.memory.held_steps import HeldRows
+    from girih.search.memory.limit import WINDOWS
+    from girih.simulate.ticks import TICKS_PER_SECOND
 
-    if cap is None or plan.peak <= cap:
-        return 1, predict(plan, memory=False).seconds
-    if floor(plan.lifetimes)[0] > cap:
-        return 0, float("inf")
-    known = step_seconds(plan, None)
-    computing = seconds_of(ticks(known.of(None, computing=True)))
-    if memory_bound(plan.lifetimes, cap, computing, known.machine.host, recompute=True).seconds >= limit:
-        return 0, float("inf")
-    tried, best = 0, limit
-    for sequence in sequences(plan):
-        own = plan.but(sequence=sequence)
-        try:
-            lives = own.lifetimes
-        except ProgramError:
+    search.left -= HOLDING
+    if search.left <= 0:
+        raise TooManyError
+    plain = plan.but(overlap=WINDOWS[-1])
+    priced = priced_on(plain, plain.machine, None, "processes")
+    prices = dict(
+        zip(plain.lowered.steps, zip(priced.priced.prices.before, priced.priced.prices.after, strict=True), strict=True)
+    )
+    known: list[tuple[Any, ...]] = []
+    for window in WINDOWS:
+        program = overlapped(plain.lowered, window)
+        if program.steps in known:
             continue
-        if own.peak <= cap:
-            tried, best = tried + 1, min(best, predict(own, memory=False).seconds)
-        for residency in residencies(lives, cap):
-            tried += 1
-            if tried > leaves:
-                return tried, best
-            moved = own.but(residency=(residency,), room=cap)
-            seconds = predict(moved, memory=False).seconds
-            if seconds < best and moved.peak <= cap:
-                best = seconds
-    return tried, best
+        known.append(program.steps)
+        both = [
+            prices[step.transfer if isinstance(step, StartStep) else step]
+            if not isinstance(step, FreeStep)
+            else (np.zeros(plan.machine.devices),) * 2
+            for step in program.steps
+        ]
+        before, after = (np.asarray([seconds[way] for seconds in both]) for way in (0, 1))
+        rows = HeldRows(program, Prices(before, after), priced.simulated, cap)
+        steps = [step for step in program.steps if not isinstance(step, FreeStep)]
+        own = plan.but(overlap=window).knowing(lowered=program)
+        if rows.simulated(range(len(steps))).seconds >= search.least:
+            continue
+        if int(own.lifetimes.used.max()) <= cap and own.peak <= cap:
+            search.least = rows.simulated(range(len(steps))).seconds
+            continue
+        computing = [
+            rows.before[row, 0] / TICKS_PER_SECOND if row >= 0 and rows.kind[row] == 0 else 0.0 for row in rows.row
+        ]
+        for sequence in sequences(steps):
+            free = rows.simulated(sequence)
+            search.count("sequences")
+            if free.seconds >= search.least:
+                if len(sequence) == len(steps):  # with steps that come again it does not take less
+                    break
+                continue
+            tails = [0.0]
+            for number in reversed(sequence):
+                tails.append(tails[-1] + computing[number])
+            tails.reverse()
+            again = own.but(sequence=sequence) if len(sequence) > len(steps) else own
+            used = used_at_least(own.lifetimes, sequence)
+            over = [max(size - cap, 0) for size in used]
+            if moved_at_least(over, free.clock, tails, own.machine.host) >= search.least:
+                continue
+            search.count("lifetimes")
+            try:
+                lives = again.lifetimes
+            except ProgramError:  # what stays when the program has ended comes once
+                continue
+            if floor(lives)[0] > cap:
+                continue
+            if again is not own and int(lives.used.max()) <= cap and again.peak <= cap:
+                search.least = min(search.least, free.seconds)
+                continue
+            if lives.views or not rows.able:
+                raise TooManyError
+            if any(size < at_least for size, at_least in zip(lives.used.tolist(), used, strict=False)):
+                raise AssertionError(f"{lives.used.tolist()} bytes in use, bounded as {used}")
+            for stays in residencies(lives, cap, free.clock, tails, own.machine.host, lambda: search.least):
+                search.count("held")
+                search.left -= 1
+                if search.left <= 0:
+                    raise TooManyError
+                residency = Residency.of(stays)
+                seconds = rows.simulated(sequence, lives, residency).seconds
+                if seconds < search.least:
+                    moved = again.but(residency=(residency,), room=cap)
+                    if (written := predict(moved, memory=False).seconds) != seconds:
+                        raise AssertionError(f"simulated by rows {seconds} s, by its Program {written} s")
+                    if moved.peak <= cap:
+                        search.least = seconds
 
 
 # ---------------------------------------------------------------------------------------------- what is measured
 
 
-def one(seed: int, options: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """(what came out, words) of a program under each cap."""
+def one(seed: int, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """What came out of a program under each cap."""
     from girih.api import plan_graph
     from girih.plans.plan import PlanError
 
     random = np.random.default_rng(seed)
-    graph, machine = random_program(random, 3 + seed % 3), random_machine(random)
-    free = plan_graph(graph, machine=machine)
+    graph, machine = random_program(random, 3 + seed % 2), random_machine(random)
+    free = plan_graph(graph, machine=machine, compare=())
     for share in SHARES[:2] if options.quick else SHARES:
         cap = None if share is None else int(share * free.peak)
-        case = f"program {seed}, {'no cap' if cap is None else f'{cap} bytes'}"
+        found: dict[str, Any] = {"program": seed, "memory": "all" if share is None else f"{share:.0%}"}
+        began = clock()
+        turn = free.certificate.cost
+        if cap is not None:
+            try:
+                turn = plan_graph(graph, machine=machine, memory=cap, compare=()).certificate.cost
+            except PlanError:
+                turn = float("inf")
+        found["in turn CPU"], began = since(began).cpu, clock()
         try:
-            turn = plan_graph(graph, machine=machine, memory=cap).certificate.cost
+            search = f"joint:seconds={SECONDS}"
+            told = plan_graph(graph, machine=machine, memory=cap, search=search, compare=()).certificate
         except PlanError:
-            turn = float("inf")
-        try:
-            told = plan_graph(graph, machine=machine, memory=cap, search=f"joint:seconds={SECONDS}").certificate
-            cost = told.cost
-            bound = max(float(part) for name, part in told.statistics.items() if name.startswith("bound, "))
-        except PlanError:
-            yield ("refused" if turn == float("inf") else "above"), case
+            yield {**found, "came out": "refused" if turn == float("inf") else "above", "in turn": turn}
             continue
-        if cost > turn:
-            yield "above", f"{case}: {cost:.6g} s, in turn {turn:.6g}"
+        found["joint CPU"], began = since(began).cpu, clock()
+        cost = told.cost
+        bound = max(float(part) for name, part in told.statistics.items() if name.startswith("bound, "))
+        found |= {"joint": cost, "in turn": turn, "bound": bound, "by": told.statistics["found by"]}
         try:
-            least = fastest(graph, machine, cap, cost, options.leaves)
+            least, counts = fastest(graph, machine, cap, cost, options.leaves)
         except TooManyError:
-            yield "not ended", case
-            continue
-        if bound > least * (1 + 1e-6) + ROUNDED:
-            yield "wrong bound", f"{case}: {bound:.6g} s, brute force {least:.6g}"
-        if least < cost:
-            yield "slower", f"{case}: {cost:.6g} s, brute force {least:.6g}"
+            came_out = "not ended"
         else:
-            yield "optimal", case
-        if cost < turn * (1 - 1e-6):
-            yield "faster than in turn", f"{turn / cost}"
+            came_out = "slower" if least < cost else "optimal"
+            found |= {"least": least, **counts}
+            if bound > least * (1 + 1e-6) + ROUNDED:
+                came_out = "wrong bound"
+        yield {**found, "came out": "above" if cost > turn else came_out, "brute force CPU": since(began).cpu}
+
+
+def tallied(cases: Sequence[dict[str, Any]], programs: int) -> Row:
+    """The row of the table for the cases so far."""
+    counts = Counter(case["came out"] for case in cases)
+    tried = [case for case in cases if "least" in case]
+    faster = [
+        case["in turn"] / case["joint"] for case in cases if case.get("joint", np.inf) < case["in turn"] * (1 - 1e-6)
+    ]
+    known = [ratio for ratio in faster if np.isfinite(ratio)]
+    optimal, ended = counts["optimal"], len(tried)
+    row: Row = {"programs": programs, "cases": ended, "optimal": optimal, "share": f"{optimal / max(ended, 1):.1%}"}
+    row |= {"refused": counts["refused"], "not ended": counts["not ended"]}
+    row |= {"wrong": counts["wrong bound"] + counts["above"], "faster": len(faster)}
+    row |= {"mean": f"{float(np.exp(np.mean(np.log(known or [1.0])))):.3f}"}
+    for side in SIDES:
+        row[side] = round(sum(case.get(side, 0.0) for case in cases), 1)
+    spaces = []
+    for what in ("graphs", "orders", "strategies", "simulated", "sequences", "held"):
+        found = [case.get(what, 0) for case in tried] or [0]
+        spaces.append(f"{float(np.median(found)):g} to {max(found)} {what}")
+    row["spaces"] = ", ".join(spaces)
+    return row
 
 
 def measure(options: argparse.Namespace) -> Report:
-    counts: dict[str, int] = {}
-    misses: list[str] = []
-    gains = []
+    from girih.layout import budget
+
+    budget.PATIENCE = float("inf")
+    cases: list[dict[str, Any]] = []
     seeds = QUICK if options.quick else range(options.first, options.first + options.programs)
-    for seed in seeds:
-        for what, words in one(seed, options):
-            counts[what] = counts.get(what, 0) + 1
-            if what in ("above", "wrong bound", "slower"):
-                misses.append(f"{what}: {words}")
-            if what == "faster than in turn":
-                gains.append(float(words) if np.isfinite(float(words)) else 2.0)
-            note({"seed": seed, "what": what, "words": words})
-    ended = counts.get("optimal", 0) + counts.get("slower", 0)
-    share = counts.get("optimal", 0) / max(ended, 1)
-    row: Row = {
-        "programs": len(seeds),
-        "cases": ended,
-        "optimal": counts.get("optimal", 0),
-        "share": f"{share:.1%}",
-        "refused": counts.get("refused", 0),
-        "not ended": counts.get("not ended", 0),
-        "wrong": counts.get("wrong bound", 0) + counts.get("above", 0),
-        "faster": len(gains),
-        "mean": f"{float(np.exp(np.mean(np.log(gains or [1.0])))):.3f}",
-    }
-    hard = [miss for miss in misses if not miss.startswith("slower")]
+    for number, seed in enumerate(seeds, start=1):
+        for case in one(seed, options):
+            cases.append(case)
+            if options.cases or case["came out"] not in ("optimal", "refused"):
+                note(case)
+        if number % TOLD == 0 or number == len(seeds):
+            note({"first": seeds[0], **tallied(cases, number)})
+    row = tallied(cases, len(seeds))
+    misses = [
+        f"program {case['program']}, memory {case['memory']}: {case['came out']}: "
+        + ", ".join(f"{what} {case.get(what, np.nan):.6g} s" for what in ("joint", "in turn", "least", "bound"))
+        for case in cases
+        if case["came out"] in ("above", "wrong bound", "slower")
+    ]
+    share = row["optimal"] / max(row["cases"], 1)
+    hard = [miss for miss in misses if ": slower: " not in miss]
     columns = (
         ("programs", "programs"),
         ("cases that ended", "cases"),
@@ -354,21 +751,23 @@ def measure(options: argparse.Namespace) -> Report:
         ("wrong bounds, or above the sequential", "wrong"),
         ("faster than the sequential", "faster"),
         ("× of these, geometric mean", "mean"),
+        *((side, side) for side in SIDES),
     )
     return Report(
         "The joint search on small random programs under caps, beside brute force over the whole space",
         columns,
         (row,),
-        f"{share:.1%} of {ended} cases optimal",
+        f"{row['share']} of {row['cases']} cases optimal",
         tuple(misses if share < options.floor else hard),
-        tuple(misses),
+        (f"what the bounds left of a space, median to largest: {row['spaces']}", *misses),
     )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--programs", type=int, default=PROGRAMS, help=f"random programs (default {PROGRAMS})")
     parser.add_argument("--first", type=int, default=0, help="the first of them: all can be run in slices (default 0)")
-    parser.add_argument("--leaves", type=int, default=3000, help="ways to hold that are tried for a case, at most")
+    parser.add_argument("--leaves", type=int, default=LEAVES, help="ways to hold that are tried for a case, at most")
+    parser.add_argument("--cases", action="store_true", help="print every case, on the error stream")
 
 
 BENCHMARK = Benchmark("joint_small", __doc__ or "", measure, 0.95, "share of small cases that are optimal", add_options)

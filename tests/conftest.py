@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import forked_programs
 import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
@@ -36,6 +37,9 @@ logging.getLogger().addHandler(logging.NullHandler())
 # whichever test comes first, and a cluster that began before it refuses all that come after.
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+
+# Loading PyTorch takes two seconds of a core, and each kind of worker process, with each number of threads, would.
+forked_programs.nurse_fork_servers()
 
 # What is measured is kept in the user's cache: that of a run of the tests is its own, shared by all its processes.
 if "PYTEST_XDIST_WORKER" not in os.environ and "GIRIH_TESTS_CACHE" not in os.environ:

@@ -132,7 +132,7 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("--rewrite", action="store_true", help="rewrite the graph by proved rules before it is divided; "
                       "the plan keeps them")  # fmt: skip
     plan.add_argument("--exact", action="store_true", help="the bits of PyTorch's own step, by its own kernels, on "
-                      "local:1; to train by it: girih.fit(exact=True)")  # fmt: skip
+                      "local:1; to train by it: girih run --program, or girih.fit(exact=True)")  # fmt: skip
     plan.add_argument("--optimizer", choices=OPTIMIZERS,
                       help="for models by name (default momentum)")  # fmt: skip
     plan.add_argument(
@@ -362,8 +362,8 @@ def parser() -> argparse.ArgumentParser:
     gnn.add_argument("--pieces", type=count, help="partition: how many (default 2)")
     gnn.add_argument("--cost", type=name, metavar="edges|vertices|FILE", help="partition: what pieces have as much of, "
                      "or a learned cost model (default edges)")  # fmt: skip
-    gnn.add_argument("--order", type=name, metavar="NAME,...", help="partition: how vertices are numbered before, of "
-                     "given, degree, bfs, rcm, metis, kahip; of several the best is taken (default given)")  # fmt: skip
+    gnn.add_argument("--order", type=name, metavar="NAME,...", help="partition: how vertices are numbered before, "
+                     "given, degree, dealt, bfs, rcm, metis or kahip; the best of several (default given)")  # fmt: skip
     gnn.add_argument("--output", "-o", type=name, help="write the graph, the network, the classes or the pieces")
 
     ops = _command(commands, "ops", "count the operators that girih can divide", "girih ops gpt-tiny")

@@ -8,6 +8,7 @@ call. What other layers compute of the edges is found while they run (`girih.gnn
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -173,6 +174,14 @@ def is_layer(module: torch.nn.Module) -> bool:
     """Is a module a layer of torch_geometric's that reads a graph?"""
     kinds = type(module).__mro__
     return any(kind.__name__ == "MessagePassing" and kind.__module__.startswith("torch_geometric") for kind in kinds)
+
+
+def reads_edges(network: torch.nn.Module) -> bool:
+    """Is a network called with an `edge_index`: has it layers of torch_geometric's, or does its `forward` name one?"""
+    if any(map(is_layer, network.modules())):
+        return True
+    named = inspect.signature(network.forward).parameters
+    return list(named)[1:2] == ["edge_index"]
 
 
 def is_readable(module: torch.nn.Module) -> bool:

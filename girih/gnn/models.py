@@ -2,7 +2,8 @@
 
 Parameters have the names, and the initial distributions, of torch_geometric's models of the same name, so that
 `load_state_dict` takes theirs; outputs are theirs but for the order of sums. A layer is linear in what it aggregates,
-so aggregation and the product with the weights change places: what has fewer columns is aggregated.
+so aggregation and the product with the weights change places: what has fewer columns is aggregated, but features that a
+plan trains on, of which it aggregates them once, before the first step (`girih.gnn.once`).
 
 GCN: Kipf and Welling 2017. GraphSAGE: Hamilton, Ying and Leskovec 2017. GIN: Xu et al. 2019. CommNet: Sukhbaatar, Szlam
 and Fergus 2016. GAT: Veličković et al. 2018, without dropout of attention. Deep residual GCN: ROC, §4.7.5.
@@ -74,6 +75,11 @@ def read_graph(graph: Adjacency | GraphBuffers, kind: Kind, dtype: torch.dtype =
     return graph
 
 
+def _aggregates_first(layer: Linear, x: Tensor, graph: GraphBuffers) -> bool:
+    """Whether a linear layer comes behind the sum over neighbours, and not before."""
+    return layer.in_features <= layer.out_features or x is graph.fixed
+
+
 def _glorot(*tensors: Tensor) -> None:
     for tensor in tensors:
         bound = math.sqrt(6.0 / (tensor.size(-2) + tensor.size(-1)))
@@ -95,7 +101,7 @@ class GCNConv(Module):
         read = read_graph(graph, self.kind, x.dtype)
         assert read.scale is not None
         scale = read.scale.to(x.dtype).unsqueeze(1)
-        if self.lin.in_features < self.lin.out_features:
+        if _aggregates_first(self.lin, x, read):
             return self.lin(scale * aggregate(scale * x, read)) + self.bias  # type: ignore[no-any-return]
         return scale * aggregate(scale * self.lin(x), read) + self.bias
 
@@ -113,7 +119,7 @@ class SAGEConv(Module):
 
     def forward(self, x: Tensor, graph: Adjacency | GraphBuffers) -> Tensor:
         read = read_graph(graph, self.kind, x.dtype)
-        if self.how == "max" or self.lin_l.in_features <= self.lin_l.out_features:
+        if self.how == "max" or _aggregates_first(self.lin_l, x, read):
             return self.lin_l(aggregate(x, read, self.how)) + self.lin_r(x)  # type: ignore[no-any-return]
         return aggregate(linear(x, self.lin_l.weight), read, self.how) + self.lin_l.bias + self.lin_r(x)  # type: ignore[no-any-return]
 
@@ -143,11 +149,11 @@ class GINConv(Module):
     def forward(self, x: Tensor, graph: Adjacency | GraphBuffers) -> Tensor:
         read = read_graph(graph, self.kind, x.dtype)
         first, second = self.nn.lins
-        if first.in_features > first.out_features:
+        if _aggregates_first(first, x, read):
+            hidden = first(aggregate(x, read) + (1 + self.eps) * x)
+        else:
             x = linear(x, first.weight)
             hidden = aggregate(x, read) + (1 + self.eps) * x + first.bias
-        else:
-            hidden = first(aggregate(x, read) + (1 + self.eps) * x)
         return second(relu(hidden))  # type: ignore[no-any-return]
 
 

@@ -35,6 +35,8 @@ class GraphBuffers(torch.nn.Module):
     Where the graph has cuts there are pieces besides: pieces and back_pieces of the graph and its transpose, and for
     operators with a number for each edge, edge_pieces, in which each vertex reads its edges, and order_pieces, in which
     each vertex of the transpose does.
+
+    fixed: while a program is captured that has its features as a part, these.
     """
 
     offsets: Tensor
@@ -54,6 +56,7 @@ class GraphBuffers(torch.nn.Module):
         """dtype: of the weights; None: as they are. of_edges: whether operators are used that have values for each edge
         (weights that are learned, `to_edges`, attention with scores of edges), which need two more buffers."""
         super().__init__()
+        self.fixed: Tensor = None
         graph.check()
         back = graph.transposed
         same = graph.sources == graph.vertices and graph.weights is None and _equal(graph, back)

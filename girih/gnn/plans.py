@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from girih import api
 from girih.capture.torch.training import Inference
 from girih.gnn.data.errors import DataError
-from girih.gnn.geometric import is_layer
+from girih.gnn.geometric import reads_edges
 from girih.gnn.partitioner.cost import CostModel, Layer
 from girih.gnn.partitioner.features import Features
 from girih.gnn.partitioner.layers import FORWARDS, layers_of
@@ -31,6 +31,7 @@ from girih.gnn.partitioner.learning import Repartitioner
 from girih.gnn.partitioner.partition import partition, with_cuts
 from girih.gnn.partitioner.search import Vertices, pieces_of
 from girih.graph import Graph
+from girih.kernels.products import single
 from girih.machine import Machine
 from girih.machine import machine as machine_by_name
 from girih.plans.plan import PlanError
@@ -42,6 +43,10 @@ LEARNS_FIRST, LEARNS_EVERY = 16, 16
 """A run learns from each of its first steps, but for the very first, in which kernels are compiled; then from one of so
 many."""
 
+ONCE = (
+    "the sum of the neighbours' features is computed once, before the first step, as nothing in it is learned or drawn"
+)
+
 Data = Any  # a `girih.gnn.Data`, which asks this module to prepare its plans
 Tensor = Any  # torch is untyped for the type checker
 Seconds = NDArray[np.float64]
@@ -50,7 +55,8 @@ Seconds = NDArray[np.float64]
 @dataclass
 class Work:
     """What a plan's runs have learned, and what they were made of: step, data (in the order of the cut) and options of
-    `girih.plan`. state: the network's weights at the end of the last run."""
+    `girih.plan`. cost: of the layers whose sums each step computes. state: the network's weights at the end of the last
+    run."""
 
     step: Any
     data: Data
@@ -141,6 +147,13 @@ class GraphPlan(api.Plan):
         """What was learned of the network's layers; `cost.save(path)` keeps it for other plans."""
         return self.work.cost
 
+    @property
+    def _cost_of_all(self) -> CostModel:
+        """What was learned, with the layers of which training computes the sums once as they are guessed."""
+        own = self.work.cost
+        whole = cost_of(self.work.step.model, self.work.data.features)
+        return own.among(whole.layers, _sums_once(self)) if len(whole.layers) > len(own.layers) else own
+
     def start(self, **options: Any) -> TrainingRun:
         """Start the workers; see `girih.Plan.start`. A run of several pieces has `partition()`, learns what pieces take
         and is cut anew where that pays; not so under torchrun, where workers are not this program's to end."""
@@ -189,7 +202,7 @@ class GraphPlan(api.Plan):
         if work.state is not None:
             network.load_state_dict(work.state)
         options = {name: work.options[name] for name in ("memory", "progress") if name in work.options}
-        known = _with_cuts(data, cuts_of(data, work.machine.devices, work.cost))
+        known = _with_cuts(data, cuts_of(data, work.machine.devices, self._cost_of_all))
         plan = api.plan(Inference(network.eval()), known, machine=work.machine, compare=(), **options)
         where = backend or ("threads" if plan.machine.devices == 1 else "processes")
         with api.Plan.start(plan, backend=where) as run:
@@ -250,10 +263,9 @@ def _with_cuts(data: Data, cuts: tuple[int, ...]) -> Data:
 
 def _reads(network: torch.nn.Module, data: Data) -> bool:
     """Does a network read neighbours by girih's operators, or by layers that are put on the graph?"""
-    layers = [module for module in network.modules() if is_layer(module)]
     if data.x is None or data.graph.sources != data.vertices:
         return False
-    return bool(layers) or bool(_layers(network, data.features))
+    return reads_edges(network) or bool(_layers(network, data.features))
 
 
 class WatchedRun(TrainingRun):
@@ -301,14 +313,11 @@ class GraphRun(WatchedRun):
             return
         self._measured = measured_seconds(self.plan, intervals, self._layers, self._learner.known)
         before = self._learner
-        after = replace(before, left=self._here + 1).after(self._measured)
+        with single() or nullcontext():  # threads of NumPy's would still spin on the workers' cores in the next step
+            after = replace(before, left=self._here + 1, move_seconds=self._starting).after(self._measured)
         self.plan.work.cost = after.model
         self._learner = replace(after, partition=before.partition, moves=before.moves)
-        if after.moves == before.moves:
-            return
-        now = after.model.seconds(before.known, before.partition.cuts).sum(axis=0).max()
-        saved = float(now - after.partition.totals.max()) * self._here
-        if saved > self._starting and self.run.one_clock and 0 not in after.partition.vertices:
+        if after.moves > before.moves and self.run.one_clock and 0 not in after.partition.vertices:
             self.cut(after.partition.cuts)
 
     def cut(self, cuts: tuple[int, ...]) -> None:
@@ -414,6 +423,15 @@ def measured_seconds(plan: GraphPlan, intervals: Any, layers: Mapping[int, int],
     return taken
 
 
+def _sums_once(plan: api.Plan) -> tuple[int, ...]:
+    """Which of the network's sums over neighbours are computed once, counted from the first."""
+    return getattr(plan.origin.data, "sums_once", ())
+
+
 def planned(plan: api.Plan, step: Any, data: Data, machine: Machine, options: Mapping[str, Any]) -> GraphPlan:
     """A plan that was made of a step and data, as one that learns and infers."""
-    return GraphPlan.on(plan, Work(step, data, machine, options, cost_of(step.model, data.features)))
+    cost, once = cost_of(step.model, data.features), _sums_once(plan)
+    left = tuple(layer for number, layer in enumerate(cost.layers) if number not in once)
+    if once:
+        plan = plan.but(notes=(*plan.notes, ONCE))
+    return GraphPlan.on(plan, Work(step, data, machine, options, CostModel(left) if left else cost))

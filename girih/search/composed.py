@@ -127,38 +127,26 @@ class Composer:
             **{name: Staged(np.uint8) for name in ("works", "stored", "remote")},
             **{name: Staged(np.int64, 0) for name in ("read_from", "stored_from", "move_from", "hop_from")},
         }
-        self.nodes = self._nodes()
-
-    def _nodes(self) -> Nodes:
-        from girih.simulate.kernels.composed import Nodes
-
-        numbers = {name: number for number, name in enumerate(self.graph.values)}
-
-        def listed(every: list[tuple[str, ...]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-            starts = np.cumsum([0, *map(len, every)]).astype(np.int64)
-            return starts, np.asarray([numbers[name] for names in every for name in names], np.int64)
-
-        read_from, reads = listed([node.inputs for node in self.graph.nodes])
-        write_from, writes = listed([node.outputs for node in self.graph.nodes])
-        entering = np.asarray([numbers[item.name] for item in self.graph.inputs], np.int64)
-        return Nodes(read_from, reads, write_from, writes, entering, len(numbers))
+        self.nodes = nodes_of(graph)
 
     def seconds(self, strategy: Strategy) -> float:
         """The makespan of the step under a strategy, an estimate. Infinite for one that no program does, because
         partial sums are wanted of what is whole, or of what is not a sum."""
+        chosen = self.variants(strategy)
+        return float("inf") if chosen is None else self.makespan(chosen, self.nodes)
+
+    def makespan(self, chosen: Sequence[int], nodes: Nodes) -> float:
+        """The same of the variants of nodes, in any order in which they can be computed (`nodes_of`)."""
         from girih.simulate.kernels import composed as loops
 
-        if not self.graph.nodes:
+        if not chosen:
             return 0.0
-        chosen = self.variants(strategy)
-        if chosen is None:
-            return float("inf")
         if self.waiting:
             self._settle()
-        table, does, exchange, before, after = loops.written(self.nodes, self._table(), np.asarray(chosen, np.int64))
+        table, does, exchange, before, after = loops.written(nodes, self._table(), np.asarray(chosen, np.int64))
         work = self.work.array[: self.work.size]
         kind, pattern, partner, before, after = loops.rows(
-            table, does, self.nodes.entering, self.overlap.fetch, self.overlap.store,
+            table, does, nodes.entering, self.overlap.fetch, self.overlap.store,
             self.store.columns["task_at"].array, exchange, before, after, work.any(axis=1),
         )  # fmt: skip
         graph = TaskGraph.of(self.store, kind, pattern, partner, work[before], work[after])
@@ -294,6 +282,22 @@ class Composer:
         return _Own(tuple(collector.calls), row), tuple(
             None if collector.form(name) is None else collector.strides[name] for name in writes
         )
+
+
+def nodes_of(graph: Graph) -> Nodes:
+    """What the nodes read and make, in their order; equal numbers of values in graphs that differ in that alone."""
+    from girih.simulate.kernels.composed import Nodes
+
+    numbers = {name: number for number, name in enumerate(graph.values)}
+
+    def listed(every: list[tuple[str, ...]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        starts = np.cumsum([0, *map(len, every)]).astype(np.int64)
+        return starts, np.asarray([numbers[name] for names in every for name in names], np.int64)
+
+    read_from, reads = listed([node.inputs for node in graph.nodes])
+    write_from, writes = listed([node.outputs for node in graph.nodes])
+    entering = np.asarray([numbers[item.name] for item in graph.inputs], np.int64)
+    return Nodes(read_from, reads, write_from, writes, entering, len(numbers))
 
 
 def _moves(transfers: Sequence[TransferStep]) -> list[list[TransferStep]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from dataclasses import replace
 from operator import attrgetter
@@ -108,7 +109,7 @@ def test_a_plan_of_a_file_starts_with_the_users_network_and_data(data: Data, tmp
 
 def test_a_checkpoint_that_holds_the_data_is_resumed_and_so_is_another_order(data: Data, tmp_path: Path) -> None:
     """As girih wrote checkpoints before; and vertices in another order are the same data."""
-    network = NETWORKS["gcn"](6, 8, 3).double()
+    network = NETWORKS["sage"](6, 8, 3).double()
     plan = girih.plan(step_of(network), data, machine="local:1", compare=())
     held = tuple(replace(item, role="buffer") if item.role == "data" else item for item in plan.graph.inputs)
     before = plan.but(graph=replace(plan.graph, inputs=held))
@@ -283,3 +284,36 @@ def test_data_that_is_written_between_inferences_is_refused() -> None:
         data.x[0] = 5
         with pytest.raises(gnn.DataError, match="the data's x changed"):
             outputs()
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_network_that_takes_an_edge_index_is_called_with_one(data: Data, devices: int) -> None:
+    """Layers of its own, which gather by the edges and add up, are read by compressed rows, and divided by vertices."""
+
+    class Own(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = torch.nn.Linear(6, 8), torch.nn.Linear(8, 3)
+
+        def forward(self, x: Any, edge_index: Any) -> Any:
+            read, reading = edge_index
+            for layer in (self.one, self.two):
+                x = layer(x).tanh()
+                x = torch.zeros_like(x).index_add(0, reading, x[read])
+            return x
+
+    network = Own().double()
+    plan = girih.plan(step_of(network), data, machine=f"local:{devices}", compare=())
+    assert not any(node.operator.startswith("aten.index_") and devices == 1 for node in plan.graph.nodes)
+    with plan.start(backend="threads") as run:
+        losses = [run.step() for _ in range(3)]
+        assert (devices == 1) or len(run.partition().ranges) == 2
+    edges = edge_index(data.graph)
+    other = copy.deepcopy(network)
+    optimizer = step_of(other).optimizer
+    for planned in losses:
+        optimizer.zero_grad()
+        own = cross_entropy(other(torch.from_numpy(data.x).double(), edges), torch.from_numpy(data.target()))
+        own.backward()
+        optimizer.step()
+        assert planned == pytest.approx(own.item(), rel=1e-10)

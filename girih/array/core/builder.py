@@ -168,7 +168,7 @@ def typed(item: Any, dtype: np.dtype) -> Array:
     """
     if isinstance(item, Array):
         return cast(item, dtype)
-    return number(dtype.type(item) if dtype.kind != "b" else bool(item), dtype)
+    return Array(expressions.number(dtype.type(item) if dtype.kind != "b" else bool(item), dtype, name_of(dtype)))
 
 
 def elementwise(ufunc: np.ufunc, operator: str, *items: Any, names: tuple[str, ...] = ("self", "other")) -> Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -101,9 +101,12 @@ def capture(step: Step, batch: Any) -> Captured:
     """
     check_step(step)
     try:
-        return _captured(step, batch)
+        captured = _captured(step, batch)
     except MoreBuffersError:
-        return _captured(step, batch)
+        captured = _captured(step, batch)
+    if captured.graph.updates and hasattr(step.model, "with_once"):  # a girih.gnn's Resident
+        return replace(captured, graph=step.model.with_once(captured.graph))
+    return captured
 
 
 def _captured(step: Step, batch: Any) -> Captured:

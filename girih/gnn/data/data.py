@@ -127,9 +127,9 @@ class Data:
     def with_model(self, model: Any, learns: bool, graph: Any) -> Any:
         """The network together with this data, as it is in the program of a plan, whose graph of operators is given;
         learns: with the labels."""
-        from girih.gnn.data.resident import Resident
+        from girih.gnn.data.resident import resident_of
 
-        return Resident(model, import_module(PLANS).cut_as(self, graph), learns)
+        return resident_of(model, import_module(PLANS).cut_as(self, graph), learns, graph)
 
     @property
     def arrays(self) -> dict[str, Array]:

@@ -12,11 +12,14 @@ from typing import Any, NamedTuple
 
 import torch
 
+from girih.capture import capture
 from girih.capture.torch.training import Inference, TrainingStep
 from girih.gnn.data.errors import DataError
-from girih.gnn.data.watch import checksums
-from girih.gnn.geometric import OnGraph, edge_index, is_layer
+from girih.gnn.data.watch import checksums, fingerprints
+from girih.gnn.geometric import OnGraph, edge_index, reads_edges
 from girih.gnn.neighbours import GraphBuffers
+from girih.gnn.once import once
+from girih.graph import Graph
 
 Tensor = Any  # torch is untyped for the type checker
 
@@ -32,8 +35,8 @@ class Whole(NamedTuple):
 class Resident(torch.nn.Module):
     """A network, and the data that it reads (a `Data`) as buffers. Its state is the network's alone.
 
-    The network is called as `network(x, graph)`. One of torch_geometric is put on the graph (`OnGraph`); where that
-    cannot be, it is called as `network(x, edge_index)`, as it comes.
+    The network is called as `network(x, graph)`. One of torch_geometric, or whose `forward` takes an `edge_index`, is
+    put on the graph (`OnGraph`); where that cannot be, it is called as `network(x, edge_index)`, as it comes.
 
     Raises:
         DataError: the data has no features, or other features than the network's parameters are made for.
@@ -53,9 +56,10 @@ class Resident(torch.nn.Module):
         self._watch = data.watch
         self._arrays = data.arrays
         self._as_planned = checksums(self._arrays)
+        self._seen = fingerprints(self._arrays)
         self._before_order = data.ordered_from
         own, edges, self.graph = network, None, None
-        if not any(map(is_layer, network.modules())):
+        if not reads_edges(network):
             self.graph = getattr(network, "graph_of", GraphBuffers)(data.graph, dtype)
         else:
             try:
@@ -67,6 +71,7 @@ class Resident(torch.nn.Module):
         self.register_buffer("edge_index", edges, persistent=False)
         networks = {id(item) for item in network.buffers()}
         self.data_buffers = tuple(path for path, item in self.named_buffers() if id(item) not in networks)
+        self.sums_once: tuple[int, ...] = ()
 
     @property
     def checksums(self) -> Mapping[str, int]:
@@ -78,20 +83,36 @@ class Resident(torch.nn.Module):
         """The buffers that are not the network's own, by path."""
         return {path: self.get_buffer(path) for path in self.data_buffers}
 
+    def with_once(self, graph: Graph) -> Graph:
+        """The program of a step with this, as captured, in which what it computes of the data alone is data
+        (`girih.gnn.once`): buffers of this from now on. `sums_once` says which of the network's sums these are."""
+        found = once(graph)
+        for path, tensor in found.tensors(self.data_tensors()).items():
+            self.register_buffer(path, tensor, persistent=False)
+            self.data_buffers += (path,)
+        self.sums_once = found.sums
+        return found.graph
+
     def forward(self) -> Any:
         if self.edge_index is not None:
             return self.network(self.x, self.edge_index)
-        return self.network(self.x, self.graph)
+        if self.graph is None or self.target is None:  # of layers of torch_geometric, or without labels
+            return self.network(self.x, self.graph)
+        self.graph.fixed = self.x
+        try:
+            return self.network(self.x, self.graph)
+        finally:
+            self.graph.fixed = None
 
     def check_unchanged(self) -> None:
         """Raises DataError if the file of the data is no longer what it was, or its arrays have been written into.
 
-        Arrays are read once for that, which takes about a hundredth of what an epoch does.
+        Arrays are read once for that, at the pace of memory.
         """
         if self._watch is not None:
             self._watch.check()
-        before = self._as_planned
-        if changed := [name for name, now in checksums(self._arrays).items() if now != before[name]]:
+        before = self._seen
+        if changed := [name for name, now in fingerprints(self._arrays).items() if now != before[name]]:
             raise DataError(
                 f"the data's {' and '.join(changed)} changed since the program was planned with it, which a run does "
                 "not see: undo it, or plan again"
@@ -102,6 +123,19 @@ class Resident(torch.nn.Module):
 
     def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
         return self.network.load_state_dict(*arguments, **options)
+
+
+def resident_of(network: torch.nn.Module, data: Any, learns: bool, graph: Graph) -> Resident:
+    """A network and data for the program of a plan, with what that has computed once."""
+    resident = Resident(network, data, learns)
+    paths = {item.path for item in graph.inputs if item.name in graph.data_inputs}
+    if not paths <= resident.data_tensors().keys():
+        resident.with_once(capture(Inference(resident, call=_called), ()).graph)
+    return resident
+
+
+def _called(model: Any, batch: Any) -> Any:
+    return model()
 
 
 def with_data(step: TrainingStep | Inference, data: Any) -> tuple[TrainingStep | Inference, tuple[()]]:

@@ -150,9 +150,15 @@ class CostModel:
     @cached_property
     def weights(self) -> Numbers:
         """(layers, features + 1): seconds for each unit of a feature, in the order of `access.names`, and for the
-        piece."""
+        piece. Guesses of layers without samples are scaled as those of the others turned out to be."""
+        guesses = [layer.guess(self.access) for layer in self.layers]
+        scales = [_scale(sums, guess) for sums, guess in zip(self.sums, guesses, strict=True) if sums.count]
+        usual = float(np.mean(scales)) if scales else 1.0
         return np.array(
-            [_fitted(sums, layer.guess(self.access)) for sums, layer in zip(self.sums, self.layers, strict=True)]
+            [
+                _fitted(sums, guess) if sums.count else usual * guess
+                for sums, guess in zip(self.sums, guesses, strict=True)
+            ]
         )
 
     @property
@@ -206,6 +212,13 @@ class CostModel:
                 )
             )
         return replace(self, sums=tuple(sums))
+
+    def among(self, layers: Sequence[Layer], others: Sequence[int]) -> CostModel:
+        """The model of more layers, of which `others`, counted from the first, have no samples."""
+        own = iter(self.sums)
+        nothing = _Sums.nothing(len(self.access.names) + 1)
+        sums = tuple(nothing if number in others else next(own) for number in range(len(layers)))
+        return CostModel(tuple(layers), self.access, sums)
 
     def quality(self) -> tuple[Quality, ...]:
         """For each layer how well times were predicted before they were learned."""
@@ -297,15 +310,18 @@ def _is_whole(sums: _Sums, access: Access) -> bool:
     return shape and bool(np.isfinite([*sums.targets, *sums.tested, sums.count, *np.ravel(sums.products)]).all())
 
 
+def _scale(sums: _Sums, guess: Numbers) -> float:
+    """By how much the guess comes closest to a layer's samples."""
+    return float(max(0.0, guess @ np.array(sums.targets)) / (guess @ np.array(sums.products) @ guess))
+
+
 def _fitted(sums: _Sums, guess: Numbers) -> Numbers:
     """The weights of least relative error, none below 0: those that minimise w·A·w - 2 b·w + RIDGE Σ d_i (w_i - s
     g_i)², where s scales the guess g to the samples, and d_i is the mean of the squares of feature i."""
     from scipy.optimize import nnls
 
-    if not sums.count:
-        return guess
     products, targets = np.array(sums.products), np.array(sums.targets)
-    scaled = guess * max(0.0, guess @ targets) / (guess @ products @ guess)
+    scaled = guess * _scale(sums, guess)
     mean = np.diag(products) / sums.count
     used = mean > 0  # a feature that no sample has stays as guessed
     size = 1 / np.sqrt(mean[used])

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from girih.gnn.adjacency import Adjacency
+from girih.gnn.partitioner.contiguous import best_cut
 from girih.gnn.partitioner.cost import CostModel
 from girih.gnn.partitioner.features import Features
 from girih.gnn.partitioner.partition import Partition, partition
@@ -22,7 +23,8 @@ class Repartitioner:
     graph: in the order of the partition. model: what is known of the costs. partition: the cut that holds now.
     left: epochs that are still to come. row_seconds: what it takes to move a vertex, all that belongs to it, to another
     worker. threshold: the share of the slowest piece's time that a new cut has to save in an epoch: less than that is
-    within what predictions err. moves: how often it was cut anew.
+    within what predictions err. moves: how often it was cut anew. move_seconds: what it takes to cut anew, whatever is
+    moved.
     """
 
     graph: Adjacency
@@ -33,6 +35,7 @@ class Repartitioner:
     row_seconds: float = 0.0
     threshold: float = 0.02
     moves: int = 0
+    move_seconds: float = 0.0
 
     def after(self, seconds: ArrayLike) -> Repartitioner:
         """What holds after an epoch in which each layer took these seconds on each piece: (layers, pieces).
@@ -46,12 +49,13 @@ class Repartitioner:
         model = self.model.learned(self.known, self.partition.cuts, seconds)
         left = max(0, self.left - 1)
         learned = replace(self, model=model, left=left)
-        new = partition(self.graph, self.partition.pieces, model, known=self.known)
-        now = model.seconds(self.known, self.partition.cuts).sum(axis=0).max()
-        saved = now - new.totals.max()
-        move = self.row_seconds * moved(self.partition.cuts, new.cuts)
+        cuts = best_cut(model.running(self.known), self.partition.pieces)
+        now, then = (model.seconds(self.known, own).sum(axis=0).max() for own in (self.partition.cuts, cuts))
+        saved = now - then
+        move = self.move_seconds + self.row_seconds * moved(self.partition.cuts, cuts)
         if saved <= self.threshold * now or saved * left <= move:
             return learned
+        new = partition(self.graph, self.partition.pieces, model, known=self.known)
         order, named = self.partition.order, self.partition.named
         return replace(learned, partition=replace(new, order=order, named=named), moves=self.moves + 1)
 

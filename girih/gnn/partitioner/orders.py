@@ -20,6 +20,7 @@ from girih.layout.compiled import compiled
 ORDERS = {
     "given": "as the vertices are numbered",
     "degree": "those with most neighbours first",
+    "dealt": "those with most neighbours first, dealt to the pieces in turn: all alike in vertices and in edges",
     "bfs": "as a breadth-first search from the vertex of least degree reaches them",
     "rcm": "reverse Cuthill–McKee: neighbours within a narrow band",
     "metis": "the parts of METIS, balanced by degree, with few edges between",
@@ -49,6 +50,10 @@ def ordered(graph: Adjacency, order: str, pieces: int = 2) -> tuple[Order, tuple
         )
     if order == "degree":
         return np.argsort(-graph.degrees, kind="stable"), None
+    if order == "dealt":
+        most_first = np.argsort(-graph.degrees, kind="stable")
+        hands = [most_first[piece::pieces] for piece in range(pieces)]
+        return np.concatenate(hands), tuple(np.cumsum([0, *map(len, hands)]).tolist())
     if order in ("metis", "kahip"):
         parts = (_metis if order == "metis" else _kahip)(graph, pieces)
         cuts = np.concatenate([[0], np.cumsum(np.bincount(parts, minlength=pieces))])

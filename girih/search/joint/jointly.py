@@ -39,15 +39,15 @@ def jointly(
     rounds = Rounds(ways, Budget(search.seconds), aim.machine, limit)
     refused = rounds.compose(graph, (), partial(sequential, graph, search.seconds))
     for other, rewrites in _rewritten(graph, rounds):
-        rounds.compose(other, rewrites, partial(sequential, other, max(rounds.budget.seconds, 1.0)))
+        if bound_of(other, aim.machine).seconds < rounds.seconds:  # else no plan of it is faster
+            rounds.compose(other, rewrites, partial(sequential, other, max(rounds.budget.seconds, 1.0)))
     stopped = ""
     while not stopped:
-        least = min(bound_of(written.graph, aim.machine).seconds for written in rounds.graphs)
         before = len(rounds.steps)
         for written in sorted(rounds.graphs, key=rounds.is_other):
-            if rounds.seconds > least:
+            if rounds.seconds > bound_of(written.graph, aim.machine).seconds:
                 rounds.round(written)
-        if rounds.seconds <= least:
+        if rounds.seconds <= min(bound_of(written.graph, aim.machine).seconds for written in rounds.graphs):
             stopped = "optimal"
         elif rounds.budget.late:
             stopped = rounds.budget.why

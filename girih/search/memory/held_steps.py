@@ -6,11 +6,12 @@ simulator follow from the columns of the first program (`girih.program.life.sequ
 are those that `girih.simulate.tasks.build` makes of the written Program, and so is the makespan, to the last bit (a
 test compares them); what is chosen is written, accounted and simulated as a Program in the end.
 
-One device alone, without exchanges.
+`HeldSteps` is of one device alone, without exchanges; `HeldRows` of several, in whose sequences lifetimes are walked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -18,8 +19,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from girih.cost.prices import Prices
 from girih.layout import Mesh
 from girih.machine import Machine
+from girih.ops.known import descriptions
+from girih.program import ComputeStep, FreeStep, Program
 from girih.program.life.lifetimes import Lifetimes
 from girih.program.life.sequences import Sequenced
 from girih.program.moves.residency import STORAGE, Residency
@@ -29,7 +33,7 @@ from girih.search.memory.views_kernels import looked_again
 from girih.simulate.columns import Column
 from girih.simulate.kernels.workspace import Workspace
 from girih.simulate.ports import ports_of
-from girih.simulate.tasks import NO_ROW, POSTS, WAITS, PatternStore, TaskGraph
+from girih.simulate.tasks import NO_ROW, POSTS, WAITS, PatternStore, TaskGraph, build
 from girih.simulate.ticks import TICKS_PER_SECOND, Ticks, ticks
 
 
@@ -115,7 +119,7 @@ class HeldSteps:
         incoming = np.flatnonzero(what == IN)
         counts = (plan.after_to - plan.after_from)[number[incoming]]
         if counts.sum():
-            self._releases(graph, np.repeat(incoming, counts), row_of[1, _after(plan, number[incoming])])
+            _release(graph, np.repeat(incoming, counts), row_of[1, _after(plan, number[incoming])])
         return graph, kept
 
     def _lost(self, what: Integers, sizes: Integers) -> Ticks:
@@ -127,17 +131,17 @@ class HeldSteps:
             lost[ending] = ports_of(self.machine).own(different, out)[which.reshape(-1)]
         return lost
 
-    @staticmethod
-    def _releases(graph: TaskGraph, waiting: Integers, ending: Integers) -> None:
-        """Rows that wait for the ends of others' copies; of one copy the last one first, as `TaskGraph.add` has it."""
-        entries = np.arange(len(waiting))
-        ranked = np.lexsort((entries, ending))
-        following = np.full(len(waiting), NO_ROW, np.int64)
-        same = ending[ranked[1:]] == ending[ranked[:-1]]
-        following[ranked[1:][same]] = ranked[:-1][same]
-        graph.releases = Column(np.int32, width=(2,))
-        graph.releases.extend(np.column_stack([waiting, following]).astype(np.int32))
-        graph.columns["release"].array[ending[ranked]] = ranked  # the last of each is written last
+
+def _release(graph: TaskGraph, waiting: Integers, ending: Integers) -> None:
+    """Rows that wait for the ends of others' copies; of one copy the last one first, as `TaskGraph.add` has it."""
+    entries = np.arange(len(waiting))
+    ranked = np.lexsort((entries, ending))
+    following = np.full(len(waiting), NO_ROW, np.int64)
+    same = ending[ranked[1:]] == ending[ranked[:-1]]
+    following[ranked[1:][same]] = ranked[:-1][same]
+    graph.releases = Column(np.int32, width=(2,))
+    graph.releases.extend(np.column_stack([waiting, following]).astype(np.int32))
+    graph.columns["release"].array[ending[ranked]] = ranked  # the last of each is written last
 
 
 def _after(plan: Script, stays: Integers) -> Integers:
@@ -168,3 +172,115 @@ def _host_bytes(item: Sequenced, held: Residency, plan: Script) -> int:
     np.add.at(change, out[passing], touches.bytes[passing])
     np.add.at(change, np.maximum(back[passing], out[passing]) + 1, -touches.bytes[passing])
     return home + int(np.cumsum(change).max(initial=0))
+
+
+class HeldRows:
+    """Judges sequences of one program of several devices, which all go through its steps in one order.
+
+    The rows of its steps are built once; those of a sequence, and of a residency in it, consist of these, with those of
+    the copies between them. Lifetimes in the sequence are told by the caller, since what exchanges hold is not known by
+    columns.
+
+    program: with everything on the devices, in its own sequence. cap: bytes. able: not where a view takes time, which
+    movements have looked at anew.
+    """
+
+    def __init__(self, program: Program, prices: Prices, machine: Machine, cap: int) -> None:
+        self.program, self.cap = program, cap
+        graph = build(program, prices, machine)
+        self.store, self.devices = graph.store, graph.devices
+        places = [at for at, step in enumerate(program.steps) if not isinstance(step, FreeStep)]
+        row_at = dict(zip(graph.step.array[graph.order].tolist(), graph.order.tolist(), strict=True))
+        self.row = [row_at.get(at, NO_ROW) for at in places]
+        kind, pattern, partner = (graph.columns[name].array.tolist() for name in ("kind", "pattern", "partner"))
+        self.kind, self.pattern, self.partner = kind, pattern, partner
+        self.before, self.after = graph.columns["before"].array, graph.columns["after"].array
+        self.amounts: dict[str, Integers] = {}  # by storage, bytes of it on each device
+        known = descriptions(program.graph)
+        self.able = (
+            not program.orders
+            and not program.host
+            and not any(
+                isinstance(program.steps[at], ComputeStep)
+                and row != NO_ROW
+                and (description := known[program.steps[at].node]) is not None
+                and description.operator.view
+                for at, row in zip(places, self.row, strict=True)
+            )
+        )
+
+    def simulated(
+        self, sequence: Sequence[int], lives: Lifetimes | None = None, held: Residency | None = None
+    ) -> Simulated:
+        """held: the residency in these lifetimes; None where nothing moves. Not `host_bytes`, which is 0."""
+        walk: list[list[int]] = [[STEP, number] for number in range(len(sequence))]
+        after: list[list[int]] = []
+        storages: list[str] = []
+        if held is not None:
+            assert lives is not None
+            plan = script(held.rows, lives.touches.bytes, lives.extra, self.cap)
+            ends = zip(plan.after_from.tolist(), plan.after_to.tolist(), strict=True)
+            walk, after = plan.events.tolist(), [plan.after[begin:end].tolist() for begin, end in ends]
+            storages = [lives.storages[number].name for number in held.rows[:, STORAGE].tolist()]
+        nothing = np.zeros(self.devices, np.int64)
+        kinds: list[int] = []
+        patterns: list[int] = []
+        partners: list[int] = []
+        befores: list[Ticks] = []
+        afters: list[Ticks] = []
+        steps: list[int] = []  # rows before each step
+        under_way: dict[tuple[int, int], int] = {}
+        released: list[tuple[int, int]] = []
+        for what, number in walk:
+            at = begun = len(kinds)
+            if what == STEP:
+                steps.append(at)
+                row = self.row[sequence[number]] if number < len(sequence) else NO_ROW
+                if row == NO_ROW:
+                    continue
+                kind, pattern, before, last = self.kind[row], self.pattern[row], self.before[row], self.after[row]
+                if kind == POSTS:
+                    under_way[what, row] = at
+                elif kind == WAITS:
+                    begun = under_way[what, self.partner[row]]
+            else:
+                assert lives is not None
+                out, before, last = what in (OUT, END_OUT), nothing, nothing
+                amounts = self._amounts(lives, storages[number])
+                if what in (IN, OUT):
+                    waits = [] if out else after[number]
+                    released += [(under_way[OUT, other], at) for other in waits]
+                    kind, pattern = POSTS, self.store.number_of_move(amounts, out, len(waits))
+                    under_way[what, number] = at
+                else:
+                    kind, pattern, before = WAITS, NO_ROW, self.store.ports.own(amounts, out)
+                    begun = under_way[OUT if out else IN, number]
+            kinds.append(kind)
+            patterns.append(pattern)
+            partners.append(begun)
+            partners[begun] = at
+            befores.append(before)
+            afters.append(last)
+        graph = TaskGraph.of(
+            self.store,
+            np.asarray(kinds, np.int8),
+            np.asarray(patterns, np.int32),
+            np.asarray(partners, np.int32),
+            np.asarray(befores, np.int64).reshape(-1, self.devices),
+            np.asarray(afters, np.int64).reshape(-1, self.devices),
+        )
+        if released:
+            ending, waiting = np.asarray(released, np.int64).T
+            _release(graph, waiting, ending)
+        workspace = Workspace(graph)
+        seconds = workspace.simulate_all() / TICKS_PER_SECOND
+        done = np.append(0, workspace.work.done[: len(kinds)].min(axis=1)) / TICKS_PER_SECOND
+        return Simulated(seconds, 0, np.append(done[steps], seconds)[: len(sequence) + 1])
+
+    def _amounts(self, lives: Lifetimes, storage: str) -> Integers:
+        """Bytes of a storage on each device."""
+        if storage not in self.amounts:
+            program = lives.program
+            regions, item = program.places[storage].regions, program.graph.values[program.value_of[storage]].item_bytes
+            self.amounts[storage] = np.maximum(regions[..., 1] - regions[..., 0], 0).prod(axis=-1) * item
+        return self.amounts[storage]

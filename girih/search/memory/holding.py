@@ -27,7 +27,7 @@ from girih.ops.gate import called
 from girih.plans.cutting import in_smaller_pieces, pieces_help
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
-from girih.program import BlockStep
+from girih.program import BlockStep, Step
 from girih.program.again import with_again
 from girih.program.life.lifetimes import Lifetimes
 from girih.program.life.sequences import Sequenced, able, lifetimes_in, sequenced
@@ -38,7 +38,7 @@ from girih.search.memory.belady import belady, timed
 from girih.search.memory.belady import held as held_on
 from girih.search.memory.bound import memory_bound
 from girih.search.memory.cut import boundaries, cheapest, pivot_of
-from girih.search.memory.held_steps import HeldSteps
+from girih.search.memory.held_steps import HeldRows, HeldSteps
 from girih.search.memory.holds import Baseline, Setting
 from girih.search.memory.limit import WINDOWS
 from girih.search.memory.orders.locality import staying, updates_early
@@ -138,10 +138,15 @@ def held(
     plan = in_smaller_pieces(plan)
     windows = (plan.choice.overlap,) if plan.choice.pieces else windows
     ways: list[_Ways] = []
+    programs: list[tuple[Step, ...]] = []
     for number, window in enumerate(windows):  # with less overlap less is held
+        own = plan.but(overlap=window)
+        if own.lowered.steps in programs:
+            continue
+        programs.append(own.lowered.steps)
         note("hold", number / len(windows))
         moving = host is not None and hold != "recompute"
-        way = _Ways(plan.but(overlap=window), store, moving, order, budget=seconds)
+        way = _Ways(own, store, moving, order, budget=seconds)
         way.explore(again=hold != "swap", note=partial(_note_part, note, number, len(windows)))
         spend(way.work.spent)
         ways.append(way)
@@ -460,6 +465,20 @@ class _Ways:
             return None
         return HeldSteps(plan.lifetimes, self._seconds.machine, limit, self._seconds.every)
 
+    @cached_property
+    def rows(self) -> HeldRows | None:
+        """What judges without writing a Program where there are several devices; None where a view takes time, or the
+        large memory might be too small, which the Program tells."""
+        plan, limit = self.plan, self.plan.memory
+        if limit is None or self.steps is not None:
+            return None
+        host = self.host if self.moving else None
+        if host is not None and int(plan.lifetimes.touches.bytes.sum()) > host.memory_bytes:
+            return None
+        plain = plan.but(sequence=None, residency=())
+        rows = HeldRows(plain.lowered, self._seconds.prices, self._seconds.machine, limit)
+        return rows if rows.able else None
+
     def judge(self, sequence: Sequence, share: float = 0.0, part: float = 1.0) -> float:
         """The simulated seconds of the step with this sequence; if it does not keep the limits, far more."""
         if (sequence, share, part) not in self.judged:
@@ -489,7 +508,12 @@ class _Ways:
                     self.refused = plan, error
                 return self.best.judge.refuse(error.needed)
         if item is None or self.steps is None:
-            return self.best.offer(plan if residency is None else plan.but(residency=(residency,), room=limit))
+            if self.rows is None:
+                return self.best.offer(plan if residency is None else plan.but(residency=(residency,), room=limit))
+            order = range(len(self.rows.row)) if sequence is None else sequence
+            took = self.rows.simulated(order, plan.lifetimes, residency).seconds
+            self.quick.append((took, sequence, residency))
+            return took
         simulated, needed, quick = self._timed(self.steps, item, quick)
         if host is not None and needed > host.memory_bytes:
             return self.best.judge.refuse(needed, host.name)
@@ -517,10 +541,9 @@ class _Ways:
     def write(self) -> None:
         """Write the fastest of those that were judged quickly, if it keeps the limit as a Program; else the next."""
         for simulated, sequence, residency in sorted(self.quick, key=itemgetter(0)):
-            assert self.steps is not None
             plan, limit = self.plan.but(sequence=sequence), self.plan.memory
             assert limit is not None
-            if sequence is not None:
+            if sequence is not None and self.steps is not None:
                 item = sequenced(self.steps.lives, sequence)
                 plan = plan.knowing(lifetimes=lifetimes_in(self.steps.lives, item, plan.unmoved))
             plan = plan if residency is None else plan.but(residency=(residency,), room=limit)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from girih.cost.prices import Prices
 from girih.machine import Machine
 from girih.plans.plan import Plan
 from girih.plans.predict import predict, priced_on
@@ -17,11 +18,12 @@ from girih.program import BlockStep, ComputeStep, FreeStep
 @dataclass(frozen=True, eq=False)
 class StepSeconds:
     """Seconds of each step of a lowered program that is not a free: every, on the device that takes longest, and
-    operators alone, on the first. machine: as it is simulated."""
+    operators alone, on the first. machine: as it is simulated. prices: of all steps, frees too."""
 
     every: NDArray[np.float64]
     operators: NDArray[np.float64]
     machine: Machine
+    prices: Prices
 
     def of(self, sequence: tuple[int, ...] | None, computing: bool = False) -> NDArray[np.float64]:
         """The seconds of each step in a sequence. computing: those of operators alone."""
@@ -38,7 +40,7 @@ def step_seconds(plan: Plan, store: str | Path | None) -> StepSeconds:
     places = [at for at, step in enumerate(steps) if not isinstance(step, FreeStep)]
     computing = np.asarray([isinstance(steps[at], ComputeStep | BlockStep) for at in places])
     every = (prices.before + prices.after).max(axis=1)[places]
-    return StepSeconds(every, prices.before[places, 0] * computing, known.simulated)
+    return StepSeconds(every, prices.before[places, 0] * computing, known.simulated, prices)
 
 
 def simulated_seconds(plan: Plan, store: str | Path | None) -> float:

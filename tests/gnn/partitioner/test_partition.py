@@ -41,7 +41,7 @@ def test_an_order_has_each_vertex_once_and_the_graph_stays_the_same(order: str) 
     graph = blocks((6, 9, 5, 3))
     places, parts = ordered(graph, order, 3)
     assert sorted(places.tolist()) == list(range(23))
-    assert (parts is not None) == (order in ("metis", "kahip"))
+    assert (parts is not None) == (order in ("metis", "kahip", "dealt"))
     assert parts is None or (len(parts), parts[0], parts[-1]) == (4, 0, 23)
     again = reordered(graph, places)
     assert edges_of(again, places) == edges_of(graph, np.arange(23))
@@ -61,6 +61,16 @@ def test_a_graph_without_edges_has_every_order(order: str, vertices: int) -> Non
 def test_orders_by_neighbours_bring_groups_together(order: str) -> None:
     graph = blocks((8, 8, 8, 8))
     assert sum(partition(graph, 4, "vertices", order).reads) < sum(partition(graph, 4, "vertices").reads) / 2
+
+
+def test_pieces_that_are_dealt_are_alike_in_vertices_and_edges() -> None:
+    """In each layer then no piece waits for another, which no cut of a skewed graph by its whole cost reaches."""
+    graph = gnn.rmat(600, 6000).graph
+    one = partition(graph, 3, "edges", "dealt", cut="parts")
+    assert max(one.vertices) - min(one.vertices) <= 1
+    assert max(one.edges) <= 1.1 * min(one.edges)
+    for piece in range(3):
+        assert (np.diff(graph.degrees[one.members(piece)]) <= 0).all()
 
 
 def test_weights_follow_their_edges() -> None:

@@ -24,11 +24,12 @@ from girih.program.life import sequences as columns
 from girih.program.life.accounts import host_bytes
 from girih.program.life.lifetimes import lifetimes
 from girih.program.moves.residency import TooSmallError, floor
-from girih.search.memory.belady import held, timed
+from girih.search.memory.belady import belady, held, timed
 from girih.search.memory.cut import cheapest, pivot_of
-from girih.search.memory.held_steps import HeldSteps
+from girih.search.memory.held_steps import HeldRows, HeldSteps
 from girih.search.memory.holding import _Ways
 from girih.search.memory.orders.locality import staying, updates_early
+from girih.search.memory.step_seconds import copy_rates, step_seconds
 
 
 def recurrent() -> Graph:
@@ -100,6 +101,34 @@ def test_a_residency_takes_what_its_program_takes(plan: Plan, rate: float, share
             assert got.clock[-1] <= got.seconds * (1 + 1e-9)
             judged += 1
     assert judged >= 5
+
+
+@pytest.mark.parametrize(("rate", "share"), [(1e8, 0.5), (1e11, 0.0)])
+def test_rows_of_several_devices_take_what_their_program_takes(plan: Plan, rate: float, share: float) -> None:
+    where, judged = replace(machine("titanx-40g:4"), host=on(rate, share).host), 0
+    divided = plan_graph(plan.graph, machine=where, memory="unlimited", search="data")
+    known, lives = step_seconds(divided, None), divided.lifetimes
+    pivot = pivot_of(lives)
+    again = with_again(lives, pivot, cheapest(lives, known.of(None), pivot, 1e-9))
+    for sequence in (None, updates_early(lives), again):
+        own = divided.but(sequence=sequence)
+        order = range(len(lives.steps)) if sequence is None else sequence
+        for cap in (floor(own.lifetimes)[0], own.peak * 6 // 10):
+            rows = HeldRows(divided.lowered, known.prices, known.machine, cap)
+            assert rows.able
+            assert rows.simulated(order).seconds == predict(own, memory=False).seconds
+            try:
+                residency = belady(own.lifetimes, cap, known.of(sequence), rates=copy_rates(where))
+            except TooSmallError:
+                continue
+            written = own.but(memory=cap, residency=(residency,), room=cap)
+            assert written.peak <= cap
+            got = rows.simulated(order, own.lifetimes, residency)
+            assert got.seconds == predict(written, memory=False).seconds
+            assert len(got.clock) == len(order) + 1
+            assert (np.diff(got.clock) >= 0).all()
+            judged += 1
+    assert judged >= 3
 
 
 @pytest.mark.parametrize("room", [0.5, 0.8])
