@@ -15,7 +15,6 @@ from girih.api import Plan, plan_graph
 from girih.graph import Graph
 from girih.plans.check import check
 
-
 LAYERS = 3 if LONG else 2
 
 
