@@ -98,6 +98,7 @@ def measure(options: argparse.Namespace) -> Report:
                 row["refused"] = str(error).splitlines()[0][:100]
                 continue
             row |= {"search": plan.search, "seconds": str(since(began))}
+            note({**row, "stated": exports[name].received, "planned": exports[name].planned})
         seen = launched(exports, ranks)
         for row in rows:
             name = row["model"]

@@ -104,7 +104,8 @@ class DTensorExport:
     all ranks together receive in a step under DTensor, exact (`girih.run.export.rehearsal`); None where the plan was
     read from a file, without the module. planned: those of the plan. stages: of a plan that is a pipeline, which has no
     placements. fully_sharded: `fully_shard` lays the module out, and nothing else: each axis is one of `fsdp`, and
-    modules compute with each sample by itself. calls: of the forward pass, where the module is at hand.
+    modules compute with each sample by itself. gathers_again: it gathers parameters once more for the backward pass,
+    unless the plan fetches them once. calls: of the forward pass, where DTensor's own way moves more than the plan.
     """
 
     mesh: tuple[int, ...]
@@ -118,6 +119,7 @@ class DTensorExport:
     planned: int | None = None
     stages: Stages | None = None
     fully_sharded: bool = False
+    gathers_again: bool = True
     calls: tuple[CallBorders, ...] = ()
 
     @property
@@ -187,17 +189,24 @@ def export_dtensor(plan: Plan) -> DTensorExport:
 
     if dist.is_initialized():  # the caller's own: there cannot be another
         return exported
-    # Each call at the plan's places, or DTensor's own way between modules: what moves less, and if as much, the latter.
-    calls = _calls(plan, _needs(plan), calls_of(plan.graph, source.step, source.batch))  # type: ignore[arg-type]
-    ways = [exported, *([replace(exported, calls=calls)] if calls and not exported.fully_sharded else [])]
-    tried = [(rehearsed(way.data, source.step, source.batch), way) for way in ways]
-    rehearsal, exported = min(tried, key=lambda one: (bool(one[0].failed), one[0].received))
+    planned = int(plan.bytes_received.sum())
+    rehearsal = rehearsed(exported.data, source.step, source.batch)
+    if rehearsal.failed or rehearsal.received > planned:
+        # PyTorch's own way moves more than the plan: parameters that stay gathered, or each call at the plan's places.
+        if exported.fully_sharded:
+            other = replace(exported, gathers_again=False)
+        else:
+            calls = calls_of(plan.graph, source.step, source.batch)  # type: ignore[arg-type]
+            other = replace(exported, calls=_calls(plan, _needs(plan), calls))
+        again = rehearsed(other.data, source.step, source.batch)
+        if not again.failed and (rehearsal.failed or again.received < rehearsal.received):
+            rehearsal, exported = again, other
     if rehearsal.failed:
         raise PlanError(
             f"DTensor fails in a step of this plan ({rehearsal.failed}): plan with for_engine='dtensor', which finds "
             "one that it runs, or export it as fx"
         )
-    exported = replace(exported, received=rehearsal.received, planned=int(plan.bytes_received.sum()))
+    exported = replace(exported, received=rehearsal.received, planned=planned)
     number = id(strategy)
     _known[number] = weakref.ref(strategy, lambda _: _known.pop(number, None)), exported
     return exported
@@ -282,7 +291,7 @@ def _placements(plan: Plan) -> DTensorExport:
             if item.path.rpartition(".")[0] in convolving:
                 used = ("R",) * mesh.axes
             parameters[item.path] = Kept(kept[item.name], used)
-    if any(_convolves(graph, [number]) and strategy.divisions[number].codes for number in range(len(graph.nodes))):
+    if any(_convolves(graph, [number]) and not _by_samples(plan, needs, number) for number, _ in needs):
         different.append("DTensor divides convolutions by the batch alone, with whole weights")
     batch = {item.path: kept[item.name] for item in graph.inputs if item.role == "batch"}
     for item in graph.inputs:
@@ -329,6 +338,13 @@ def _for_fully_shard(plan: Plan) -> bool:
 
 def _convolves(graph: Graph, numbers: Iterable[int]) -> bool:
     return any(graph.nodes[number].operator.startswith("aten.convolution") for number in numbers)
+
+
+def _by_samples(plan: Plan, needs: Needs, number: int) -> bool:
+    """Does a convolution read its input whole or by samples?"""
+    graph = plan.graph
+    words = _as_words(needs[number, 0], graph.values[graph.nodes[number].inputs[0]].shape, plan.strategy.mesh)
+    return words is not None and set(words) <= {"S0", "R"}
 
 
 def _without_rules(graph: Graph) -> list[str]:

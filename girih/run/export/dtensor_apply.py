@@ -345,7 +345,8 @@ def _fully_sharded(model: torch.nn.Module, exported: Mapping[str, Any], mesh: De
 
     owners = [item for item in model.modules() if any(True for _ in item.parameters(recurse=False))]
     for module in dict.fromkeys([*reversed(owners), model]):
-        fully_shard(module, mesh=mesh, shard_placement_fn=place)
+        again = exported.get("gathers_again", True)
+        fully_shard(module, mesh=mesh, shard_placement_fn=place, reshard_after_forward=again)
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
