@@ -71,6 +71,7 @@ NAMES = (
     "arrays_dask",
     "arrays_bytes",
     "arrays_memory",
+    "arrays_outofcore",
     "arrays_faults",
     "arrays_straggler",
     "paper_speedups",

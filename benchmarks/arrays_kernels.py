@@ -1,9 +1,10 @@
 """Single functions of girih.array against NumPy's: those of the array API and the most used others.
 
-Each on middle arrays (1,000,000 elements, which NumPy computes in this process, at once or in blocks) and on large ones
-(5,000,000, which are left to the worker); a thread for the kernels of both. CPU seconds of a later call, its plan known
-and its operands with the worker, until the result is there: the least of alternating rounds, NumPy's beside. Results
-are compared. Matrices have as many elements as pay for the function's work: O(n³) of them are smaller.
+Each on middle arrays (1,000,000 elements) and on large ones (5,000,000, which no cache holds). With one worker NumPy
+computes both in this process, at once or in blocks; `--border 0` leaves them to the worker. A thread for the kernels of
+both. CPU seconds of a later call, its plan known and its operands with the worker, until the result is there: the least
+of alternating rounds, NumPy's beside. Results are compared. Matrices have as many elements as pay for the function's
+work: O(n³) of them are smaller.
 `--floor` times NumPy's is allowed; a call under 20 microseconds may take so many more.
 """
 
@@ -155,6 +156,7 @@ def _one_thread(*_: Any) -> None:
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--select", default="", metavar="WORD", help="only calls whose text has it")
+    parser.add_argument("--border", type=float, metavar="BYTES", help="from which on arrays are left to the worker")
     parser.add_argument("--size", choices=("middle", "large", "both"), default="both", help="of the arrays")
 
 
@@ -169,7 +171,7 @@ def measure(given: argparse.Namespace) -> Report:
     misses = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with one_thread(100_000 if given.quick else None):
+        with one_thread(100_000 if given.quick and given.border is None else given.border):
             for size in (sizes[name] for name in sizes if given.size in (name, "both")):
                 content = arrays(size)
                 ours = {name: girih.array.asarray(x).persist() for name, x in content.items()}

@@ -34,17 +34,21 @@ SAMPLE_SECONDS = 0.02
 
 
 class Watch:
-    """The most anonymous bytes of each process above what it has when the watch begins."""
+    """The most anonymous bytes of each process above what it has when the watch begins.
 
-    def __init__(self, processes: list[int]) -> None:
+    seconds: between two looks.
+    """
+
+    def __init__(self, processes: list[int], seconds: float = SAMPLE_SECONDS) -> None:
         self.processes = processes
+        self.seconds = seconds
         self.start = [anonymous(process) for process in processes]
         self.peaks = list(self.start)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
     def _look(self) -> None:
-        while not self._over.wait(SAMPLE_SECONDS):
+        while not self._over.wait(self.seconds):
             self.peaks = [max(old, anonymous(one)) for old, one in zip(self.peaks, self.processes, strict=True)]
 
     def __enter__(self) -> Watch:

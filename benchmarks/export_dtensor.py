@@ -18,15 +18,43 @@ import json
 import subprocess
 import sys
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import girih
 from benchmarks.common import Benchmark, Report, Row, clock, note, since
 from benchmarks.export_fx import MODELS, QUICK, far, model, trained
 
+FILE, SEEN = ".placements.json", ".seen.json"
+"""What the names of files end with: what a rank reads, and what it leaves."""
+
 
 def rank(folder: Path) -> None:
-    """What each rank does: the module, laid out, takes the steps; rank 0 leaves what it has seen."""
+    """What each rank does: the module of each file, laid out, takes the steps; rank 0 leaves what it has seen.
+
+    Forming groups and importing takes longer than the steps, so that all models of a number of ranks share one start,
+    and modules whose meshes have the same axes share a mesh.
+    """
+    import torch.distributed as dist
+
+    from girih.run.export import dtensor_apply as page
+
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    meshes: dict[tuple[Any, ...], Any] = {}
+    for file in sorted(folder.glob(f"*{FILE}")):
+        exported = page.read(file)
+        key = tuple(exported["mesh"]), exported["fully_sharded"]
+        if key not in meshes:
+            meshes[key] = page.mesh_of(exported)
+        found = steps_of(exported, meshes[key])
+        if dist.get_rank() == 0:
+            file.with_name(file.name.replace(FILE, SEEN)).write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def steps_of(exported: Any, mesh: Any) -> dict[str, Any]:
+    """The losses of a module that is laid out by placements, and bytes and collectives of its last step."""
     import torch
     import torch.distributed as dist
     from torch.distributed.tensor import DTensor
@@ -34,16 +62,13 @@ def rank(folder: Path) -> None:
     from girih.run.export import dtensor_apply as page
     from girih.run.export.rehearsal import Received
 
-    dist.init_process_group("gloo")
-    exported = page.read(folder / "placements.json")
-    mesh = page.mesh_of(exported)
     module, step, batches = model(exported["model"])
     page.apply(module, exported, mesh)
     optimizer = torch.optim.SGD(module.parameters(), 0.01, 0.9)
     losses, received, calls = [], 0, {}
     for batch in batches:
         optimizer.zero_grad()
-        with Received() as got, page.training():
+        with Received() as got, page.training(exported, mesh):
             loss = step(module, page.batch_of(batch, exported, mesh))
             loss.backward()
             losses.append(float(loss.detach().full_tensor() if isinstance(loss, DTensor) else loss.detach()))
@@ -52,51 +77,52 @@ def rank(folder: Path) -> None:
         dist.all_reduce(total)
         received = int(total)
         calls = dict(got.calls)
-    if dist.get_rank() == 0:
-        (folder / "seen.json").write_text(json.dumps({"losses": losses, "received": received, "calls": calls}))
-    dist.destroy_process_group()
+    return {"losses": losses, "received": received, "calls": calls}
 
 
 def measure(options: argparse.Namespace) -> Report:
     import torch
 
-    import girih
-
     rows: list[Row] = []
     misses: list[str] = []
-    for name in options.models or (MODELS[:QUICK] if options.quick else MODELS):
-        for ranks in options.ranks or ((2,) if options.quick else (2, 4)):
-            began, what = clock(), f"{name} on {ranks}"
-            module, step, batches = model(name)
-            training = girih.TrainingStep(module, step=step, optimizer=torch.optim.SGD(module.parameters(), 0.01, 0.9))
-            given: dict[str, Any] = {"search": options.search} if options.search else {"for_engine": "dtensor"}
+    for ranks in options.ranks or ((2,) if options.quick else (2, 4)):
+        exports: dict[str, Any] = {}
+        for name in options.models or (MODELS[:QUICK] if options.quick else MODELS):
+            began = clock()
             row: Row = {"model": name, "ranks": ranks}
+            rows.append(row)
             try:
-                plan = girih.plan(
-                    training, batches[0], machine=f"local:{ranks}", objective="bytes", compare=(), **given
-                )
-                exported = plan.export("dtensor")
-                seen = launched(exported, name, ranks)
-            except (girih.PlanError, RuntimeError) as error:
-                misses.append(f"{what}: {error}"[-3000:])
-                rows.append({**row, "refused": str(error).splitlines()[0][:100]})
-                note(rows[-1])
+                plan, exports[name] = exported_plan(name, ranks, options.search)
+            except girih.PlanError as error:
+                misses.append(f"{name} on {ranks}: {error}"[-3000:])
+                row["refused"] = str(error).splitlines()[0][:100]
                 continue
+            row |= {"search": plan.search, "seconds": str(since(began))}
+            note({**row, "stated": exports[name].received, "planned": exports[name].planned})
+        seen = launched(exports, ranks)
+        for row in rows:
+            name = row["model"]
+            if row["ranks"] != ranks or name not in exports:
+                continue
+            exported, found, what = exports[name], seen[name], f"{name} on {ranks}"
+            if isinstance(found, str):
+                misses.append(f"{what}: {found}"[-3000:])
+                row["refused"] = found.splitlines()[-1][:100]
+                continue
+            module, step, batches = model(name)
             expected = trained(module, step, torch.optim.SGD(module.parameters(), 0.01, 0.9), batches)
             stated, planned = exported.received, exported.planned
             row |= {
-                "search": plan.search, "to PyTorch": far(seen["losses"], expected), "received": seen["received"],
+                "to PyTorch": far(found["losses"], expected), "received": found["received"],
                 "stated": stated, "planned": planned,
-                "ratio": round(seen["received"] / planned, 3) if planned else None,
-                "calls": ", ".join(f"{count} {kind}" for kind, count in seen["calls"].items()),
-                "seconds": str(since(began)),
+                "ratio": round(found["received"] / planned, 3) if planned else None,
+                "calls": ", ".join(f"{count} {kind}" for kind, count in found["calls"].items()),
             }  # fmt: skip
-            rows.append(row)
             note(row)
             if not row["to PyTorch"] <= options.floor:
                 misses.append(f"{what}: a loss is {row['to PyTorch']:.1e} from PyTorch's")
-            if seen["received"] != stated:
-                misses.append(f"{what}: ranks received {seen['received']} bytes, the export states {stated}")
+            if found["received"] != stated:
+                misses.append(f"{what}: ranks received {found['received']} bytes, the export states {stated}")
     ratios = [row["ratio"] for row in rows if row.get("ratio")]
     return Report(
         "Exported as placements of DTensor, by torchrun over gloo",
@@ -104,7 +130,7 @@ def measure(options: argparse.Namespace) -> Report:
             ("model", "model"), ("ranks", "ranks"), ("search", "search"), ("losses to PyTorch's", "to PyTorch"),
             ("bytes received", "received"), ("stated", "stated"), ("the plan's", "planned"),
             ("received / planned", "ratio"),
-            ("calls of a step", "calls"), ("CPU / wall seconds", "seconds"), ("refused", "refused"),
+            ("calls of a step", "calls"), ("CPU / wall seconds of planning", "seconds"), ("refused", "refused"),
         ),
         tuple(rows),
         f"{len(rows)} modules under DTensor: losses within {options.floor:g} of PyTorch's, "
@@ -113,27 +139,46 @@ def measure(options: argparse.Namespace) -> Report:
     )  # fmt: skip
 
 
-def launched(exported: Any, name: str, ranks: int, seconds: float = 300.0) -> Any:
-    """What rank 0 has seen.
+def exported_plan(name: str, ranks: int, search: str | None) -> tuple[girih.Plan, Any]:
+    """A plan of a model for DTensor, or by a search, and its export.
 
     Raises:
-        RuntimeError: a rank failed; the message has what it said.
+        PlanError: there is none that DTensor runs.
     """
+    import torch
+
+    module, step, batches = model(name)
+    training = girih.TrainingStep(module, step=step, optimizer=torch.optim.SGD(module.parameters(), 0.01, 0.9))
+    given: dict[str, Any] = {"search": search} if search else {"for_engine": "dtensor"}
+    plan = girih.plan(training, batches[0], machine=f"local:{ranks}", objective="bytes", compare=(), **given)
+    return plan, plan.export("dtensor")
+
+
+def launched(exports: dict[str, Any], ranks: int, seconds: float = 300.0) -> dict[str, Any]:
+    """By model what rank 0 has seen, or as a text why a rank failed. Behind one that fails, the others start anew."""
     import os
 
+    found: dict[str, Any] = {}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "placements.json"
-        exported.save(file)
-        file.write_text(json.dumps({**json.loads(file.read_text()), "model": name}))
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-        told = subprocess.run(
-            [*command, "-m", "benchmarks.export_dtensor", "--rank-of", folder],
-            env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=seconds,
-        )  # fmt: skip
-        if told.returncode:
-            own = [line for line in told.stderr.splitlines() if line.startswith("[rank0]")]
-            raise RuntimeError("a rank failed:\n" + ("\n".join(own) or told.stderr)[-4000:])
-        return json.loads(file.with_name("seen.json").read_text())
+        while left := [name for name in exports if name not in found]:
+            for number, name in enumerate(left):
+                file = Path(folder) / f"{number:02}{FILE}"
+                file.write_text(json.dumps({**exports[name].data, "model": name}))
+            told = subprocess.run(
+                [*command, "-m", "benchmarks.export_dtensor", "--rank-of", folder],
+                env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=seconds,
+            )  # fmt: skip
+            for number, name in enumerate(left):
+                file = Path(folder) / f"{number:02}{SEEN}"
+                if not file.exists():
+                    own = [line for line in told.stderr.splitlines() if line.startswith("[rank0]")]
+                    found[name] = "a rank failed:\n" + ("\n".join(own) or told.stderr)[-4000:]
+                    break
+                found[name] = json.loads(file.read_text())
+            for old in Path(folder).iterdir():
+                old.unlink()
+    return found
 
 
 def _options(parser: argparse.ArgumentParser) -> None:

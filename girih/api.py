@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -32,14 +33,15 @@ if TYPE_CHECKING:
     from girih.run.engines.engine import Engine
     from girih.run.export.dtensor import DTensorExport
     from girih.run.export.fx import FxExport
-    from girih.run.training.fit import Fit
+    from girih.run.training.fit import Fit, View
     from girih.run.training.training import TrainingRun
     from girih.search.memory.holds import Baseline
     from girih.search.memory.orders.order import StepOrder
 
-FOR_DTENSOR = ("", "sharded"), ("data", "single")
-"""Searches for plans that DTensor runs, "" for its own. Those of the second row hold more on each device, and are asked
-where DTensor fails in all of the first."""
+APART = "apart"
+FOR_DTENSOR = ("", APART, "sharded"), ("data", "single")
+"""Searches for plans that DTensor runs: "" for its own, "apart" for that where each reader fetches for itself. Those of
+the second row hold more on each device, and are asked where DTensor fails in all of the first."""
 UNLIMITED = "unlimited"
 """What `memory` says where a plan may need more than its devices have."""
 
@@ -232,7 +234,9 @@ def plan(
     if for_engine is not None:
 
         def on(search: str, machine: Machine) -> Plan:
-            ways = {**options, "search": search or options["search"], "observe": observe, "order": order}
+            own: Any = options["search"]  # of `_searched_for`
+            chosen = replace(own, space=APART) if search == APART else search or own
+            ways = {**options, "search": chosen, "observe": observe, "order": order}
             return _planned(step, batch, machine, memory, rewrite, progress, **ways)[0]
 
         return _run_by_dtensor(made, on)
@@ -290,15 +294,14 @@ def _searched_for(engine: str, search: str | Search | None, objective: str) -> t
         PlanError: there is no such engine, or a search is given beside it.
     """
     from girih.partition.searches.exact import Exact
-    from girih.partition.space.options import EVEN, EVEN_SECONDS
+    from girih.partition.searches.for_dtensor import ForDTensor
 
     if engine != "dtensor":
         raise PlanError(f"no engine {engine!r} to plan for: expected dtensor")
     own = search_of("exact" if search is None else search)
     if not isinstance(own, Exact):
         raise PlanError(f"for_engine={engine!r} has a search of its own, exact: leave search={own.name} out")
-    by = "seconds" if objective == "time" else objective
-    return replace(own, rules=EVEN if by == "bytes" else EVEN_SECONDS), by
+    return ForDTensor(**vars(own)), "seconds" if objective == "time" else objective
 
 
 def _run_by_dtensor(made: Plan, again: Callable[[str, Machine], Plan]) -> Plan:
@@ -317,6 +320,8 @@ def _run_by_dtensor(made: Plan, again: Callable[[str, Machine], Plan]) -> Plan:
     for row in FOR_DTENSOR:
         best: tuple[float, Plan] | None = None
         for search in row:
+            if search == APART and made.objective != "bytes":
+                continue
             plans = [] if search else [made]
             if search or flat.mesh != made.machine.mesh:
                 plans.append(again(search, flat))
@@ -419,7 +424,8 @@ def fit(
     lengths, what each tensor is filled up with behind its dimension 1, by its path in the batch, and the lengths to
     which; your loss must not mind. machine: by default this host's processor, `local:1`, or with device="cuda" its
     GPU, `cuda:1`. memory: the limit for each device. backend, device: see `Plan.start`; by default `threads` for one
-    device, else `processes`. options: of `girih.plan`, `progress=` among them: with True, steps are told, too. The
+    device, else `processes`. options: of `girih.plan`, `progress=` among them: with True, steps are told, too, and
+    with the name of a file, such as `"training.html"`, they are shown on a page that renews itself in a browser. The
     learning rates are the optimizer's as they are when the step is called, so that a scheduler works as it does.
     Workers start at the first call, with the model's weights and the optimizer's state of then, and keep them to
     themselves: `train.module` is the model with its weights of now, and `close`, or the end of a `with` block, gives
@@ -462,8 +468,12 @@ def fit(
     except ValueError as error:
         raise PlanError(str(error)) from error
     check_choices(machine, memory, **{name: options[name] for name in CHOICES if name in options})
-    view = None
-    if options.get("progress"):
+    view: View | None = None
+    if isinstance(options.get("progress"), (str, PathLike)):
+        from girih.report.page.live import TrainingPage
+
+        view = TrainingPage(options.pop("progress"))
+    elif options.get("progress"):
         from girih.report.progress import TrainingView
 
         view = TrainingView()

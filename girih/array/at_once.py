@@ -8,6 +8,7 @@ makes is at most the broadcast shape of its arguments, but for those of `MADE`, 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache, partial, wraps
 from sys import getrefcount
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from girih.array.core import chains
 from girih.array.core.array import Array
 from girih.array.core.builder import from_memory
 from girih.array.core.memory import keep_freed
@@ -27,6 +29,7 @@ from girih.array.core.small import (
     SINGLE,
     Deferred,
     SmallArray,
+    alike,
     computed,
     deferred,
     known,
@@ -103,6 +106,24 @@ def _all_pairs(*items: Any, **_: Any) -> float:
     return 8 * math.prod(float(np.size(item)) for item in items if isinstance(item, (np.ndarray, list, tuple)))
 
 
+def _slid(x: Any, y: Any, *_: Any, **options: Any) -> float:
+    """Of `convolve` and `correlate`: the result, and as many bytes as there are products, of which ten go through the
+    processor in the time of one element that comes from memory."""
+    sizes = float(np.size(options.get("a", x))), float(np.size(options.get("v", y)))
+    return max(8 * sum(sizes), math.prod(sizes))
+
+
+def _tensordot(a: Any, b: Any, axes: Any = 2, **_: Any) -> float:
+    """Of a matrix product: BLAS does the work in less time than that of so many bytes."""
+    a, b = np.asarray(a), np.asarray(b)
+    if isinstance(axes, (int, np.integer)):
+        along = list(range(a.ndim - int(axes), a.ndim))
+    else:
+        along = np.ravel(axes[0]).tolist()
+    joined = math.prod(float(a.shape[axis]) for axis in along) or 1.0
+    return max(float(a.nbytes), float(b.nbytes), max(a.itemsize, b.itemsize) * (a.size / joined) * (b.size / joined))
+
+
 def _contracted(x: Any, y: Any = None, *_: Any, **options: Any) -> float:
     x, y = np.asarray(x), np.asarray(options.get("b", options.get("x2", y)))
     return float(product_bytes(x, y))
@@ -130,9 +151,9 @@ def _diagonal(v: Any, k: Any = 0, **_: Any) -> float:
     return float(v.itemsize) * (v.size + abs(float(k))) ** 2 if v.ndim == 1 else float(v.nbytes)
 
 
-def _counted(x: Any, *_: Any, minlength: int = 0, **_options: Any) -> float:
-    x = np.asarray(x)
-    return 8.0 * max(float(minlength), float(x.max()) if x.size and x.dtype.kind in "iu" else 0)
+def _counted(*_: Any, minlength: int = 0, **_options: Any) -> float:
+    """Of `bincount`: the largest number is not looked for, which takes as long as a third of the counting."""
+    return 8.0 * float(minlength)
 
 
 def _taken(a: Any, indices: Any = 0, axis: Any = None, *_: Any, **options: Any) -> float:
@@ -165,8 +186,8 @@ MADE: dict[str, Function] = {
     **dict.fromkeys(("zeros", "ones", "empty"), _sized(0)), "full": _sized(0), "indices": _sized(0, "dimensions"),
     "fromfunction": _sized(1), "resize": _sized(1, "new_shape"), "arange": _arange, "linspace": _spaced,
     "logspace": _spaced, "geomspace": _spaced, "eye": _square, "identity": _square, "tri": _square, "repeat": _times,
-    "tile": _tiled, "pad": _padded, "outer": _all_pairs, "kron": _all_pairs, "convolve": _all_pairs,
-    "correlate": _all_pairs, "tensordot": _all_pairs, "einsum": _einsum, "dot": _contracted, "inner": _contracted,
+    "tile": _tiled, "pad": _padded, "outer": _all_pairs, "kron": _all_pairs, "convolve": _slid,
+    "correlate": _slid, "tensordot": _tensordot, "einsum": _einsum, "dot": _contracted, "inner": _contracted,
     "matmul": _contracted, "vdot": _contracted, "meshgrid": _grid, "diag": _diagonal, "diagflat": _diagonal,
     "bincount": _counted, "take": _taken, "svd": _factors, "qr": _factors, "cov": _covariance,
     "corrcoef": _covariance, "histogram": _binned, "histogram_bin_edges": _binned, "vander": _all_pairs,
@@ -174,6 +195,8 @@ MADE: dict[str, Function] = {
     **dict.fromkeys(("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"), _transformed),
 }  # fmt: skip
 """By name: the bytes of what a function makes of its arguments, at most, or of the work that it is."""
+OF_PAIRS: tuple[Function, ...] = (_all_pairs, _contracted, _slid, _tensordot)
+"""What makes at most a number of each element with each."""
 FREE = frozenset(("broadcast_to", "broadcast_arrays", "sliding_window_view", "may_share_memory", "shares_memory"))
 """What makes nothing, however large it is."""
 OTHERS: dict[str, Function] = {"unique_values": partial(np.unique, equal_nan=False)}
@@ -204,6 +227,36 @@ ENDS: dict[str, Any] = {
 """What ends a chain: the universal function by which results of blocks become one."""
 
 
+RANDOM = 1 / 16
+"""A mask that changes as often, from one element to the next, is none that the processor foresees."""
+
+
+def chosen(mask: Any, x: Any, y: Any, out: Any = None) -> Any:
+    """NumPy's `where`, of a block: by copies of what lies side by side, or by arithmetic on bits where the processor
+    would not foresee NumPy's branches."""
+    if out is None:
+        return np.where(mask, x, y)
+    shares = any(np.may_share_memory(out, item) for item in (mask, x, y))
+    if shares or mask.dtype != bool or mask.shape != out.shape:
+        out[...] = np.where(mask, x, y)
+        return out
+    x, y = (np.asarray(item).astype(out.dtype, copy=False) for item in (x, y))  # numbers wrap around, as NumPy's do
+    line = mask.reshape(-1)
+    if out.dtype.itemsize != 8 or np.count_nonzero(line[1:] != line[:-1]) < RANDOM * line.size:
+        np.copyto(out, y)
+        np.copyto(out, x, where=mask)
+        return out
+    first, second = x.view(np.int64), y.view(np.int64)
+    keep, bits = np.negative(mask.view(np.int8), dtype=np.int64), out.view(np.int64)  # all bits or none
+    np.bitwise_xor(first, second, out=bits)
+    np.bitwise_and(bits, keep, out=bits)
+    np.bitwise_xor(bits, second, out=bits)
+    return out
+
+
+chains.INTO.add(chosen)
+
+
 def chained(function: Any, name: str, items: tuple[Any, ...], options: dict[str, Any]) -> Deferred | None:
     """The call as a part of a chain; None where it is to be made at once."""
     if isinstance(function, np.ufunc):
@@ -211,7 +264,10 @@ def chained(function: Any, name: str, items: tuple[Any, ...], options: dict[str,
         return deferred(function, items) if one and len(items) == function.nin else None
     x = items[0] if items else None
     if name == "where":
-        return deferred(np.where, items) if len(items) == 3 and not options else None
+        if len(items) != 3 or options:
+            return None
+        waits = any(type(item) is Deferred for item in items)  # else it is one pass over all
+        return deferred(chosen if waits else np.where, items)
     if type(x) is not Deferred or not x.grows:
         return None  # what NumPy does in one pass as well
     if name == "astype":
@@ -264,6 +320,10 @@ RESHAPING = frozenset(("reshape", "transpose", "ravel", "flatten", "astype"))
 SHAPES = NUMBERS_AND_TYPES | {tuple}
 OPTIONS = frozenset(("axis", "keepdims", "dtype", "ddof"))
 """Arguments of methods, by type and by name, that NumPy is given as they are."""
+
+
+def _is_simple(options: dict[str, Any]) -> bool:
+    return OPTIONS.issuperset(options) and SHAPES.issuperset(map(type, options.values()))
 
 
 def call(
@@ -378,14 +438,19 @@ def written(function: Function, lazy: Function, items: tuple[Any, ...], options:
 def answered(name: str, function: Function, lazy: Function) -> Function:
     """A function of ours that NumPy answers where all is small. name: NumPy's of the function, by which tables go."""
     estimate = MADE.get(name)
+    waits = name == "where" or estimate is not None  # it begins chains, or makes more than its arguments
 
     @wraps(lazy)
     def either(*items: Any, **options: Any) -> Any:
-        if estimate is None and not options and (plain := tiny(items)) is not None:  # as scripts mostly call it
-            try:
-                return ours(function(*plain), items)
-            except TypeError:  # which says whether it is girih's to answer
-                pass
+        if not (options and not _is_simple(options)) and (estimate is None or estimate in OF_PAIRS):
+            plain = tiny(items)  # as scripts mostly call it
+            if plain is None and not waits:
+                plain = alike(items)
+            if plain is not None:
+                try:
+                    return ours(function(*plain, **options), items)
+                except TypeError:  # which says whether it is girih's to answer
+                    pass
         return call(function, lazy, items, options, name, estimate)
 
     @wraps(lazy)
@@ -416,13 +481,20 @@ class SmallOrLarge(UniversalFunction):
     def __call__(self, *items: Any, **options: Any) -> Any:
         if len(items) == self.nin and not options and type(items[0]) is SmallArray:  # as nearly always
             x, y = items[0].held, items[-1]
-            if x.nbytes < BORDER.quick:
+            place = None
+            if x.nbytes < BORDER.quick or (
+                x.nbytes < BORDER.bytes and (place := chains.stands_alone(sys._getframe(1))) is None
+            ):
                 if self.nin == 1:
                     return ours(self.ufunc(x))
-                if self.nin == 2 and type(y) is SmallArray and y.held.shape == x.shape and y.nbytes < BORDER.quick:
+                if self.nin == 2 and type(y) is SmallArray and y.held.shape == x.shape and y.nbytes < BORDER.bytes:
                     return ours(self.ufunc(x, y.held))
                 if self.nin == 2 and type(y) in SINGLE:
                     return ours(self.ufunc(x, y))
+            elif place is not None and self.nout == 1 and self.ufunc is not np.power and self.ufunc.signature is None:
+                made = deferred(self.ufunc, items, None, place)
+                if made is not None:
+                    return made
         if (
             self.nin < len(items) <= self.nin + self.nout and "out" not in options
         ):  # as NumPy's, which takes them by position too
@@ -462,7 +534,7 @@ def _method(name: str, lazy: Function) -> Function:
             as_it_is
             and x.nbytes < BORDER.tiny
             and SHAPES.issuperset(map(type, items))
-            and (not options or (OPTIONS.issuperset(options) and SHAPES.issuperset(map(type, options.values()))))
+            and (not options or _is_simple(options))
         ):
             return ours(getattr(x, name)(*items, **options))
         if not items and not options and x.nbytes < BORDER.bytes:

@@ -132,7 +132,7 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("--rewrite", action="store_true", help="rewrite the graph by proved rules before it is divided; "
                       "the plan keeps them")  # fmt: skip
     plan.add_argument("--exact", action="store_true", help="the bits of PyTorch's own step, by its own kernels, on "
-                      "local:1; to train by it: girih.fit(exact=True)")  # fmt: skip
+                      "local:1; to train by it: girih run --program, or girih.fit(exact=True)")  # fmt: skip
     plan.add_argument("--optimizer", choices=OPTIMIZERS,
                       help="for models by name (default momentum)")  # fmt: skip
     plan.add_argument(

@@ -40,7 +40,7 @@ from girih.inference.layouts import LayoutCosts
 from girih.inference.module import module_of
 from girih.inference.onnx.module import OnnxModule
 from girih.inference.open_sizes import Sizes, opened, resized
-from girih.inference.quick import NO, model_way, quick_way
+from girih.inference.quick.way import NO, Watch, model_way, no_way, quick_way
 from girih.inference.runtimes.apart import Apart
 from girih.inference.runtimes.backends import RUNTIMES, installed
 from girih.inference.runtimes.short import in_bfloat16, in_int8
@@ -243,12 +243,23 @@ class Optimized(nn.Module):
 
     def _ready(self) -> None:
         """Make the quick way of calls anew."""
-        hooks, around = (self._forward_hooks, self._forward_pre_hooks), self._settings.around
+        hooks, settings = (self._forward_hooks, self._forward_pre_hooks), self._settings
+        self._watch: Watch | None = None
         if self._first.run is self._itself[0] and self._otherwise == MODEL:
             self._quick = model_way(self.model, hooks)
             return
-        made = [(call, item.run) for call, item in self._made if item is not None and call.around == around]
-        self._quick = quick_way(self._settings, self._weights, made, self._turn, hooks)
+        made = [
+            (call, item.run)
+            for call, item in self._made
+            if item is not None and call.guard is not None and call.around == settings.around
+        ]
+        if not made or settings.around_plain is None:
+            self._quick = no_way
+            return
+        self._watch = Watch(settings, self._weights, hooks)
+        self._quick = quick_way(settings, self._watch, made, self._turn)
+        if any(hooks) or not settings.untouched(forms=False) or self._weights.written():
+            self._watch.words.forget()
 
     def _changed(self) -> str:
         """What of the model is another; nothing where all is as it was."""
@@ -282,10 +293,12 @@ class Optimized(nn.Module):
         if made is None:
             self._check_evaluates()
             call, changed = call_of(batch, named), self._changed()
+            if changed:
+                self._watch, self._quick = None, no_way  # so that no memory is kept of what is another now
             made = None if changed else next((made for other, made in self._made if other == call), None)
             if made is None:
                 made = self._other(batch, named, call, changed)
-            elif named == {}:
+            elif self._watch is None or not self._watch.is_of(self._settings, self._weights):
                 self._ready()  # what was touched, and is the same, is told quickly from now on
             if made is None:
                 return self._by_model(batch, named, changed)
@@ -307,8 +320,14 @@ class Optimized(nn.Module):
 
     def _known(self, batch: tuple[Any, ...], named: Mapping[str, Any]) -> Made | None:
         """What was made for this call, where that is told without flattening it: of a model that nobody has touched."""
+        watch = self._watch
+        now = None if watch is None else watch.words.now()  # first: a write meanwhile is seen later
         if not self._settings.untouched(forms=False) or self._weights.written():
             return None
+        if watch is None or now is None or not watch.is_of(self._settings, self._weights):
+            self._ready()
+        elif not any(watch.hooks):
+            watch.words.known = now
         around = self._settings.around
         every = (made for call, made in self._made if call.around == around and call.is_quickly(batch, named))
         return next(every, None)
@@ -656,8 +675,8 @@ def _alike(run: Callable[..., Any], model: nn.Module, arguments: Sequence[Any], 
 
 def _check_of(model: nn.Module, call: Call) -> Callable[..., object]:
     """What `Optimized` asks before it lets another program than the model answer."""
-    weights, settings = Weights(model), Settings(Inference(model))
-    return lambda *called: settings.untouched(forms=False) and not weights.written() and call.is_quickly(*called)
+    watch = Watch(Settings(Inference(model)), Weights(model))
+    return lambda *called: watch.words.same() and all(ask() for ask in watch.rest) and call.is_quickly(*called)
 
 
 @dataclass(frozen=True)

@@ -696,7 +696,8 @@ def _recorded_function(operator: str) -> Any:
     if any(item.is_out or item.name == "filename" or (item.alias_info and item.alias_info.is_write)
            for item in function._schema.arguments):  # fmt: skip
         raise ValueError(f"{operator} writes to its arguments or to a file: a graph holds functions alone")
-    return function
+    # oneDNN keeps of an LSTM's layer what its gradient needs, where gradients are on.
+    return torch.enable_grad()(function) if operator == "aten.mkldnn_rnn_layer" else function
 
 
 def _drawn(function: Any, named: dict[str, Any], state: Tensor) -> tuple[Any, list[Tensor]]:

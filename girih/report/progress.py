@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 10.0
 
-Look = Callable[[], Sequence[tuple[int, int, float, str]]]
-"""Tells of each worker its rank, the bytes of its memory, the share of its step that is done, and where it is."""
+Look = Callable[[], Sequence[tuple[int, int, float, str, bool]]]
+"""Tells of each worker its rank, the bytes of its memory, the share of its step that is done, where it is, and whether
+it exchanges something there or copies, so that it may wait."""
 
 
 class Progress:
@@ -86,7 +87,7 @@ class TrainingView:
 
     def table(self, began: float) -> Table:
         """What is to be seen now."""
-        lines = [WorkerLine(rank, 0, memory, done, at) for rank, memory, done, at in self.look()]
+        lines = [WorkerLine(rank, 0, memory, done, at) for rank, memory, done, at, _ in self.look()]
         rows = workers_table(self.line, lines, tiles=False)
         rows.min_width = min(len(self.line), self.console.width)  # where it is shorter than the title, that is broken
         return rows

@@ -31,7 +31,8 @@ def benchmark(name: str) -> Benchmark:
 
 # Their floors are times, which decide no test: a loaded machine, or kernels compiled for the first time, would fail it.
 TIMED = {
-    "arrays_dask", "arrays_faults", "arrays_kernels", "arrays_numpy", "arrays_overhead", "arrays_scripts",
+    "arrays_dask", "arrays_faults", "arrays_kernels", "arrays_numpy", "arrays_outofcore", "arrays_overhead",
+    "arrays_scripts",
     "arrays_straggler",
     "blocked_layouts", "first_use", "gnn_epoch", "gnn_partition", "gnn_scaling",
     "loops_lda", "loops_prefetch", "many_devices", "partition_search", "planning_time", "predict_time",
@@ -54,7 +55,8 @@ TIMED = {
 # store/test_store_kills.py, graph networks in gnn, loops and batches in run/training; each case of `promises` in the
 # tests of what it promises.
 LONG_ONES = {
-    "array_api", "arrays_dask", "arrays_kernels", "arrays_memory", "arrays_numpy", "capped_planning", "capped_quality",
+    "array_api", "arrays_dask", "arrays_kernels", "arrays_memory", "arrays_numpy", "arrays_outofcore",
+    "capped_planning", "capped_quality",
     "divided_stages",
     "export_dtensor", "export_fx",
     "first_use", "gnn_accuracy", "gnn_epoch", "gnn_large", "gnn_partition", "gnn_scaling", "hf_models",

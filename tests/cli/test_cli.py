@@ -235,6 +235,24 @@ def test_own_program(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert "own.py:19" in err
 
 
+def test_a_plan_with_pytorchs_bits_trains_with_its_program(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file, plan = tmp_path / "own.py", str(tmp_path / "exact.json")
+    file.write_text(OWN)
+    own = f"{file}:training"
+    assert girih(capsys, "plan", own, "--machine", "local:1", "--exact", "-o", plan)[0] == 0
+    code, out, err = girih(capsys, "run", plan, "--program", own, "--steps", "2", "--verify")
+    assert code == 0, err
+    assert out.count("largest difference 0.00e+00 ()  same") == 2
+    file.write_text(OWN.replace("ReLU", "Tanh"))
+    for options, word in (
+        ((), "give --program FILE.py:FUNCTION"),
+        (("--program", own, "--lr", "0.2"), "leave --lr out"),
+        (("--program", own), "is not a plan of"),
+    ):
+        code, _, err = girih(capsys, "run", plan, *options)
+        assert (code, word in err) == (2, True), err
+
+
 def test_compare(capsys: pytest.CaptureFixture[str], plan_file: Path, tmp_path: Path) -> None:
     other = tmp_path / "rows.json"
     assert girih(capsys, "plan", "mlp-tiny", "--search", "row", "--no-compare", "-o", str(other))[0] == 0

@@ -20,7 +20,7 @@ from girih.capture import Inference, capture, state_of
 from girih.inference.calls import call_of
 from girih.inference.module import module_of
 from girih.inference.optimized import Made, Optimized, OptimizeError
-from girih.inference.quick import NO
+from girih.inference.quick.way import NO
 
 WAYS = ("refuse", "again", "model")
 TAKEN = {"another parameter", "a parameter, turned", "a buffer, replaced"}

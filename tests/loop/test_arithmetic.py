@@ -10,12 +10,13 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from counts import LONG
 
 import girih.loop as gl
 from girih.loop.capture.errors import LoopError
 
-COUNT, EACH, ROWS = 200, 20, 40
-"""Random bodies, how many of them are compiled together, and iterations of each."""
+COUNT, EACH, ROWS = 200 if LONG else 60, 20, 40
+"""Bodies, written and random, how many of them are compiled together, and iterations of each."""
 WRITTEN = (
     "(x + y) - y",
     "(x * y + z) - x * y",

@@ -9,6 +9,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+from counts import LONG
 from numba.experimental import jitclass
 
 import girih
@@ -53,9 +54,10 @@ def test_a_generator_gives_each_iteration_a_stream_of_its_own() -> None:
     others = results(gl.sparse((shuffled,)), workers=3)
     for (a, n), (mine, whole) in zip(others, expected, strict=True):
         assert ([a[at] for at in shuffled], [n[at] for at in shuffled]) == (mine, whole)
-    with girih.cluster(2):
-        assert results(gl.range(40)) == expected
+    with girih.cluster(2):  # each of whose processes compiles, which takes as long as all of the above
         assert results(gl.sparse((shuffled,))) == others
+        if LONG:
+            assert results(gl.range(40)) == expected
 
 
 def test_entries_of_one_key_draw_numbers_of_their_own() -> None:

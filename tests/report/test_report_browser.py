@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,9 +40,9 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
-@pytest.fixture
-def opened(browser: Any) -> Iterator[Open]:
-    """Opens a page's file; when the test ends, nothing may have been complained of or asked from a network."""
+@contextmanager
+def opening(browser: Any) -> Iterator[Open]:
+    """Opens a page's file; in the end nothing may have been complained of or asked from a network."""
     complaints: list[str] = []
     made: list[Any] = []
 
@@ -63,10 +64,38 @@ def opened(browser: Any) -> Iterator[Open]:
     assert not complaints
 
 
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Open]:
+    with opening(browser) as open_page:
+        yield open_page
+
+
 @pytest.fixture(scope="module")
 def gpt_page(gpt: Plan, pages: Path) -> Path:
     timeline = timeline_of(gpt)
     return write_page(pages / "gpt.html", gpt, timeline, measured=as_if_measured(timeline), others=gpt.baselines)
+
+
+@pytest.fixture(scope="module")
+def gpt_kept(browser: Any, gpt_page: Path) -> Iterator[Any]:
+    with opening(browser) as open_page:
+        yield open_page(gpt_page)
+
+
+@pytest.fixture
+def gpt_open(gpt_kept: Any) -> Any:
+    """The page as it was when it was opened, which takes two seconds of a core."""
+    page = gpt_kept
+    page.keyboard.press("Escape")
+    for search in ("#search", "#graph-search"):
+        page.fill(search, "")
+    while (unfolded := page.get_by_role("button", name="Fold", exact=True)).count():
+        unfolded.first.click()
+    page.evaluate("document.querySelectorAll('.phase').forEach((phase, number) => { phase.open = number === 0; })")
+    page.click("#whole")
+    page.mouse.move(0, 0)
+    page.evaluate("scrollTo(0, 0)")
+    return page
 
 
 def visible_colours(page: Any, selector: str, opaque: int = 255) -> set[str]:
@@ -95,8 +124,8 @@ def apart(one: str, other: str) -> int:
     return max(abs(int(one[at : at + 2], 16) - int(other[at : at + 2], 16)) for at in (1, 3, 5))
 
 
-def test_the_timeline_shows_every_device_and_stream(gpt: Plan, gpt_page: Path, opened: Open) -> None:
-    page = opened(gpt_page)
+def test_the_timeline_shows_every_device_and_stream(gpt: Plan, gpt_open: Any) -> None:
+    page = gpt_open
     lanes = page.locator("#lanes li").evaluate_all(
         "items => items.map(item => [item.dataset.device, item.dataset.stream])"
     )
@@ -133,8 +162,8 @@ def test_memory_over_time_has_every_copy_by_name(capped: Plan, pages: Path, open
     assert page.inner_text("#timeline-legend").splitlines()[-2:] == ["copy in", "copy out"]
 
 
-def test_searching_finds_an_operator_and_goes_to_it(gpt: Plan, gpt_page: Path, opened: Open) -> None:
-    page = opened(gpt_page)
+def test_searching_finds_an_operator_and_goes_to_it(gpt: Plan, gpt_open: Any) -> None:
+    page = gpt_open
     page.fill("#search", "gelu blocks.1")
     expected = [n for n, node in enumerate(gpt.graph.nodes) if "gelu" in node.name and "blocks.1" in node.scope]
     assert page.evaluate("girih.matches") == expected
@@ -156,8 +185,8 @@ def test_searching_finds_an_operator_and_goes_to_it(gpt: Plan, gpt_page: Path, o
     assert page.locator("#next").is_disabled()
 
 
-def test_the_wheel_zooms_and_a_click_tells_more(gpt_page: Path, opened: Open) -> None:
-    page = opened(gpt_page)
+def test_the_wheel_zooms_and_a_click_tells_more(gpt_open: Any) -> None:
+    page = gpt_open
     page.locator("#chart").scroll_into_view_if_needed()
     page.fill("#search", "mm_15")
     page.press("#search", "Enter")
@@ -186,8 +215,8 @@ def test_the_wheel_zooms_and_a_click_tells_more(gpt_page: Path, opened: Open) ->
     assert page.evaluate("girih.range.end - girih.range.start") > before
 
 
-def test_repeated_layers_unfold(gpt: Plan, gpt_page: Path, opened: Open) -> None:
-    page = opened(gpt_page)
+def test_repeated_layers_unfold(gpt: Plan, gpt_open: Any) -> None:
+    page = gpt_open
     fold = page.locator(".fold").first
     assert fold.locator(".head b").inner_text() == "×2"
     assert "blocks.0 to blocks.1" in fold.locator(".head").inner_text()
@@ -204,8 +233,8 @@ def test_repeated_layers_unfold(gpt: Plan, gpt_page: Path, opened: Open) -> None
     assert page.locator("#phases .operator").count() == len(gpt.graph.nodes) - copies
 
 
-def test_tiles_have_a_cell_of_its_colour_for_every_device(gpt: Plan, gpt_page: Path, opened: Open) -> None:
-    page = opened(gpt_page)
+def test_tiles_have_a_cell_of_its_colour_for_every_device(gpt: Plan, gpt_open: Any) -> None:
+    page = gpt_open
     colours = page.evaluate("girih.data.colours")
     tiles = page.evaluate(
         "[...document.querySelectorAll('#definitions symbol')].map(symbol =>"
@@ -267,8 +296,8 @@ def test_names_that_would_break_out_are_only_words(hostile: Plan, pages: Path, o
     assert page.locator("img").count() == 0
 
 
-def test_searching_the_graph_marks_operators_and_counts_those_in_folded_copies(gpt_page: Path, opened: Open) -> None:
-    page = opened(gpt_page)
+def test_searching_the_graph_marks_operators_and_counts_those_in_folded_copies(gpt_open: Any) -> None:
+    page = gpt_open
     page.fill("#graph-search", "forward attention.query mm")
     assert page.inner_text("#graph-found") == "2 operators"
     assert page.locator("#phases .operator.match").all_text_contents()[0].startswith("mm")

@@ -59,8 +59,8 @@ def test_a_step_that_lasts_shows_where_its_worker_is(monkeypatch: pytest.MonkeyP
         assert isinstance(view, progress.TrainingView)
         loss = train(x, x)
         assert train.run is not None
-        ((rank, memory, done, at),) = train.run.workers()
-        assert (rank, done, at) == (0, 1.0, "between steps")
+        ((rank, memory, done, at, waits),) = train.run.workers()
+        assert (rank, done, at, waits) == (0, 1.0, "between steps", False)
         assert memory > 1 << 20
 
         def looking(*arguments: Any) -> None:
@@ -73,4 +73,4 @@ def test_a_step_that_lasts_shows_where_its_worker_is(monkeypatch: pytest.MonkeyP
     text = screen.getvalue()
     assert f"step 1  loss {loss:.5g}" in text
     assert "predicted)  plan's peak" in text
-    assert any("aten.mm" in at and 0 <= done < 1 for ((_, _, done, at),) in seen)
+    assert any("aten.mm" in at and 0 <= done < 1 for ((_, _, done, at, _),) in seen)

@@ -35,7 +35,8 @@ class Received(TorchDispatchMode):
             self.calls += 1
         if space == "_c10d_functional" and name not in ("wait_tensor", "_wrap_tensor_autograd"):
             received = {"all_gather_into_tensor": made.nbytes - args[0].nbytes, "all_reduce": made.nbytes,
-                        "reduce_scatter_tensor": args[0].nbytes - made.nbytes}  # fmt: skip
+                        "reduce_scatter_tensor": args[0].nbytes - made.nbytes,
+                        "all_to_all_single": made.nbytes // 2}  # fmt: skip
             self.bytes += received[name]
             self.calls += 1
         return made
@@ -52,11 +53,11 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(8, 16, generator=draw), torch.randint(8, (8,), generator=draw)
 
 
-def losses(module: nn.Module, x: torch.Tensor, y: torch.Tensor, steps: int = 3) -> list[float]:
+def losses(module: nn.Module, x, y, exported=None, mesh=None, steps: int = 3) -> list[float]:
     optimizer, found = torch.optim.SGD(module.parameters(), 0.1, 0.9), []
     for _ in range(steps):
         optimizer.zero_grad()
-        with page.training():
+        with page.training(exported, mesh):
             loss = nn.functional.cross_entropy(module(x), y)
             loss.backward()
         optimizer.step()
@@ -103,9 +104,9 @@ def main(folder: Path) -> None:
         mesh = page.mesh_of(exported)
         module = page.apply(model(), exported, mesh)
         with Received() as got, CommDebugMode() as counted:
-            first = losses(module, *page.batch_of(batch(), exported, mesh), steps=1)
+            first = losses(module, *page.batch_of(batch(), exported, mesh), exported, mesh, steps=1)
         module = page.apply(model(), exported, mesh)
-        found = losses(module, *page.batch_of(batch(), exported, mesh))
+        found = losses(module, *page.batch_of(batch(), exported, mesh), exported, mesh)
         total = torch.tensor(got.bytes)
         dist.all_reduce(total)
         whole = {key: tensor.full_tensor() for key, tensor in module.state_dict().items()}

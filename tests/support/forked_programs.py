@@ -31,7 +31,8 @@ from typing import IO, Any, NoReturn
 
 from threadpoolctl import threadpool_limits
 
-from girih.run.engines.fork_server import ProcessKind, launch
+from girih.run.engines import fork_server
+from girih.run.engines.fork_server import ForkServer, Process, ProcessKind, launch
 
 LOADED = (
     "torch", "torch._dynamo", "girih.layout.jit", "girih.cli.main", "girih.api", "girih.array", "girih.loop",
@@ -39,6 +40,7 @@ LOADED = (
 )  # fmt: skip
 KIND = ProcessKind(__name__, "main", LOADED)
 WITHOUT_GIRIH = ProcessKind(__name__, "main", ("torch", "torch._dynamo", "numba"))
+NURSERY = ProcessKind(__name__, "nursed", WITHOUT_GIRIH.loaded)
 SERVER = ["-c", f"from {launch.__module__} import main; main()"]
 """How `girih.run.engines.fork_server` starts a fork server."""
 NETWORK = 0x40000000
@@ -164,6 +166,49 @@ def start_ranks(
     ]  # fmt: skip
 
 
+class _Nursed:
+    """A fork server that is a fork itself, as `subprocess.Popen` shows one."""
+
+    def __init__(self, process: Process) -> None:
+        self.wait = process.wait
+
+    def poll(self) -> int | None:
+        try:
+            return self.wait(0.0)
+        except subprocess.TimeoutExpired:
+            return None
+
+
+class _Nursery:
+    """Stands in for `subprocess` where fork servers are started: the first of a process loads PyTorch, and all others,
+    of whatever kind and number of threads, are forks of it."""
+
+    DEVNULL, TimeoutExpired = subprocess.DEVNULL, subprocess.TimeoutExpired
+
+    def Popen(self, command: list[str], **options: Any) -> Any:
+        words = command[4:]
+        if words == fork_server._words(NURSERY):
+            return subprocess.Popen(command, **options)
+        key = os.getpid(), 1, NURSERY
+        if key not in fork_server._known or not fork_server._known[key].lives:
+            fork_server._known[key] = ForkServer(1, NURSERY)
+        order = json.dumps([words, options["env"]])
+        return _Nursed(fork_server._known[key].fork([order], options["pass_fds"]))
+
+
+def nurse_fork_servers() -> None:
+    """From here on, fork servers of this process are forks of one that has loaded PyTorch."""
+    fork_server.subprocess = _Nursery()  # type: ignore[assignment]
+
+
+def nursed(arguments: list[str]) -> NoReturn:
+    """What such a fork becomes: its order and its end of a socket are given."""
+    words, environment = json.loads(arguments[0])
+    os.environ.clear()
+    os.environ.update(environment)
+    _serve(int(arguments[1]), words, environment)
+
+
 def main(arguments: list[str]) -> NoReturn:
     """What such a process does. It ends as Python ends: with its own exit code, or by Ctrl-C's signal."""
     for descriptor, file in enumerate(arguments[1:], 1):
@@ -253,8 +298,13 @@ def _serve_when_asked(orders: socket.socket) -> NoReturn:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
+    _serve(files[0], words, environment)
+
+
+def _serve(file: int, words: list[str], environment: Mapping[str, str]) -> NoReturn:
+    """Be the fork server of a kind (its words) that gets its orders by an open file."""
     sys.path[:] = environment["PYTHONPATH"].split(os.pathsep)
-    sys.argv[:] = ["-c", str(files[0]), *words]
+    sys.argv[:] = ["-c", str(file), *words]
     threadpool_limits(int(environment["OMP_NUM_THREADS"]))
     importlib.import_module(launch.__module__).main()
     os._exit(1)

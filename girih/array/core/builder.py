@@ -32,8 +32,10 @@ def apply(operator: str, shape: Sequence[int], dtype: np.dtype | str, /, **argum
         NotImplementedError: numbers are computed, and `np.errstate` asks for more than warnings.
     """
     name = dtype if isinstance(dtype, str) else name_of(dtype)
-    if any(size.__class__ is not int for size in shape):  # an element of an array of ours, as a size
-        shape = tuple(map(index, shape))
+    for size in shape:
+        if size.__class__ is not int:  # an element of an array of ours, as a size
+            shape = tuple(map(index, shape))
+            break
     if 0 in shape:
         operator, arguments = "aten.full", {"size": tuple(shape), "fill_value": 0, "dtype": name}
     attributes: dict[str, Any] = {}
@@ -168,7 +170,7 @@ def typed(item: Any, dtype: np.dtype) -> Array:
     """
     if isinstance(item, Array):
         return cast(item, dtype)
-    return number(dtype.type(item) if dtype.kind != "b" else bool(item), dtype)
+    return Array(expressions.number(dtype.type(item) if dtype.kind != "b" else bool(item), dtype, name_of(dtype)))
 
 
 def elementwise(ufunc: np.ufunc, operator: str, *items: Any, names: tuple[str, ...] = ("self", "other")) -> Array:

@@ -20,6 +20,8 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from sys import getrefcount
+from types import CodeType, FrameType
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,10 +38,16 @@ SHORT_ROW = 256
 """Bytes of rows so short that NumPy's loops along them take longer than the work: blocks then lie column by column."""
 LEAST_ITEM = 8
 """Bytes that an element of a result is taken to have."""
+SURE = 127
+"""Whole numbers up to this are numbers of every dtype."""
 KINDS = "biufc"
 """Kinds of dtypes of which chains are."""
 WHOLE, ROWS, CALL = range(3)
+INTO: set[Callable[..., Any]] = set()
+"""Functions that write their result where the last argument says, as universal functions do."""
 _STATES = frozenset(("warn", "ignore"))
+Place = tuple[int, CodeType]
+"""A place in the program's code: its number, and the code."""
 
 
 class Shows(Protocol):
@@ -53,40 +61,60 @@ class Call:
     """A call of a chain.
 
     operands: by kind, arrays that are read whole (WHOLE; numbers too) or row by row (ROWS), and calls (CALL). rows: of
-    what is read row by row, and of the result. sample: the result for the first row. combine: of the end of a chain,
-    what makes its value of those of the blocks. value: once it is computed. shown: a reference to what shows the value.
-    states: what `np.errstate` says. length: this call and those below, counted once for each reader. source: the line.
+    what is read row by row, and of the result. shape, dtype: of the value. sample: the result for the first row, made
+    when it is asked for, unless it is given. combine: of the end of a chain, what makes its value of those of the
+    blocks. value: once it is computed. shown: a reference to what shows the value. states: what `np.errstate` says.
+    length: this call and those below, counted once for each reader. source: the line. place: of the program's code,
+    as `stands_alone` says it, or None.
     """
 
-    __slots__ = ("__weakref__", "combine", "function", "kinds", "length", "operands", "rows", "sample", "shown",
-                 "source", "states", "value")  # fmt: skip
+    __slots__ = ("__weakref__", "_sample", "combine", "dtype", "function", "kinds", "length", "operands", "place",
+                 "rows", "shape", "shown", "source", "states", "value")  # fmt: skip
 
     def __init__(
-        self, function: Callable[..., Any], kinds: tuple[int, ...], operands: tuple[Any, ...], rows: int, sample: Any,
-        combine: Callable[[list[Any]], Any] | None, states: tuple[str, ...], source: str,
+        self, function: Callable[..., Any], kinds: tuple[int, ...], operands: tuple[Any, ...], shape: tuple[int, ...],
+        dtype: np.dtype, rows: int, states: tuple[str, ...], source: str, sample: Any = None,
+        combine: Callable[[list[Any]], Any] | None = None,
     ) -> None:  # fmt: skip
         self.function = function
         self.kinds = kinds
         self.operands = operands
+        self.shape = shape
+        self.dtype = dtype
         self.rows = rows
-        self.sample = sample
+        self._sample = sample
         self.combine = combine
         self.states = states
         self.source = source
         self.value: Any = None
         self.shown: Callable[[], Shows | None] = _nothing
         self.length = 1
+        self.place: Place | None = None
         for kind, item in zip(kinds, operands, strict=True):
             if kind == CALL:
                 self.length += item.length
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.sample.shape if self.combine else (self.rows, *self.sample.shape[1:])  # type: ignore[no-any-return]
+                if item.place is not None:
+                    _alone.pop(item.place[0], None)
 
     @property
     def size(self) -> int:
-        return int(self.sample.size) * (1 if self.combine else self.rows)
+        return math.prod(self.shape)
+
+    @property
+    def row_bytes(self) -> int:
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    @property
+    def sample(self) -> Any:
+        with _turn:  # in which nobody takes the operands away
+            if self._sample is None and self.value is not None:
+                self._sample = self.value[:1]
+            if self._sample is None:
+                pairs = zip(self.kinds, self.operands, strict=True)
+                first = [item.sample if kind == CALL else item[:1] if kind == ROWS else item for kind, item in pairs]
+                with np.errstate(all="ignore"):
+                    self._sample = self.function(*first)
+            return self._sample
 
 
 def _nothing() -> None:
@@ -98,6 +126,38 @@ pending: dict[int, Call] = {}
 
 _turn = threading.RLock()
 """One thread of the program computes chains at a time: they may share calls."""
+
+# ------------------------------------------------------------------------------------------- calls that stand alone
+
+_alone: dict[int, tuple[int, CodeType]] = {}
+"""By place in the program's code, how often a call from there was computed by itself, one after another, with the code,
+which a place has for itself as long as it is here."""
+PLACES = 1 << 12
+"""Of so many places it is known."""
+TWICE, PROBED = 2, 32
+"""A call from a place is made at once when so many of before stood alone; one in so many is written down all the
+same, since the program may use it otherwise by now."""
+
+
+def stands_alone(frame: FrameType) -> Place | None:
+    """None, if the call at which a frame is will probably be computed by itself: it need not be written down, which
+    takes longer than it seems, since a pass over some megabytes leaves nothing of the interpreter in the processor's
+    caches. Else its place."""
+    code = frame.f_code
+    key = id(code) << 16 | frame.f_lasti
+    times, _ = _alone.get(key, (0, None))
+    if times < TWICE:
+        return key, code
+    _alone[key] = times + 1, code
+    return None if times % PROBED else (key, code)
+
+
+def _stood_alone(place: Place) -> None:
+    if len(_alone) >= PLACES:
+        _alone.clear()
+    key, code = place
+    _alone[key] = _alone.get(key, (0, code))[0] + 1, code
+
 
 # ------------------------------------------------------------------------------------------- writing down
 
@@ -111,20 +171,76 @@ def record(
     items: calls whose values are not there, arrays that nobody writes to before `settle`, and numbers.
     """
     keep_freed()
-    rank, rows, most, grows = 0, 0, 0, False
-    shapes = [item.shape for item in items if isinstance(item, (Call, np.ndarray))]
-    for shape in shapes:
-        if len(shape) > rank:
-            rank, rows = len(shape), shape[0]
-        elif len(shape) == rank and rank:
-            rows = max(rows, shape[0])
-    for item in items:
-        if type(item) is Call:
-            grows = True
-        elif type(item) is np.ndarray:
-            most = max(most, item.nbytes)
-    if rows < 2 or not _pays(rows, most, shapes, grows):
+    arrays = [item for item in items if type(item) is Call or type(item) is np.ndarray]
+    if not arrays:
         return None
+    shapes = [item.shape for item in arrays]
+    shape = max(shapes, key=len)
+    rank = len(shape)
+    rows = max(item[0] for item in shapes if len(item) == rank) if rank else 0
+    if rows < 2 or not _pays(rows, arrays, shapes):
+        return None
+    states: tuple[Any, ...] = tuple(np.geterr().values())
+    if not _STATES.issuperset(states):
+        return None
+    source = find_source(sys._getframe(1))
+    call = None
+    if combine is None and type(function) is np.ufunc and shapes.count(shape) == len(shapes):
+        call = _alike(function, items, shape, states, source)
+    if call is None:
+        call = _by_sample(function, items, rank, rows, states, source, combine)
+    if call is None:
+        return None
+    for kind, item in zip(call.kinds, call.operands, strict=True):
+        if kind == CALL and item.states != states:
+            computed(item)
+    if call.length > LONGEST:
+        computed(call)
+    return call
+
+
+def _alike(
+    ufunc: np.ufunc, items: Sequence[Any], shape: tuple[int, ...], states: tuple[str, ...], source: str
+) -> Call | None:
+    """The call, of arrays of one shape and numbers: what it makes is known without trying it on a row. None: it has to
+    be tried."""
+    kinds: list[int] = []
+    types: list[Any] = []
+    for item in items:
+        kind = type(item)
+        if kind is Call or kind is np.ndarray:
+            kinds.append(CALL if kind is Call else ROWS)
+            types.append(item.dtype)
+        elif isinstance(item, np.generic):
+            kinds.append(WHOLE)
+            types.append(item.dtype)
+        elif kind is float or (kind is int and 0 <= item <= SURE):
+            kinds.append(WHOLE)
+            types.append(kind)
+        else:
+            return None
+    try:
+        inner = _loop(ufunc, tuple(types))
+    except TypeError:
+        return None
+    strong = [item for item in (*inner, *types) if isinstance(item, np.dtype)]
+    row, dtype = math.prod(shape[1:]), inner[-1]
+    if not all(item.kind in KINDS for item in strong) or shape[0] * row * dtype.itemsize >= BORDER.bytes:
+        return None
+    if row * max(item.itemsize for item in strong) > WIDEST * BORDER.block:
+        return None
+    operands = [
+        np.array(item, kind_of) if kind == WHOLE else item
+        for kind, item, kind_of in zip(kinds, items, inner, strict=False)
+    ]
+    return Call(ufunc, tuple(kinds), tuple(operands), shape, dtype, shape[0], states, source)
+
+
+def _by_sample(
+    function: Callable[..., Any], items: Sequence[Any], rank: int, rows: int, states: tuple[str, ...], source: str,
+    combine: Callable[[list[Any]], Any] | None,
+) -> Call | None:  # fmt: skip
+    """The call, tried on the first row. None: it can be none of a chain."""
     kinds, operands, samples = [], [], []
     for item in items:
         kind, operand, sample = WHOLE, item, item
@@ -149,9 +265,6 @@ def record(
         samples.append(sample)
     if type(function) is np.ufunc:
         operands = _typed(function, operands, samples)
-    states: tuple[Any, ...] = tuple(np.geterr().values())
-    if not _STATES.issuperset(states):
-        return None
     try:
         with np.errstate(all="ignore"):
             result = function(*samples)
@@ -159,15 +272,12 @@ def record(
         return None
     if combine is not None:
         result = combine([result])
-    elif not _is_row(result, rows, samples, kinds):
+        shape = result.shape
+    elif _is_row(result, rows, samples, kinds):
+        shape = (rows, *result.shape[1:])
+    else:
         return None
-    for kind, item in zip(kinds, operands, strict=True):
-        if kind == CALL and item.states != states:
-            computed(item)
-    call = Call(function, tuple(kinds), tuple(operands), rows, result, combine, states, find_source(sys._getframe(1)))
-    if call.length > LONGEST:
-        computed(call)
-    return call
+    return Call(function, tuple(kinds), tuple(operands), shape, result.dtype, rows, states, source, result, combine)
 
 
 def _typed(ufunc: np.ufunc, operands: list[Any], samples: list[Any]) -> list[Any]:
@@ -191,9 +301,14 @@ def _loop(ufunc: np.ufunc, types: tuple[Any, ...]) -> tuple[np.dtype, ...]:
     return ufunc.resolve_dtypes((*plain, *(None,) * ufunc.nout))
 
 
-def _pays(rows: int, most: int, shapes: list[tuple[int, ...]], grows: bool) -> bool:
-    """Is a call large enough to begin a chain, or to go on with one, and its row no larger than some blocks? most:
-    bytes of its largest operand in memory."""
+def _pays(rows: int, arrays: list[Any], shapes: list[tuple[int, ...]]) -> bool:
+    """Is a call large enough to begin a chain, or to go on with one, and its row no larger than some blocks?"""
+    most, grows = 0, False
+    for item in arrays:
+        if type(item) is Call:
+            grows = True
+        elif item.nbytes > most:
+            most = item.nbytes
     row = shapes[0][1:]
     if any(shape[1:] != row for shape in shapes):
         rank = max(map(len, shapes))
@@ -249,7 +364,7 @@ def computed(call: Call) -> Any:
 def computed_into(call: Call, goal: np.ndarray, over: bool = False) -> bool:
     """Compute a value where it is to be, if nothing that it needs lies there. The call itself stays as it is, and can
     be computed again. over: it may be written over its own operand."""
-    if call.value is not None or call.combine or call.shape != goal.shape or call.sample.dtype != goal.dtype:
+    if call.value is not None or call.combine or call.shape != goal.shape or call.dtype != goal.dtype:
         return False
     order = _order(call)
     if len(order) < 2 or type(call.function) is not np.ufunc:
@@ -258,15 +373,18 @@ def computed_into(call: Call, goal: np.ndarray, over: bool = False) -> bool:
         for kind, item in zip(one.kinds, one.operands, strict=True):
             content = item.value if kind == CALL else item
             shares = isinstance(content, np.ndarray) and np.may_share_memory(content, goal)
-            if shares and (not over or one is not call or kind == WHOLE or not _same_place(content, goal)):
+            if shares and (not over or one is not call or kind == WHOLE or not same_place(content, goal)):
                 return False
     with _turn:
         _run(call, goal)
     return True
 
 
-def _same_place(x: np.ndarray, y: np.ndarray) -> bool:
-    return x.ctypes.data == y.ctypes.data and x.strides == y.strides and x.shape == y.shape and x.dtype == y.dtype
+def same_place(x: np.ndarray, y: np.ndarray) -> bool:
+    """Do two arrays show the same elements, each at the same place?"""
+    if x.shape != y.shape or x.strides != y.strides or x.dtype != y.dtype:
+        return False
+    return bool(x.ctypes.data == y.ctypes.data)
 
 
 def _order(root: Call) -> list[Call]:
@@ -289,13 +407,14 @@ def _order(root: Call) -> list[Call]:
 
 class _Step:
     """A call for one block. reads: the slots of its operands. slot: of its result. whole: the whole value, where it is
-    kept. buffer: an array for the results of a universal function; if there is neither, the function makes its own."""
+    kept. buffer: an array for the results of a function that writes `into` one; else the function makes its own."""
 
-    __slots__ = ("buffer", "call", "function", "reads", "slot", "whole")
+    __slots__ = ("buffer", "call", "function", "into", "reads", "slot", "whole")
 
     def __init__(self, call: Call, reads: list[int], slot: int) -> None:
         self.call = call
         self.function = call.function
+        self.into = type(call.function) is np.ufunc or call.function in INTO
         self.reads = reads
         self.slot = slot
         self.buffer: Any = None
@@ -304,13 +423,29 @@ class _Step:
 
 def _run(root: Call, into: np.ndarray | None = None) -> None:
     """Compute a call, and what is shown of the calls that it needs. into: where its value goes."""
-    order = _order(root)
+    order = [root] if root.length == 1 else _order(root)
+    over = _unneeded(root) if into is None else None
+    try:
+        _compute(order, root, into, over)
+    except BaseException:
+        if over is not None and root.value is None:  # Ctrl-C: what it is made of may be gone
+            root.function = _interrupted
+        raise
+
+
+def _compute(order: list[Call], root: Call, into: np.ndarray | None, over: np.ndarray | None) -> None:
+    """As `_run`. over: an operand that the value may be written over."""
     with _Noted(order) as at_work:
         if len(order) == 1 and not root.combine:
-            kinds = zip(root.kinds, root.operands, strict=True)
-            root.value = root.function(*(item.value if kind == CALL else item for kind, item in kinds))
+            pairs = zip(root.kinds, root.operands, strict=True)
+            arguments = [item.value if kind == CALL else item for kind, item in pairs]
+            root.value = root.function(*arguments) if over is None else root.function(*arguments, out=over)
+            if root.place is not None and over is None:
+                _stood_alone(root.place)
         else:
-            _run_blocks(order, root, into, at_work)
+            value = _run_blocks(order, over if into is None else into, at_work)
+            if into is None:
+                root.value = value
         for call in order[:-1] if into is not None else order:
             if call.value is not None:
                 call.kinds, call.operands, call.length = (), (), 1
@@ -320,7 +455,42 @@ def _run(root: Call, into: np.ndarray | None = None) -> None:
                     shown.show(call.value)
 
 
-def _run_blocks(order: list[Call], root: Call, into: np.ndarray | None, at_work: list[Call]) -> None:
+def _references(view: np.ndarray) -> int:
+    base = view.base
+    return getrefcount(base)
+
+
+def _of_view() -> int:
+    """How often an array is referred to that only a view has; 0 where that cannot be told."""
+    named = np.empty(1)
+    alone = _references(np.empty(1)[...])
+    return alone if alone < _references(named[...]) else 0
+
+
+_ALONE = _of_view()
+
+
+def _unneeded(call: Call) -> np.ndarray | None:
+    """An operand as large as the value that nobody else has: the value may be written over it, as NumPy does with what
+    has no name in an expression."""
+    if type(call.function) is not np.ufunc:
+        return None
+    for kind, item in zip(call.kinds, call.operands, strict=True):
+        if kind == ROWS and item.dtype == call.dtype and item.shape == call.shape and _references(item) == _ALONE:
+            base: Any = item.base
+            flags = base.flags if type(base) is np.ndarray else None
+            if flags is not None and flags.owndata and flags.writeable and flags.c_contiguous:
+                return base if base.shape == item.shape and base.dtype == item.dtype else None
+    return None
+
+
+def _interrupted(*_: Any) -> Any:
+    raise RuntimeError("this array was not computed: Ctrl-C came while it was written over what it is made of")
+
+
+def _run_blocks(order: list[Call], goal: np.ndarray | None, at_work: list[Call]) -> Any:
+    """The value of the last call, block by block; what is shown of the others gets its value. goal: where it goes."""
+    root = order[-1]
     slots: list[Any] = []
     places: dict[int, int] = {}
     row_by_row: list[tuple[int, np.ndarray]] = []
@@ -342,11 +512,11 @@ def _run_blocks(order: list[Call], root: Call, into: np.ndarray | None, at_work:
         steps.append(_Step(call, reads, len(slots)))
         slots.append(None)
         if not call.combine:
-            row_bytes = max(row_bytes, call.sample.nbytes)
+            row_bytes = max(row_bytes, call.row_bytes)
     length = min(root.rows, max(1, BORDER.block // row_bytes))
     short = row_bytes <= SHORT_ROW
     turned = {at: _block(length, x.shape[1:], x.dtype, True) for at, x in row_by_row if short and x.ndim > 1}
-    _place(steps, root, into, length, short)
+    _place(steps, root, goal, length, short)
     partial: list[Any] = []
     for start in range(0, root.rows, length):
         stop = min(start + length, root.rows)
@@ -362,7 +532,7 @@ def _run_blocks(order: list[Call], root: Call, into: np.ndarray | None, at_work:
             goal = step.buffer
             if step.whole is not None:
                 goal = step.whole[start:stop]
-                if type(step.function) is not np.ufunc:
+                if not step.into:
                     goal[...] = step.function(*arguments)
                     slots[step.slot] = goal
                     continue
@@ -371,10 +541,9 @@ def _run_blocks(order: list[Call], root: Call, into: np.ndarray | None, at_work:
             slots[step.slot] = step.function(*arguments) if goal is None else step.function(*arguments, goal)
         if root.combine:
             partial.append(slots[-1])
-    for step in steps[:-1] if into is not None else steps:
+    for step in steps[:-1]:
         step.call.value = step.whole
-    if root.combine:
-        root.value = root.combine(partial)
+    return root.combine(partial) if root.combine else steps[-1].whole
 
 
 def _block(rows: int, row: tuple[int, ...], dtype: np.dtype, short: bool) -> np.ndarray:
@@ -382,9 +551,9 @@ def _block(rows: int, row: tuple[int, ...], dtype: np.dtype, short: bool) -> np.
     return np.moveaxis(np.empty((*row, rows), dtype), -1, 0) if short else np.empty((rows, *row), dtype)
 
 
-def _place(steps: list[_Step], root: Call, into: np.ndarray | None, length: int, short: bool) -> None:
-    """Whole arrays for what is kept; for the results of other universal functions buffers of so many rows, one for
-    several calls whose results are not needed at the same time."""
+def _place(steps: list[_Step], root: Call, goal: np.ndarray | None, length: int, short: bool) -> None:
+    """Whole arrays for what is kept; for the results of other functions that write into arrays buffers of so many rows,
+    one for several calls whose results are not needed at the same time."""
     last: dict[int, int] = {}
     for number, step in enumerate(steps):
         last.update(dict.fromkeys(step.reads, number))
@@ -399,11 +568,11 @@ def _place(steps: list[_Step], root: Call, into: np.ndarray | None, length: int,
         if call.combine:
             continue
         if call is root or call.shown() is not None:
-            step.whole = into if call is root and into is not None else np.empty(call.shape, call.sample.dtype)
-        elif type(call.function) is np.ufunc:
-            key = call.sample.shape, call.sample.dtype
+            step.whole = goal if call is root and goal is not None else np.empty(call.shape, call.dtype)
+        elif step.into:
+            key = call.shape[1:], call.dtype
             rest = free.get(key)
-            step.buffer = rest.pop() if rest else _block(length, call.sample.shape[1:], call.sample.dtype, short)
+            step.buffer = rest.pop() if rest else _block(length, call.shape[1:], call.dtype, short)
             used[step.slot] = key, step.buffer
 
 

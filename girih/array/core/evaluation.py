@@ -49,10 +49,14 @@ def _check_asker() -> None:
 
 
 class Evaluator(Protocol):
-    """Workers that compute expressions and keep their tiles. small: fewer bytes are not left to them; None: fewer
-    than `BORDER.DEFAULT`."""
+    """Workers that compute expressions and keep their tiles. small: fewer bytes are not left to them; None: as
+    many as `Border` says."""
 
     small: float | None
+
+    @property
+    def alone(self) -> bool:
+        """Is it one worker?"""
 
     def value(self, expression: Expression) -> np.ndarray:
         """The value of an expression, as a NumPy array that the caller may change."""
@@ -72,20 +76,22 @@ class Border:
     A plan that is known costs some hundred microseconds to evaluate and some ten more for each operation
     (`benchmarks.arrays_overhead`), and an array that was written to is copied into the next graph. Workers win that
     back where arrays are large. A call of a chain costs some ten microseconds, which blocks win back where arrays leave
-    the processor's second-level cache. In another dtype `tiny` bytes are fewer than `quick`, and no large work.
+    the processor's second-level cache. In another dtype `tiny` bytes are fewer than `quick`, and no large work. One
+    worker shares no work: what it can win are only kernels and blocks, so that the border is `ALONE` times as high.
     """
 
     DEFAULT = 1 << 25
     QUICK = 1 << 20
     CHAINS = 1 << 22
     BLOCK = 1 << 19
+    ALONE = 4
 
     def __init__(self) -> None:
         self.put(None)
 
-    def put(self, own: float | None) -> None:
-        """The border of a cluster; None: the default."""
-        self.bytes: float = self.DEFAULT if own is None else own
+    def put(self, own: float | None, alone: bool = False) -> None:
+        """The border of a cluster; None: the default. alone: has the cluster one worker?"""
+        self.bytes: float = self.DEFAULT * (self.ALONE if alone else 1) if own is None else own
         self.quick, self.chains, self.block = self.QUICK, self.CHAINS, self.BLOCK
         self.tiny = min(self.quick, self.bytes) / 16  # bytes of the widest element
 
@@ -106,6 +112,9 @@ _current = Current()
 
 def current() -> Evaluator:
     """The evaluator in use: the last that began, else the default one, which begins now. Raises as `in_turn`."""
+    evaluators = _current.evaluators
+    if evaluators:  # whose methods take turns
+        return evaluators[-1]
     _check_asker()
     with _turn:
         return _begun()
@@ -133,7 +142,10 @@ def leave(evaluator: Evaluator) -> None:
 
 
 def _set_border() -> None:
-    BORDER.put(_current.evaluators[-1].small if _current.evaluators else None)
+    if _current.evaluators:
+        BORDER.put(_current.evaluators[-1].small, _current.evaluators[-1].alone)
+    else:
+        BORDER.put(None)
 
 
 def set_default(make: Callable[[], Evaluator]) -> None:

@@ -51,13 +51,6 @@ PLACES = frozenset({int, slice, type(None), type(Ellipsis), np.int64, np.int32, 
 _new, _array = object.__new__, np.ndarray
 
 
-def _only_places(key: tuple[Any, ...]) -> bool:
-    if len(key) == 2:  # as nearly always
-        first, second = key
-        return type(first) in PLACES and type(second) in PLACES
-    return PLACES.issuperset(map(type, key))
-
-
 class SmallArray(Array):
     """A small array, or one of a dtype that only NumPy has: `held` is NumPy's array, or its number where NumPy gives a
     number."""
@@ -139,6 +132,9 @@ class SmallArray(Array):
             return float(self.held)
         return float(self.held) if not self.held.ndim and self.held.dtype.kind != "c" else super().__float__()
 
+    def __int__(self) -> int:
+        return int(self.held) if not self.held.ndim and self.held.dtype.kind != "c" else super().__int__()
+
     def __bool__(self) -> bool:
         return bool(self.held) if self.held.size == 1 else super().__bool__()
 
@@ -158,7 +154,11 @@ class SmallArray(Array):
 
     def __getitem__(self, key: Any) -> Any:
         kind = type(key)
-        if kind not in PLACES and not (kind is tuple and _only_places(key)):
+        if kind is tuple and len(key) == 2:  # the test is written out here: an element costs as much as a call
+            plain = type(key[0]) in PLACES and type(key[1]) in PLACES
+        else:
+            plain = kind in PLACES or (kind is tuple and PLACES.issuperset(map(type, key)))
+        if not plain:
             places = known(key)
             if places is LATER or _chosen_bytes(self.held, places) > BORDER.bytes:
                 return Array.__getitem__(self.lazily(), key)
@@ -173,15 +173,25 @@ class SmallArray(Array):
         return part if number_of is None else number_of(part)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        kind = type(key)
-        if kind not in PLACES and not (kind is tuple and _only_places(key)):
+        kind, of_value = type(key), type(value)
+        if kind is tuple and len(key) == 2:
+            plain = type(key[0]) in PLACES and type(key[1]) in PLACES
+        else:
+            plain = kind in PLACES or (kind is tuple and PLACES.issuperset(map(type, key)))
+        if not plain:
             key = computed(key)
-        elif type(value) is Deferred and value.grows and self.writeable and _into(value, value.call, self.held[key]):
+        elif of_value is Deferred and value.grows and self.writeable and _into(value, value.call, self.held[key]):
             return
+        elif of_value is SmallArray and value.held.nbytes >= LEAST_BYTES and self._is_part(key, value.held):
+            return  # x[key] += y has written already
         WRITES[0] += 1
         if chains.pending:
             chains.settle()
-        self.held[key] = value if type(value) in PLAIN else computed(value)
+        self.held[key] = value if of_value in PLAIN else computed(value)
+
+    def _is_part(self, key: Any, part: Any) -> bool:
+        """Is this what x[key] shows?"""
+        return self.writeable and chains.same_place(self.held[key], part)
 
     def __iter__(self) -> Iterator[Any]:
         if not self.held.ndim:
@@ -359,7 +369,7 @@ def taken(items: tuple[Any, ...], joined: bool = False) -> tuple[list[Any], floa
 
 def tiny(items: tuple[Any, ...]) -> list[Any] | None:
     """What NumPy takes in the place of arguments that are numbers, types, and arrays so small that nothing that is made
-    of them element by element is large; None where there is anything else among them."""
+    of each element with each is large; None where there is anything else among them."""
     plain, size = [], 1
     for item in items:
         kind = type(item)
@@ -372,6 +382,16 @@ def tiny(items: tuple[Any, ...]) -> list[Any] | None:
         else:
             return None
     return plain if size < BORDER.tiny else None
+
+
+def alike(items: tuple[Any, ...]) -> list[Any] | None:
+    """As `tiny`, with small arrays of one shape, of which nothing large is made element by element."""
+    arrays = [item.held for item in items if type(item) is SmallArray]
+    if not arrays or any(x.shape != arrays[0].shape or x.nbytes >= BORDER.bytes for x in arrays):
+        return None
+    if not all(type(item) is SmallArray or type(item) in NUMBERS_AND_TYPES for item in items):
+        return None
+    return [item.held if type(item) is SmallArray else item for item in items]
 
 
 def now(plain: Sequence[Any]) -> list[Any]:
@@ -450,8 +470,8 @@ class Deferred(SmallArray):
     # what is asked of a call, of a value in another thread's hands, or of the array that it has become
     scalar = property(lambda self: not self.ndim)  # type: ignore[assignment]
     shape = property(lambda self: _slot.__get__(self).shape, lambda self, value: setattr(self.held, "shape", value))
-    dtype = property(lambda self: _sample(self).dtype)  # type: ignore[assignment]
-    ndim = property(lambda self: _sample(self).ndim)  # type: ignore[assignment]
+    dtype = property(lambda self: _slot.__get__(self).dtype)  # type: ignore[assignment]
+    ndim = property(lambda self: len(_slot.__get__(self).shape))  # type: ignore[assignment]
     size = property(lambda self: _slot.__get__(self).size)  # type: ignore[assignment]
 
     def __len__(self) -> int:
@@ -461,13 +481,11 @@ class Deferred(SmallArray):
 _slot: Any = vars(SmallArray)["held"]
 
 
-def _sample(x: Deferred) -> Any:
-    call = _slot.__get__(x)
-    return call.sample if type(call) is chains.Call else call
-
-
-def deferred(function: Any, items: Sequence[Any], combine: Any = None) -> Deferred | None:
-    """A call on small arrays, NumPy's own and numbers as a part of a chain; None: it is to be made at once."""
+def deferred(
+    function: Any, items: Sequence[Any], combine: Any = None, place: chains.Place | None = None
+) -> Deferred | None:
+    """A call on small arrays, NumPy's own and numbers as a part of a chain; None: it is to be made at once. place: as
+    `chains.Call` has it."""
     taken = []
     for item in items:
         kind = type(item)
@@ -488,6 +506,7 @@ def deferred(function: Any, items: Sequence[Any], combine: Any = None) -> Deferr
         return None
     if call.value is not None:
         return small(call.value)  # type: ignore[return-value]
+    call.place = place
     x: Deferred = _new(Deferred)
     _slot.__set__(x, call)
     chains.show(call, weakref.ref(x))
@@ -520,6 +539,11 @@ def _fits(x: Any, y: Any) -> bool:
     """Is what is made of two operands element by element small?"""
     operands = arrays_of((x, y))
     return result_bytes(operands) < BORDER.bytes or only_numpy(operands)
+
+
+def _stretches(y: Any, x: np.ndarray) -> bool:
+    """Is what is made of x and y, element by element, as large as x, as far as is seen at first sight?"""
+    return type(y) is _array and y.ndim > 0 and x.shape[-y.ndim :] == y.shape and y.itemsize <= x.itemsize
 
 
 def _product_fits(x: Any, y: Any) -> bool:
@@ -560,11 +584,16 @@ def _forward(name: str, function: Callable[[Any, Any], Any]) -> Callable[[SmallA
         else:
             y, quick = LATER, False
         if not quick:
-            made = None if chained is None else deferred(chained(other), (self, other))
-            if made is not None:
-                return made
+            place, writes = None, chained is not None
+            if writes and kind is not Deferred and (getrefcount(self) > OPERAND or not x.flags.owndata):
+                place = chains.stands_alone(sys._getframe(1))
+                writes = place is not None
+            if chained is not None and writes:
+                made = deferred(chained(other), (self, other), None, place)
+                if made is not None:
+                    return made
             y = known(other)
-            if y is LATER or not fits(x, y):
+            if y is LATER or not ((_stretches(y, x) and x.nbytes < BORDER.bytes) or fits(x, y)):
                 return getattr(Array, name)(self.lazily(), other)
         if into is not None and x.nbytes >= LEAST_BYTES and x.dtype.kind in written:
             alone = getrefcount(self) == OPERAND and getrefcount(x) == HELD
@@ -608,10 +637,15 @@ def _reflected(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Smal
                 return ours(function(other, x))
         if isinstance(other, Array) and not isinstance(other, SmallArray):
             return getattr(Array, name.replace("__r", "__"))(other, self)  # Python asks the class below before that
-        x = self.held
-        made = None if chained is None else deferred(chained(self), (other, self))
-        if made is not None:
-            return made
+        x, place, writes = self.held, None, chained is not None
+        named = getrefcount(self) > OPERAND or not x.flags.owndata
+        if chained is not None and type(other) in SINGLE and named:
+            place = chains.stands_alone(sys._getframe(1))
+            writes = place is not None
+        if chained is not None and writes:
+            made = deferred(chained(self), (other, self), None, place)
+            if made is not None:
+                return made
         y = known(other)
         if y is LATER or not fits(x, y):
             return getattr(Array, name)(self.lazily(), other)
@@ -647,8 +681,10 @@ def _alone(name: str, function: Callable[[Any], Any]) -> Callable[[SmallArray], 
 
     def applied(self: SmallArray) -> Any:
         x = self.held
-        if x.nbytes >= BORDER.quick and (made := deferred(ufunc, (self,))) is not None:
-            return made
+        if x.nbytes >= BORDER.quick and (place := chains.stands_alone(sys._getframe(1))) is not None:
+            made = deferred(ufunc, (self,), None, place)
+            if made is not None:
+                return made
         return small(function(x)) if _fits(x, None) else getattr(Array, name)(self.lazily())
 
     return applied

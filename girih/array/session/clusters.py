@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-import weakref
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count
@@ -20,13 +19,25 @@ import numpy as np
 import torch
 
 from girih.array.core import evaluation
+from girih.array.session.at_hand import AtHand, results_of, small_work
 from girih.array.session.limits import STREAMED_SHARE, MemoryBudget, MemoryLimitError, default_limit, fitted
 from girih.array.session.materialised import Materialised, as_numpy, lost, named
 from girih.array.session.monitor import LiveArray, live_arrays, table
-from girih.array.session.planning import Planned, Tiled, known_functions, machine_of, plan_observed
+from girih.array.session.planning import (
+    WHOLE,
+    Planned,
+    Tiled,
+    Unplanned,
+    known_functions,
+    machine_of,
+    passes,
+    plan_observed,
+)
 from girih.array.session.profile import Observations
 from girih.capture.lazy.expressions import NUMBER, Expression, Needed, needed
 from girih.capture.lazy.sources import Source
+from girih.graph import Graph
+from girih.layout import Sharding
 from girih.machine import Machine, MachineError, presets
 from girih.machine import machine as machine_by_name
 from girih.machine.names import MOST_PROCESSES
@@ -38,16 +49,21 @@ from girih.partition.strategy import SearchError
 from girih.plans.plan import Plan
 from girih.program import CACHE_BYTES, Blocks, Program
 from girih.report.live import LiveView
+from girih.rewrite import apply
 from girih.run.engines import in_use
 from girih.run.engines.crew import Crew
 from girih.run.engines.engine import KEEPING_TILES, Connection, Engine, Ray, engine_of
 from girih.run.engines.launcher import refusal_alone
 from girih.run.engines.loop_blocks import LoopBlocks
+from girih.run.engines.threads import ThreadCrew, quick
 from girih.run.errors import SpoiltError, WorkerError
 from girih.run.tiles.recovery import RecoveringRun
+from girih.run.tiles.spill import in_memory
+from girih.run.tiles.store import TileStore
 from girih.run.tiles.tiles import Evaluation, TileRun
 from girih.run.worker.parts import box_of, reporters
 from girih.run.worker.service import Options
+from girih.run.worker.whole import calls_of_graph, calls_of_worker
 from girih.search.table import search_of
 
 MOST_PROGRAMS = 512
@@ -56,6 +72,8 @@ Described: TypeAlias = str | os.PathLike[str] | Machine
 SEARCH_SECONDS = 10.0
 READ_AT_ONCE = 1 << 26
 """Bytes of a source that the driver copies elsewhere in one go."""
+ROOM = 1 << 32
+"""Bytes of a single worker's limit from which on the program computes more by itself."""
 BLOCKS_IN_LIMIT = 2
 """So many blocks fit into the memory that a worker may use."""
 
@@ -113,12 +131,20 @@ class Cluster:
         self.planned = 0
         self._run: TileRun | None = None
         self._plans: OrderedDict[Hashable, Planned] = OrderedDict()
+        self._at_hand: OrderedDict[Hashable, AtHand | None] = OrderedDict()
+        """By structure what the only worker computes in the thread that asks; None: a plan is to be made first."""
+        self._undivided = not (self.machine.mesh.sizes or self.copies or self.checkpoint) and self.engine.one_process
         self._choices = PlanCache()
         self._observed = Observations()
         self._keys = count()
         self._dropped: deque[int] = deque()
         self._seconds: dict[int, int] = {}
         """Bytes of the second copies that are there, by key."""
+
+    @property
+    def alone(self) -> bool:
+        """Is it one worker, beside which the program has room for larger arrays of its own?"""
+        return self.workers == 1 and self.budget.limit >= ROOM
 
     @evaluation.in_turn
     def value(self, expression: Expression) -> np.ndarray:
@@ -128,9 +154,14 @@ class Cluster:
             return np.array(content)
         place: Materialised | None = expression.kept
         if place is None:
-            return self.evaluate([expression])[0] if content is None else content.read_all()
+            return self._values([expression])[0] if content is None else content.read_all()
+        if place.cluster is not self:
+            return place.cluster.value(expression)
         if not place.alive:
             raise lost(expression)
+        if (crew := self._only_worker()) is not None:
+            key = place.key
+            return as_numpy(in_memory(crew.at_hand(lambda store: store.held[key])))
         return as_numpy(place.run.fetch(place.plan.program, place.name, place.key))
 
     @evaluation.in_turn
@@ -144,18 +175,122 @@ class Cluster:
                 before is still there; if it died, hung or lost its peers, all tiles are gone.
             MemoryLimitError: it takes more memory than there may be used; nothing was started.
         """
-        work = needed(wanted)
-        reported: dict[str, Any] | None = {}
-        computed = {item for item in wanted if not item.is_leaf}  # a slice of a source needs no computing
+        return self._values(wanted, report)
+
+    def _values(self, wanted: Sequence[Expression], report: bool = True) -> list[np.ndarray]:
+        work = needed(wanted, self.streams)
+        values: dict[Expression, Any] = {}
         if work.nodes:
+            asked = {item for item in wanted if not item.is_leaf}  # a slice of a source needs no computing
             self._come_over(work)
-            reported = None
-        while reported is None:
-            work, planned = self._fitting(work, computed)
-            reported = self._command(work, planned, {work.names[item] for item in computed} if report else set())
+            values = self._computed_at_hand(work) or self._computed(work, asked, report)
         if not report:
             return []
-        return [as_numpy(reported[work.names[item]]) if item in computed else self.value(item) for item in wanted]
+        return [as_numpy(values[item]) if item in values else self.value(item) for item in wanted]
+
+    def _computed(self, work: Needed, asked: set[Expression], report: bool) -> dict[Expression, Any]:
+        """What the workers compute by a plan; the values of what is asked for, if they are to be reported."""
+        structure, reported = work.structure, None
+        while reported is None:
+            work, planned = self._fitting(work, asked)
+            reported = self._command(work, planned, {work.names[item] for item in asked} if report else set())
+        if work.structure == structure and self._at_hand.get(structure, 0) is None:
+            self._at_hand[structure] = self._instructions(work, planned)
+        return {item: reported[work.names[item]] for item in asked} if report else {}
+
+    # ------------------------------------------------------------------------------------------- in this thread
+
+    def _only_worker(self) -> ThreadCrew | None:
+        """The crew of one worker that is a thread of this process, where nothing is saved or lies in two layouts."""
+        if not self._undivided:
+            return None
+        crew = self.run.crew
+        return crew if isinstance(crew, ThreadCrew) else None
+
+    def _computed_at_hand(self, work: Needed) -> dict[Expression, Any] | None:
+        """The values of all results, computed in this thread; None where that is not to be, or fails: the worker then
+        computes by a plan, and its error names the line."""
+        crew = self._only_worker()
+        if crew is None:
+            return None
+        structure = work.structure
+        if structure not in self._at_hand:
+            self._at_hand[structure] = self._unplanned(work)
+            if len(self._at_hand) > MOST_PROGRAMS:
+                self._at_hand.popitem(last=False)
+        known = self._at_hand[structure]
+        if known is None or known.peak + self.budget.held > self.budget.limit:
+            return None
+        self._at_hand.move_to_end(structure)
+        held: list[int] = []
+        for item in work.inputs:
+            if item.kept is not None:
+                held.append(item.kept.key)
+            elif not isinstance(item.content, np.ndarray):  # a Source, of which workers read a part
+                return None
+        if not self.budget.files.isdisjoint(held):
+            return None
+        free, run, budget = self._free(), self.run, self.budget
+        keys = [next(self._keys) for _ in known.results]
+        budget.free(free)
+        budget.use(held)
+        run.let_go(free)
+
+        def compute(store: TileStore) -> list[Any]:
+            store.drop(free)
+            inputs = [
+                torch.from_numpy(item.content) if item.kept is None else store.held[item.kept.key]
+                for item in work.inputs
+            ]
+            tensors = known.calls.run(inputs, store.times)
+            store.held.update(zip(keys, tensors, strict=True))
+            return tensors
+
+        try:
+            tensors = crew.at_hand(compute)
+        except Exception:  # which is met again in the worker
+            return None
+        self.evaluations += 1
+        for key, item, (name, size) in zip(keys, work.results, known.results, strict=True):
+            run.hold(key, known.planned.graph, name)
+            budget.keep(key, size, False)
+            item.keep(Materialised(self, run, key, known.planned, name))
+        return dict(zip(work.results, tensors, strict=True))
+
+    def _unplanned(self, work: Needed) -> AtHand | None:
+        """A program without a plan, whose calls are those that its plan would have; None where that has blocks, or
+        functions of users are called."""
+        graph = work.graph()
+        rewritten = apply(known_functions(graph, work.ones), passes(self.workers, self._whole))
+        size = small_work(rewritten, self.blocks.cache)
+        if size is None or 2 * size > self.budget.limit // STREAMED_SHARE:
+            return None
+        try:
+            calls = calls_of_graph(rewritten)
+        except Exception:  # of an operator that cannot be called so: a plan says which line it is of
+            return None
+        results = results_of(work, graph)
+        structure, ones = work.structure, work.ones
+        lying = tuple([() if item.kept is None else (WHOLE,) for item in work.inputs])
+        held = {work.names[item]: (WHOLE,) for item in work.inputs if item.kept is not None}
+        key: Hashable = (structure, lying, 0, frozenset(), frozenset(), False, ())
+
+        def make() -> Planned:
+            return self._plans.get(key) or self._planned_as(key, graph, ones, held)
+
+        return AtHand(calls, Unplanned(graph, make), results, 2 * size)
+
+    def _instructions(self, work: Needed, planned: Planned) -> AtHand | None:
+        """What the only worker does by a plan that is known to it; None where more is to be done for it each time."""
+        program, crew = planned.plan.program, self._only_worker()
+        elsewhere = program.streamed or program.files or planned.tiled.looks or planned.tiled.staying
+        if crew is None or elsewhere or not quick(program.graph):
+            return None
+        inputs = [work.names[item] for item in work.inputs]
+        results = results_of(work, program.graph)
+        worker = crew.at_hand(lambda store: store.workers[planned.number])
+        calls = calls_of_worker(worker, inputs, [name for name, _ in results])
+        return AtHand(calls, planned, results, planned.peak)
 
     def tiles(self, expression: Expression) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
         """The value tile by tile, each with where it belongs; evaluated first, if need be."""
@@ -260,6 +395,7 @@ class Cluster:
             if item.content is None:
                 item.content = place.cluster.value(item)
             item.kept = None
+            place.let_go()
 
     @evaluation.in_turn
     def plan_of(self, work: Needed) -> Plan:
@@ -291,20 +427,37 @@ class Cluster:
         planned = self._plans.get(key)
         if planned is None:
             held = {work.names[item]: layouts for item, layouts in zip(work.inputs, lying, strict=True) if layouts}
-            wanted = Wanted(self.search, budget, held)
-            graph = known_functions(work.graph(), work.ones)
-            whole = self.workers * self.budget.limit / STREAMED_SHARE
-            tiled = plan_observed(graph, self.machine, wanted, self._choices, self.blocks, self._observed, whole)
-            fits = fitted(tiled.plan, self.budget.limit, streamed, on_files, files, self.engine.one_process)
-            planned = self._plans[key] = Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)
-            self.planned += 1
-            if len(self._plans) > MOST_PROGRAMS:
-                oldest = self._plans.popitem(last=False)[1]
-                if self.started is not None:
-                    self.started.forget(oldest.number)
-        else:
-            self._plans.move_to_end(key)
+            return self._planned_as(key, work.graph(), work.ones, held, budget, streamed, on_files, files)
+        self._plans.move_to_end(key)
         return planned
+
+    def _planned_as(
+        self,
+        key: Hashable,
+        graph: Graph,
+        ones: frozenset[str],
+        held: Mapping[str, tuple[Sharding, ...]],
+        budget: int = 0,
+        streamed: frozenset[str] = frozenset(),
+        on_files: frozenset[str] = frozenset(),
+        files: bool = False,
+    ) -> Planned:
+        """A plan that is made now, and known by its key from now on."""
+        wanted, graph = Wanted(self.search, budget, held), known_functions(graph, ones)
+        tiled = plan_observed(graph, self.machine, wanted, self._choices, self.blocks, self._observed, self._whole)
+        fits = fitted(tiled.plan, self.budget.limit, streamed, on_files, files, self.engine.one_process)
+        planned = self._plans[key] = Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)
+        self.planned += 1
+        if len(self._plans) > MOST_PROGRAMS:
+            oldest = self._plans.popitem(last=False)[1]
+            if self.started is not None:
+                self.started.forget(oldest.number)
+        return planned
+
+    @property
+    def _whole(self) -> float:
+        """Bytes of an array that the workers hold whole."""
+        return self.workers * self.budget.limit / STREAMED_SHARE
 
     def _elsewhere(self, work: Needed) -> tuple[frozenset[str], frozenset[str]]:
         """The inputs that are read where they are, and those whose tiles lie in files."""
@@ -313,11 +466,11 @@ class Cluster:
             key = item.kept.key if item.kept is not None else None
             if key in self.budget.files:
                 files.add(work.names[item])
-            elif item.kept is None and self._streams(item.content):
+            elif item.kept is None and self.streams(item.content):
                 streamed.add(work.names[item])
         return frozenset(streamed), frozenset(files)
 
-    def _streams(self, content: Any) -> bool:
+    def streams(self, content: Any) -> bool:
         """Is a source too large to be held? With checkpoints, which save its tiles, it is held, too."""
         return self.checkpoint is None and self.budget.streams(content, self.workers)
 
@@ -371,20 +524,25 @@ class Cluster:
                 self._dropped.append(placed[name][0])  # it lies nowhere, and may be divided otherwise the next time
             elif name not in held:
                 key = keep[name] if name in keep else placed[name][0]
-                place = Materialised(self, self.run, key, planned.plan, name)
-                self._keep(items[planned.tiled.staying.get(name, name)], place, name in items)
+                place = Materialised(self, self.run, key, planned, name)
+                file = name in planned.plan.program.files
+                self._keep(items[planned.tiled.staying.get(name, name)], place, file, name in items)
         return reported
 
-    def _keep(self, item: Expression, place: Materialised, first: bool) -> None:
-        """Note that a result lies with the workers, in its first layout or in its second, until nobody refers to it."""
-        self.budget.keep(place.key, place.tile_bytes, place.name in place.plan.program.files)
-        weakref.finalize(item, self._dropped.append, place.key).atexit = False
+    def _keep(self, item: Expression, place: Materialised, file: bool, first: bool) -> None:
+        """Note that a result lies with the workers, in its first layout or in its second, until nobody refers to it.
+        file: does it lie in a file?"""
+        self.budget.keep(place.key, place.tile_bytes, file)
         if first:
             item.keep(place)
         else:
-            item.keep(replace(item.kept, second=place))
+            item.keep(item.kept._replace(second=place))
             self._seconds[place.key] = place.bytes
-            weakref.finalize(item, self._seconds.pop, place.key, None).atexit = False
+
+    def let_go(self, key: int) -> None:
+        """Nobody refers to an array that lies with the workers any more; they are told with the next evaluation."""
+        self._dropped.append(key)
+        self._seconds.pop(key, None)
 
     def _after_failure(self) -> None:
         """Workers that have lost their tiles end; others come with the next evaluation."""
@@ -393,7 +551,7 @@ class Cluster:
 
     def _free(self) -> tuple[int, ...]:
         """Keys of arrays that nobody refers to any more."""
-        return tuple(self._dropped.popleft() for _ in range(len(self._dropped)))
+        return tuple([self._dropped.popleft() for _ in range(len(self._dropped))])
 
 
 def _placed_content(content: np.ndarray | Source) -> Any:
@@ -488,7 +646,8 @@ def cluster(
     divided among them, and what the machine's devices have: what does not fit goes to files in the directory of
     temporary files, and what cannot be computed so is refused before it starts. progress: show the workers during
     evaluations that last over a second; by default on terminals only. small: bytes (or "64 KB"); arrays of fewer are
-    computed by NumPy in this process, as the program is written, and by no worker; 0: none are. By default 32 MiB.
+    computed by NumPy in this process, as the program is written, and by no worker; 0: none are. By default 32 MiB,
+    and 128 MiB where there is one worker, which can share no work.
 
     Raises:
         RayUnavailableError: Ray is not installed, or nothing answers at the address. MachineError: there is no such

@@ -116,7 +116,7 @@ def explain(x: Any) -> Explanation | AtOnce:
         where = f"explain: this array, of {expression.source or 'no line that is known'}, is in memory or in a file"
         raise ValueError(f"{where}; nothing is computed for it")
     cluster = current()
-    plan = cluster.plan_of(needed([expression]))
+    plan = cluster.plan_of(needed([expression], cluster.streams))
     return _explained(plan, cluster.tiled_of(plan))
 
 

@@ -25,6 +25,8 @@ SHARE = 0.8
 """The part of a host's memory that all workers together may use where the user sets no limit."""
 STREAMED_SHARE = 4
 """A source is held if each worker's tile takes at most one part in so many of the limit."""
+LEAST_BLOCK = 1 << 14
+"""Bytes of a block that are not divided any more."""
 DISK_SHARE = 0.8
 """The part of the free disk space for temporary files that arrays may take."""
 
@@ -69,6 +71,10 @@ def fitted(
         moved = _movable(plan, use, use.peak - limit) if more else frozenset()
         room = shutil.disk_usage(tempfile.gettempdir()).free if moved else 0
         if not moved or _bytes(plan, files | moved) > room * DISK_SHARE:
+            smaller = blocks.cache // 4
+            if smaller >= LEAST_BLOCK and any(isinstance(step, BlockStep) for step in plan.program.steps):
+                blocks = replace(blocks, cache=smaller)
+                continue
             return Fitted(plan, use.peak, _refusal(plan, use, limit))
         files |= moved
 
@@ -108,10 +114,12 @@ def _refusal(plan: Plan, use: MemoryUse, limit: int) -> str:
 
 
 class MemoryBudget:
-    """The tiles that workers hold, as the driver knows them. limit: bytes for each worker."""
+    """The tiles that workers hold, as the driver knows them. limit: bytes for each worker. held: of the largest tiles
+    of all arrays that are in memory."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self.held = 0
         self.tiles: OrderedDict[int, int] = OrderedDict()  # of each key the largest tile's bytes, the latest used last
         self.files: set[int] = set()
 
@@ -123,6 +131,8 @@ class MemoryBudget:
         self.tiles[key] = size
         if file:
             self.files.add(key)
+        else:
+            self.held += size
 
     def use(self, keys: Iterable[int]) -> None:
         for key in keys:
@@ -131,13 +141,18 @@ class MemoryBudget:
 
     def free(self, keys: Iterable[int]) -> None:
         for key in keys:
-            self.tiles.pop(key, None)
-            self.files.discard(key)
+            size = self.tiles.pop(key, 0)
+            if key in self.files:
+                self.files.discard(key)
+            else:
+                self.held -= size
 
     def to_files(self, peak: int, used: set[int], moved: Iterable[int]) -> list[int]:
         """The keys that must go to files before a program starts: `moved`, which it says itself, and tiles that it does
         not use, the longest unused first, until there is room for its peak."""
         result = [key for key in moved if key not in self.files]
+        if not result and peak + self.held <= self.limit:
+            return []
         idle = [key for key in self.tiles if key not in used and key not in self.files]
         excess = peak + sum(self.tiles[key] for key in idle) - self.limit
         for key in idle:
@@ -145,5 +160,8 @@ class MemoryBudget:
                 break
             result.append(key)
             excess -= self.tiles[key]
-        self.files.update(result)
+        for key in result:
+            if key not in self.files:  # a key that is moved may be idle, too
+                self.held -= self.tiles.get(key, 0)
+                self.files.add(key)
         return result

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import torch
 
 from girih.array.core.evaluation import Evaluator
-from girih.array.session.planning import Tiled
+from girih.array.session.planning import Planned, Tiled, Unplanned
 from girih.capture.lazy.expressions import Expression, Needed
 from girih.layout import Sharding
 from girih.plans.plan import Plan
@@ -33,10 +33,12 @@ class Keeper(Evaluator, Protocol):
     def tiled_of(self, plan: Plan) -> Tiled | None:
         """How one of its plans came about, as long as it is remembered."""
 
+    def let_go(self, key: int) -> None:
+        """Nobody refers to an array with this key any more."""
 
-@dataclass(frozen=True, eq=False)
-class Materialised:
-    """Where an evaluated array is: its tiles with the workers of `run`, of `cluster`, under `key`, as `plan` has its
+
+class Materialised(NamedTuple):
+    """Where an evaluated array is: its tiles with the workers of `run`, of `cluster`, under `key`, as the plan has its
     value `name`.
 
     second: where it is in another layout, too.
@@ -45,38 +47,49 @@ class Materialised:
     cluster: Keeper
     run: TileRun
     key: int
-    plan: Plan
+    planned: Planned | Unplanned
     name: str
     second: Materialised | None = None
+
+    @property
+    def plan(self) -> Plan:
+        return self.planned.plan
 
     @property
     def alive(self) -> bool:
         """Are the workers still there?"""
         return self.cluster.started is self.run
 
+    def let_go(self) -> None:
+        """Nobody refers to the array any more."""
+        self.cluster.let_go(self.key)
+        if self.second is not None:
+            self.second.let_go()
+
     @property
     def layouts(self) -> tuple[Sharding, ...]:
         """How its tiles lie: one layout, or two where it is kept in both."""
-        return (self.plan.strategy.layouts[self.name], *(self.second.layouts if self.second is not None else ()))
+        return (self.planned.layout(self.name), *(self.second.layouts if self.second is not None else ()))
 
     @property
     def bytes(self) -> int:
         """Bytes on all workers together, without the second layout."""
-        return int(self._tiles().sum())
+        return sum(self.planned.tiles(self.name))
 
     @property
     def tile_bytes(self) -> int:
         """Bytes on the worker that has most of it."""
-        return int(self._tiles().max())
+        return max(self.planned.tiles(self.name))
 
-    def _tiles(self) -> np.ndarray:
-        program = self.plan.program
-        regions = program.layout_regions(self.name)
-        elements: np.ndarray = (regions[..., 1] - regions[..., 0]).prod(axis=-1)
-        return elements * program.graph.values[self.name].item_bytes
+
+NUMBERS = frozenset((torch.float64, torch.int64))
+"""Dtypes whose elements are Python's numbers, which NumPy gives the same dtype."""
 
 
 def as_numpy(tensor: Any) -> np.ndarray:
+    """A copy of a tensor."""
+    if not tensor.dim() and tensor.dtype in NUMBERS:
+        return np.array(tensor.item())  # sooner than by a view of it
     value: np.ndarray = tensor.numpy()
     return np.array(value)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
+from girih.graph import Graph
 from girih.machine.units import format_bytes
 from girih.program import Program
 from girih.report.live import WorkerLine, workers_table
@@ -37,7 +38,10 @@ def live_arrays(run: TileRun | None) -> list[LiveArray]:
     return [_live(key, program, name) for key, (program, name) in sorted(held.items())]
 
 
-def _live(key: int, program: Program, name: str) -> LiveArray:
+def _live(key: int, program: Program | Graph, name: str) -> LiveArray:
+    if isinstance(program, Graph):
+        value = program.values[name]
+        return LiveArray(key, value.shape, value.dtype, (value.bytes,))
     value = program.graph.values[name]
     tiles = []
     for rank in range(program.mesh.devices):

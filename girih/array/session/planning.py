@@ -10,12 +10,13 @@ functions were seen to update is priced in place of whole results (`girih.array.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 
 from girih.array.session.profile import Look, Observations
 from girih.graph import Graph, Output
+from girih.layout import Sharding
 from girih.machine import Machine, machine
 from girih.partition.searches.plan_cache import PlanCache
 from girih.partition.searches.tiled import Wanted
@@ -36,6 +37,8 @@ from girih.rewrite.rules.further import arrays
 SMALL = 1 << 13
 """Up to so many elements an array may be held in copies, and a node computed by everybody."""
 RULES = Rules(small=SMALL)
+WHOLE = Sharding(())
+"""How everything lies with one worker."""
 
 
 LOOK = 1.1
@@ -82,6 +85,44 @@ class Planned:
     tiled: Tiled
     peak: int
     refused: str
+    _tiles: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> Graph:
+        return self.plan.graph
+
+    def layout(self, name: str) -> Sharding:
+        return self.plan.strategy.layouts[name]
+
+    def tiles(self, name: str) -> tuple[int, ...]:
+        """The bytes of a value on each worker."""
+        if name not in self._tiles:
+            program = self.plan.program
+            regions = program.layout_regions(name)
+            elements = (regions[..., 1] - regions[..., 0]).prod(axis=-1)
+            self._tiles[name] = tuple((elements * program.graph.values[name].item_bytes).tolist())
+        return self._tiles[name]
+
+
+@dataclass(frozen=True, eq=False)
+class Unplanned:
+    """A program that one worker computes without a plan: nothing is divided, and nothing is worth blocks.
+
+    graph: before any pass. make: its plan, when somebody asks how it is computed.
+    """
+
+    graph: Graph
+    make: Callable[[], Planned]
+
+    @cached_property
+    def plan(self) -> Plan:
+        return self.make().plan
+
+    def layout(self, name: str) -> Sharding:
+        return WHOLE
+
+    def tiles(self, name: str) -> tuple[int, ...]:
+        return (self.graph.values[name].bytes,)
 
 
 def objective_of(machine: Machine) -> str:

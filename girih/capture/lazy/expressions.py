@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import count
@@ -43,6 +42,7 @@ class _Ending(threading.local):
 
 _ending = _Ending()
 _known: WeakValueDictionary[Hashable, Expression] = WeakValueDictionary()
+_forms: WeakValueDictionary[Hashable, Form] = WeakValueDictionary()
 
 
 class Expression:
@@ -50,14 +50,15 @@ class Expression:
 
     number: never used again, so that keys outlive what they name. arguments: by schema name, () of a leaf and of what
     was evaluated. content: of a leaf, its NumPy array or its Source. kept: where the workers hold the value, once they
-    do. holders: how many live arrays show it. users: how often expressions that are not evaluated read it. source:
-    `file:line` of the program that made it. results: shape and dtype of each result, where there are several; the call
-    then has no value of its own, each result is an expression that reads it, and is kept and let go by itself.
+    do; it is told when the expression ends. form: of a call, what it is apart from its inputs. holders: how
+    many live arrays show it. users: how often expressions that are not evaluated read it. source: `file:line` of the
+    program that made it. results: shape and dtype of each result, where there are several; the call then has no value
+    of its own, each result is an expression that reads it, and is kept and let go by itself.
     """
 
     __slots__ = (
-        "__weakref__", "arguments", "content", "dtype", "holders", "inputs", "kept", "number", "operator", "results",
-        "shape", "source", "users",
+        "__weakref__", "arguments", "content", "dtype", "form", "holders", "inputs", "kept", "number", "operator",
+        "results", "shape", "source", "users",
     )  # fmt: skip
 
     def __init__(
@@ -68,12 +69,15 @@ class Expression:
         dtype: str,
         source: str,
         content: Any = None,
+        inputs: tuple[Expression, ...] = (),
+        form: Form | None = None,
         results: tuple[tuple[tuple[int, ...], str], ...] = (),
     ) -> None:
         self.number = next(_serial)
         self.operator = operator
         self.arguments = arguments
-        self.inputs = _inputs(arguments)
+        self.inputs = inputs
+        self.form = form
         self.shape = shape
         self.dtype = dtype
         self.source = source
@@ -81,14 +85,19 @@ class Expression:
         self.results = results
         self.kept: Any = None
         self.holders = self.users = 0
-        for operand in self.inputs:
+        for operand in inputs:
             operand.users += 1
 
     def __del__(self) -> None:
+        if self.kept is not None:
+            self.kept.let_go()
         self._let_go()
 
     def _let_go(self) -> None:
         """Let go of its operands. Those that nothing else holds end one after another: a long chain nests no calls."""
+        if not self.inputs:
+            self.arguments = ()
+            return
         for operand in self.inputs:
             operand.users -= 1
         _ending.held.append((self.arguments, self.inputs))
@@ -121,29 +130,50 @@ class Expression:
         return f"<{self.operator} {self.dtype}{list(self.shape)} {self.source}>"
 
 
-def _inputs(arguments: Iterable[tuple[str, Operand]]) -> tuple[Expression, ...]:
-    inputs: list[Expression] = []
-    for _, argument in arguments:
-        if isinstance(argument, Expression):
-            inputs.append(argument)
-        elif isinstance(argument, tuple):
-            inputs.extend(_inputs(("", item) for item in argument))
-    return tuple(inputs)
+def _told_all(
+    operator: str, attributes: tuple[tuple[str, Operand], ...], inputs: list[Expression]
+) -> tuple[Hashable, ...]:
+    """A call but for its inputs, which it puts into a list."""
+    told: list[Hashable] = [operator]
+    for name, item in attributes:
+        kind = item.__class__
+        if kind is Expression:
+            inputs.append(item)  # type: ignore[arg-type]
+            told += (name, ...)
+        else:
+            told += (name, item if kind is int or kind is str else _told(item, inputs))
+    return tuple(told)
 
 
-def _frozen(argument: Operand, names: Mapping[Expression, int] | None = None) -> Hashable:
-    """Equal for equal arguments, and only for them: 1, 1.0 and True differ, as do 0.0 and -0.0."""
+def _told(argument: Operand, inputs: list[Expression]) -> Hashable:
+    """Equal for arguments that are equal but for the expressions in them, and only for them: 1, 1.0 and True differ, as
+    do 0.0 and -0.0. inputs: gets those expressions, in their order."""
     if isinstance(argument, Expression):
-        if names is not None:
-            return ("expression", names[argument])
-        if argument.operator == NUMBER:  # which may be made anew while what was made of it lives on
-            return (NUMBER, argument.dtype, argument.content.tobytes())
-        return ("expression", argument.number)
+        inputs.append(argument)
+        return ...
     if isinstance(argument, tuple):
-        return tuple(_frozen(item, names) for item in argument)
+        return tuple([_told(item, inputs) for item in argument])
     if isinstance(argument, float):
         return argument.hex()
     return (argument,) if isinstance(argument, bool) else argument
+
+
+class Form:
+    """Stands for all that a call is but its inputs, or for what an input is. One object for all that are equal."""
+
+    __slots__ = ("__weakref__",)
+
+
+def _form(told: Hashable) -> Form:
+    form = _forms.get(told)
+    if form is None:
+        form = _forms[told] = Form()
+    return form
+
+
+def _identity(item: Expression) -> Hashable:
+    """What tells an operand from others. A number may be made anew while what was made of it lives on."""
+    return (item.dtype, item.content.tobytes()) if item.operator == NUMBER else item.number
 
 
 def _live(key: Hashable) -> Expression | None:
@@ -159,11 +189,13 @@ def call(
     operator: str, arguments: Mapping[str, Operand], shape: tuple[int, ...], dtype: str, source: str = ""
 ) -> Expression:
     """An operator applied to expressions and attributes; the same object for equal calls."""
-    attributes = tuple(arguments.items())
-    key = (operator, tuple([(name, _frozen(item)) for name, item in attributes]), shape, dtype)
+    attributes, inputs = tuple(arguments.items()), list[Expression]()
+    form = _form((_told_all(operator, attributes, inputs), shape, dtype))
+    key = (form, *[_identity(item) for item in inputs])
     known = _live(key)
     if known is None:
-        known = _known[key] = Expression(operator, attributes, shape, dtype, source)
+        known = Expression(operator, attributes, shape, dtype, source, None, tuple(inputs), form)
+        _known[key] = known
     return known
 
 
@@ -174,18 +206,21 @@ def several(
     source: str = "",
 ) -> tuple[Expression, ...]:
     """The results of an operator that has several; shape and dtype of each are given. Equal calls are one."""
-    attributes = tuple(arguments.items())
-    key = (operator, tuple((name, _frozen(item)) for name, item in attributes), results)
+    attributes, inputs = tuple(arguments.items()), list[Expression]()
+    form = _form((_told_all(operator, attributes, inputs), results))
+    key = (form, *[_identity(item) for item in inputs])
     reference = _known.get(key)
     if reference is None:
-        reference = _known[key] = Expression(operator, attributes, (), "", source, None, results)
+        reference = Expression(operator, attributes, (), "", source, None, tuple(inputs), form, results)
+        _known[key] = reference
     expressions = []
     for position, (shape, dtype) in enumerate(results):
         own = (RESULT, reference.number, position)
         item = _live(own)
         if item is None:
             of = (("of", reference), ("position", position))
-            item = _known[own] = Expression(RESULT, of, shape, dtype, source)
+            form = _form((RESULT, position, shape, dtype))
+            item = _known[own] = Expression(RESULT, of, shape, dtype, source, None, (reference,), form)
         expressions.append(item)
     return tuple(expressions)
 
@@ -239,10 +274,6 @@ class Needed:
     results: tuple[Expression, ...]
 
     @cached_property
-    def _positions(self) -> dict[Expression, int]:
-        return {item: position for position, item in enumerate((*self.inputs, *self.nodes))}
-
-    @cached_property
     def names(self) -> dict[Expression, str]:
         """Names of inputs and nodes, by their position, so that equal programs have equal graphs."""
         known = {item: f"x{position}" for position, item in enumerate(self.inputs)}
@@ -255,16 +286,20 @@ class Needed:
 
     @cached_property
     def structure(self) -> Hashable:
-        """Equal where the graphs are equal."""
-        positions = self._positions
+        """Equal where the graphs are equal: the form of each input and node, behind that of a node the places of what
+        it reads."""
+        positions: dict[Expression, int] = {}
+        told: list[Form | int | None] = []
         ones = self._ones
-        leaves = tuple((item.operator == NUMBER, item.shape, item.dtype, item in ones) for item in self.inputs)
-        nodes = tuple(
-            (item.operator, tuple((name, _frozen(argument, positions)) for name, argument in item.arguments))
-            for item in self.nodes
-        )
-        shapes = tuple((item.results or item.shape, item.dtype) for item in self.nodes)
-        return leaves, nodes, shapes, tuple(positions[item] for item in self.results)
+        for item in self.inputs:
+            positions[item] = len(positions)
+            told.append(_form((item.operator == NUMBER, item.shape, item.dtype, item in ones)))
+        for item in self.nodes:
+            positions[item] = len(positions)
+            told.append(item.form)
+            for operand in item.inputs:
+                told.append(positions[operand])
+        return tuple(told), len(self.inputs), tuple([positions[item] for item in self.results])
 
     @property
     def ones(self) -> frozenset[str]:
@@ -272,10 +307,10 @@ class Needed:
         another program; elsewhere a program may change its numbers and is planned once."""
         return frozenset(self.names[item] for item in self._ones)
 
-    @cached_property
+    @property
     def _ones(self) -> frozenset[Expression]:
-        divided = (item.arguments[0][1] for item in self.nodes if item.operator == "aten.div.Tensor")
-        return frozenset(item for item in divided if isinstance(item, Expression) and is_one(item))
+        divided = [item.arguments[0][1] for item in self.nodes if item.operator == "aten.div.Tensor"]
+        return frozenset([item for item in divided if isinstance(item, Expression) and is_one(item)])
 
     def graph(self) -> Graph:
         """As a Graph: arrays enter as state, which stays with the workers, numbers as scalars."""
@@ -315,13 +350,15 @@ def _result_name(call: str, position: Operand) -> str:
     return f"{call}.{position}" if position else call
 
 
-def needed(wanted: Iterable[Expression]) -> Needed:
+def needed(wanted: Iterable[Expression], streams: Callable[[Source], bool] = lambda source: False) -> Needed:
     """What the wanted expressions need; results are the wanted ones, and whatever else will be asked for.
 
     That is what live arrays show, and what is read by expressions that are not evaluated now, unless it costs nothing
     to make again (a view, or something made from nothing): a loop may have let go of the array, but goes on from it.
 
-    Of a source of which only slices are read nothing else is read: they become sources, and need no node.
+    Of a source of which only slices are read nothing else is read: they become sources, and need no node. Slices that
+    overlap do so where the source is too large to be held: workers then read each where it lies, where else they would
+    exchange whole tiles. streams: whether a source is.
 
     Cost: linear in the expressions that are not evaluated yet.
     """
@@ -329,10 +366,12 @@ def needed(wanted: Iterable[Expression]) -> Needed:
     seen: set[Expression] = set()
     inputs: list[Expression] = []
     nodes: list[Expression] = []
-    stack = [(item, False) for item in reversed(goals)]
+    stack: list[Expression | None] = [*reversed(goals)]  # behind a None: what it needs is there
     while stack:
-        item, ready = stack.pop()
-        if ready:
+        item = stack.pop()
+        if item is None:
+            item = stack.pop()
+            assert item is not None
             nodes.append(item)
             if item.results:  # made together: those that somebody has are kept, too
                 beside = (_known.get((RESULT, item.number, position)) for position in range(len(item.results)))
@@ -341,26 +380,34 @@ def needed(wanted: Iterable[Expression]) -> Needed:
                 nodes.extend(behind)
         elif item not in seen:
             seen.add(item)
-            if item.is_leaf:
+            if item.kept is not None or item.content is not None:
                 inputs.append(item)
             else:
-                stack.append((item, True))
-                stack.extend((operand, False) for operand in reversed(item.inputs) if operand not in seen)
-    if any(isinstance(item.content, Source) and item.kept is None for item in inputs) and _narrowed(nodes):
-        return needed(goals)
+                stack += (item, None)
+                for operand in item.inputs[::-1]:
+                    if operand not in seen:
+                        stack.append(operand)
+    for item in inputs:
+        if item.kept is None and not isinstance(item.content, np.ndarray):  # a Source
+            if _narrowed(nodes, streams):
+                return needed(goals, streams)
+            break
     asked = set(goals)
-    inside = Counter(operand for item in nodes for operand in item.inputs)
+    inside: dict[Expression, int] = {}
+    for item in nodes:
+        for operand in item.inputs:
+            inside[operand] = inside.get(operand, 0) + 1
     results = [
         item
         for item in nodes
         if item in asked
         or item.holders
-        or (item.users > inside[item] and item.inputs and not item.results and not is_view(item.operator))
+        or (item.users > inside.get(item, 0) and item.inputs and not item.results and not is_view(item.operator))
     ]
     return Needed(tuple(inputs), tuple(nodes), tuple(results))
 
 
-def _narrowed(nodes: Iterable[Expression]) -> bool:
+def _narrowed(nodes: Iterable[Expression], streams: Callable[[Source], bool]) -> bool:
     """Let slices of a source be sources, where nothing else of it is read; was there one?"""
     readers: dict[Expression, list[Expression]] = {}
     for item in nodes:
@@ -370,7 +417,7 @@ def _narrowed(nodes: Iterable[Expression]) -> bool:
     changed = False
     for operand, items in readers.items():
         if all(item.operator == "aten.slice.Tensor" for item in items) and (
-            sum(math.prod(item.shape) for item in items) <= math.prod(operand.shape)
+            sum(math.prod(item.shape) for item in items) <= math.prod(operand.shape) or streams(operand.content)
         ):
             for item in items:
                 cut = (dict(item.arguments)[name] for name in ("dim", "start", "end", "step"))

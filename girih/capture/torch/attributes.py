@@ -139,12 +139,26 @@ class Attributes:
 
     def untouched(self) -> bool:
         """Is all that lies elsewhere the very same? (Quick; if not, `changed` says whether that means much.)"""
-        containers, owners, keys, values, cells = self._watched
-        if self.containers and not containers.same():
+        if self.containers and not self._watched[0].same():
             return False
+        if self.cells and any(_content_of(cell) is not value for cell, value in self.cells):
+            return False
+        return not self.has_variables or self.variables_untouched()
+
+    @property
+    def cells(self) -> list[tuple[CellType, Any]]:
+        """Variables of functions around the program's functions, and what these are."""
+        return self._watched[4]
+
+    @property
+    def has_variables(self) -> bool:
+        """Are there variables of files that it reads, or tensors that are not the model's?"""
+        return bool(self._watched[1] or self._tensors)
+
+    def variables_untouched(self) -> bool:
+        """Are these the very same?"""
+        _, owners, keys, values, _ = self._watched
         if owners and not all(map(is_, map(dict.get, owners, keys, repeat(_NONE)), values)):
-            return False
-        if cells and any(_content_of(cell) is not value for cell, value in cells):
             return False
         return not (self._tensors and any(_numbers(tensor) != numbers for _, tensor, numbers in self._tensors))
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch._decomp import decompositions as torch_decompositions
 from torch._dispatch.python import enable_python_dispatcher
+from torch.utils._python_dispatch import _disable_current_modes
 
 from girih.capture.errors import CaptureError
 from girih.capture.torch.rewritten import stand_ins
@@ -30,7 +31,7 @@ def surroundings(exact: bool = False) -> Iterator[None]:
         stack.enter_context(_numbered_draws())
         if exact:
             lstm = torch._VF.lstm  # type: ignore[attr-defined]
-            stack.enter_context(_setting(partial(setattr, torch._VF, "lstm"), lstm, _checked(lstm)))  # type: ignore[attr-defined]
+            stack.enter_context(_setting(partial(setattr, torch._VF, "lstm"), lstm, _by_onednn(lstm)))  # type: ignore[attr-defined]
         else:
             # nn.LSTM and others as ATen operators. (torch.backends.mkldnn.flags does more, and warns.)
             stack.enter_context(_setting(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled(), False))
@@ -79,19 +80,74 @@ def draw_behind(number: int) -> int:
     return (number * 6364136223846793005 + 1442695040888963407) % 2**64
 
 
-def _checked(lstm: Callable[..., Any]) -> Callable[..., Any]:
-    """PyTorch's LSTM, refused where it is computed by oneDNN as a whole, of which tensors without data know nothing."""
+LSTM_LAYER = torch.ops.aten.mkldnn_rnn_layer.default
+_LSTM = 2  # oneDNN's number for it among recurrent networks
+
+
+def _by_onednn(lstm: Callable[..., Any]) -> Callable[..., Any]:
+    """PyTorch's LSTM, with the calls of oneDNN that it makes for tensors with data: one for each layer and direction.
+
+    For tensors without data PyTorch computes an LSTM step by step, which makes other bits.
+    """
 
     def run(input: Tensor, *arguments: Any) -> Any:
-        if torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available() and input.dtype != torch.float64:
+        hidden, weights, biases, layers, dropout, train, *rest = arguments
+        packed = isinstance(hidden, torch.Tensor)
+        onednn = torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available()
+        if packed or not onednn or input.dtype == torch.float64 or hidden[0].shape[2] != hidden[1].shape[2]:
+            return lstm(input, *arguments)
+        bidirectional, batch_first = rest
+        if input.dtype != torch.float32 or not torch.is_grad_enabled():
+            what = f"of {input.dtype}" if torch.is_grad_enabled() else "under torch.no_grad()"
             raise CaptureError(
-                f"PyTorch computes an LSTM of {input.dtype} by oneDNN as a whole, which exact=True does not replay: "
-                "use nn.GRU, float64, or set torch.backends.mkldnn.enabled = False here and in the loop that it is "
-                "compared with; or leave exact=True out"
+                f"PyTorch computes an LSTM {what} by another kernel of oneDNN's, which exact=True does not replay: use "
+                "nn.GRU, float32 with gradients, float64, or set torch.backends.mkldnn.enabled = False here and in the "
+                "loop that it is compared with; or leave exact=True out"
             )
-        return lstm(input, *arguments)
+        directions, count = 2 if bidirectional else 1, 4 if biases else 2
+        x = (input.transpose(0, 1) if batch_first else input).contiguous()
+        first, second = (item.contiguous() for item in hidden)
+        ends = []
+        for layer in range(layers):
+            made = []
+            for direction in range(directions):
+                number = layer * directions + direction
+                own = [*weights[number * count : (number + 1) * count]]
+                if not biases:
+                    own += [torch.zeros(item.shape, dtype=item.dtype) for item in own]
+                output, *end, _ = LSTM_LAYER(
+                    x, *own, first[number], second[number], direction > 0, [], _LSTM, first.shape[2], layers, biases,
+                    bidirectional, batch_first, train,
+                )  # fmt: skip
+                made.append(output)
+                ends.append(end)
+            x = torch.cat(made, -1) if bidirectional else made[0]
+            if dropout and train and layer < layers - 1:
+                x = torch.dropout(x, dropout, True)
+        output = x.transpose(0, 1) if batch_first else x
+        return output, *(torch.stack(items) for items in zip(*ends, strict=True))
 
     return run
+
+
+def lstm_workspace(arguments: Sequence[Any]) -> int:
+    """Bytes that oneDNN keeps of a layer of an LSTM for its gradient. Only oneDNN knows: such a layer is computed once,
+    of zeros.
+
+    arguments: of `LSTM_LAYER`.
+    """
+    forms = tuple(
+        (tuple(item.shape), item.dtype) if isinstance(item, torch.Tensor) else tuple(item) if item == [] else item
+        for item in arguments
+    )
+    return _workspace_of(forms)
+
+
+@cache
+def _workspace_of(forms: tuple[Any, ...]) -> int:
+    with _disable_current_modes(), torch.enable_grad():
+        made = [torch.zeros(form[0], dtype=form[1]) if isinstance(form, tuple) and form else form for form in forms]
+        return int(LSTM_LAYER(*made)[3].numel())
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from girih.capture.errors import CaptureError
 from girih.capture.source import find_source
-from girih.capture.torch.environment import next_draw
+from girih.capture.torch.environment import LSTM_LAYER, lstm_workspace, next_draw
 
 Tensor = Any
 _VALUE = torch.ops.aten._local_scalar_dense.default
@@ -184,6 +184,8 @@ class Recorder(TorchDispatchMode):
             args = tuple(self._fake(item) for item in args)
             kwargs = {name: self._fake(item) for name, item in kwargs.items()}
         results = _run(function, args, kwargs)
+        if function is LSTM_LAYER:  # tensors without data leave out what oneDNN keeps for the gradient
+            results = (*results[:3], torch.empty(lstm_workspace(args), dtype=torch.uint8))
         if isinstance(results, torch.Tensor):
             outputs: tuple[Any, ...] = (self._made(results),)
         elif isinstance(results, (tuple, list)):

@@ -42,7 +42,7 @@ class Settings:
     def __init__(self, step: TrainingStep | Inference) -> None:
         self._step = step
         roots = {name: getattr(step, name, None) for name in ("model", "loss", "step", "call")}
-        self._attributes = Attributes(roots, between=True)
+        self.attributes = Attributes(roots, between=True)
         wholes = {name: item for name, item in roots.items() if isinstance(item, torch.nn.Module)}
         self._modules = [
             (root if root != "model" else "", path, module)
@@ -56,7 +56,7 @@ class Settings:
         """In words: what was one thing and is another."""
         if self.untouched():
             return []
-        told = _told(self._attributes.changed()) + differences(self._before, self._now())
+        told = _told(self.attributes.changed()) + differences(self._before, self._now())
         if not told:
             self._watch()
         return told
@@ -64,13 +64,13 @@ class Settings:
     def _watch(self) -> None:
         """Note the very things that all of it consists of now."""
         self.wholes = [module for _, _, module in self._modules]
-        mappings = [vars(module)[key] for module in self.wholes for key in _KEPT] + self._attributes.mappings()
+        mappings = [vars(module)[key] for module in self.wholes for key in _KEPT] + self.attributes.mappings()
         self.empty = [mapping for mapping in mappings if not mapping]
         self.dicts = [mapping for mapping in mappings if mapping and isinstance(mapping, dict)]
         self.versions = [*map(dict_version, self.dicts)]
         self._held = Identities((mapping.values(), [*mapping.values()]) for mapping in self.dicts)
-        self._classes = [mapping for mapping in mappings if mapping and not isinstance(mapping, dict)]
-        self._of_classes = Identities((mapping.values(), [*mapping.values()]) for mapping in self._classes)
+        self.classes = [mapping for mapping in mappings if mapping and not isinstance(mapping, dict)]
+        self._of_classes = Identities((mapping.values(), [*mapping.values()]) for mapping in self.classes)
         self.types = [*map(type, self.wholes)]
         kinds: list[Any] = [*dict.fromkeys(self.types)]
         self.forwards = kinds, [kind.forward for kind in kinds]
@@ -96,16 +96,11 @@ class Settings:
 
     def rest(self) -> bool:
         """Are the user's classes, functions and lists the very same? Settings that are plain (`is_plain`) have none."""
-        return (not self._classes or self._of_classes.same()) and self._attributes.untouched()
+        return (not self.classes or self._of_classes.same()) and self.attributes.untouched()
 
     @property
     def is_plain(self) -> bool:
-        return self._attributes.are_plain and not self._classes
-
-    @property
-    def trains(self) -> bool:
-        """Has the step an optimizer?"""
-        return bool(self._groups)
+        return self.attributes.are_plain and not self.classes
 
     @property
     def around_plain(self) -> Any:

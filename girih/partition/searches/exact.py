@@ -88,14 +88,20 @@ class Exact(Search):
             return result if apart is graph or result.graph is not None else replace(result, graph=apart)
         rules = self.rules_of(objective)
         if rules.shared and objective.unit == "bytes":
-            return whole_space(graph, objective, rules, self.seconds)
+            return whole_space(graph, objective, rules, self.seconds, self.candidates(graph, objective))
         told = TOFUS if rules == TOFU else FOR_EACH if objective.unit == "bytes" else SPACE
-        enough, closing = self.enough, self.closing
-        return exact(graph, objective, rules=rules, seconds=self.seconds, enough=enough, closing=closing, space=told)
+        return exact(
+            graph, objective, rules=rules, candidates=self.candidates(graph, objective), seconds=self.seconds,
+            enough=self.enough, closing=self.closing, space=told,
+        )  # fmt: skip
 
     def rules_of(self, objective: Objective) -> Rules:
         """What may be chosen under an objective."""
         return self.rules or rules_of(objective, self.space)
+
+    def candidates(self, graph: Graph, objective: Objective) -> Candidates:
+        """What may be chosen from, where that is narrower than the rules."""
+        return EVERYTHING
 
 
 def exact(
@@ -126,7 +132,9 @@ def exact(
     return _solved(problem, objective, seconds, enough, space, clock, closing=closing)
 
 
-def whole_space(graph: Graph, objective: Objective, rules: Rules, seconds: float) -> SearchResult:
+def whole_space(
+    graph: Graph, objective: Objective, rules: Rules, seconds: float, candidates: Candidates = EVERYTHING
+) -> SearchResult:
     """The cheapest strategy by `bytes` where what several readers fetch may be brought once to a second layout, and its
     certificate. Where the tables are too many, each reader fetches for itself, and the certificate says so. Never
     dearer than the optimum of Tofu's space, as far as that is found in the same seconds.
@@ -136,7 +144,7 @@ def whole_space(graph: Graph, objective: Objective, rules: Rules, seconds: float
     """
     clock = Clock()
     wider = WIDER * seconds
-    single = build(graph, objective, rules)
+    single = build(graph, objective, rules, candidates)
     wide = fetched_once(single, objective)
     if wide is None:
         found = _solved(single, objective, wider, 0.0, FOR_EACH, clock)
@@ -144,7 +152,9 @@ def whole_space(graph: Graph, objective: Objective, rules: Rules, seconds: float
         found = _solved(replace(single, problem=wide.problem), objective, wider, 0.0, SHARED, clock, wide)
     if found.certificate.stopped == "optimal":
         return found
-    narrow = exact(graph, objective, rules=replace(rules, partial=False, shared=False), seconds=seconds)
+    narrow = exact(
+        graph, objective, rules=replace(rules, partial=False, shared=False), candidates=candidates, seconds=seconds
+    )
     if narrow.certificate.cost >= found.certificate.cost:
         return found
     told = replace(narrow.certificate, bound=found.certificate.bound, stopped=found.certificate.stopped)

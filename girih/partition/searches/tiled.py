@@ -25,10 +25,10 @@ from girih.partition.search import Search
 from girih.partition.searches.exact import Exact, solve
 from girih.partition.searches.spartan import Spartan, TilingGraph, greedy_certificate, spartan_labels
 from girih.partition.solver.elimination import Problem, cost_of
-from girih.partition.space.choice import Tiling, TilingByNumber, applied, choice_of
+from girih.partition.space.choice import Tiling, TilingByNumber, applied, choice_of, value_order
 from girih.partition.space.copies import CopyProblem, Held, widened
 from girih.partition.space.options import Rules
-from girih.partition.space.problem import Objective, rules_of
+from girih.partition.space.problem import Objective, rules_of, value_variables
 from girih.partition.strategy import SearchError
 from girih.rewrite.certificate import Certificate
 
@@ -74,6 +74,9 @@ def chosen(graph: Graph, objective: Objective, wanted: Wanted) -> tuple[TilingBy
     held = dict(wanted.held or {})
     rules = wanted.rules or rules_of(objective)
     started = time.perf_counter()
+    whole = not objective.machine.mesh.sizes and not any(item.axes for lies in held.values() for item in lies)
+    if whole and objective.unit == "bytes" and isinstance(wanted.search, Exact):
+        return _undivided(graph, objective, wanted.copies, started)
     item = widened(graph, objective, rules, held, wanted.copies)
     if isinstance(wanted.search, Exact):
         labels, certificate = _optimum(item, objective, wanted, started)
@@ -82,6 +85,22 @@ def chosen(graph: Graph, objective: Objective, wanted: Wanted) -> tuple[TilingBy
         spent = round(time.perf_counter() - started, 4)
         certificate = greedy_certificate(item.problem, labels, objective, spent)
     return choice_of(item, labels, objective, frozenset(held)), certificate
+
+
+def _undivided(graph: Graph, objective: Objective, copies: int, started: float) -> tuple[TilingByNumber, Certificate]:
+    """One device: all that there is to choose from, and nothing moves."""
+    variables = max(value_variables(graph).values(), default=-1) + 1 + len(graph.nodes)
+    layouts = tuple([((),) for _ in value_order(graph)])
+    reads = tuple([((0,) * len(node.inputs),) for node in graph.nodes])
+    choice = TilingByNumber(objective.machine.mesh, layouts, (((),),) * len(graph.nodes), reads, frozenset())
+    statistics: dict[str, float | int | str] = {
+        "seconds to search": round(time.perf_counter() - started, 4),
+        "variables": variables,
+        "bytes of copies": 0.0,
+        "parts": 1,
+    }
+    space = SPACE if copies else ALONE
+    return choice, Certificate(0.0, 0.0, objective.unit, "elimination", "optimal", space, statistics)
 
 
 def _optimum(item: CopyProblem, objective: Objective, wanted: Wanted, started: float) -> tuple[np.ndarray, Certificate]:

@@ -49,18 +49,18 @@ def page(
     library = scripts()
     title = f"{plan.origin.model or 'program'} on {plan.machine.described_devices}"
     return fill(
-        _static("page.html"),
+        static("page.html"),
         {
             "title": escape(title),
-            "style": _static("page.css"),
+            "style": static("page.css"),
             "verdict": _verdict(sentences(plan, timeline, others)),
-            "figures": "".join(map(_figure, figures(plan, timeline, measured))),
+            "figures": "".join(map(figure, figures(plan, timeline, measured))),
             "comparisons": "".join(
                 map(_comparison, (*(comparisons(plan, timeline, others) if others else ()), *beside))
             ),
             "data": to_script(page_data(plan, timeline, measured)),
             "library": "".join(f"<script>{_closed(text)}</script>\n" for text in library),
-            "scripts": "".join(f"<script>\n{_static(name)}</script>\n" for name in OWN_SCRIPTS),
+            "scripts": "".join(f"<script>\n{static(name)}</script>\n" for name in OWN_SCRIPTS),
         },
     )
 
@@ -104,7 +104,7 @@ def _closed(script: str) -> str:
     return script.replace("</script", "<\\/script")
 
 
-def _static(name: str) -> str:
+def static(name: str) -> str:
     return (files("girih.report.page") / "static" / name).read_text(encoding="utf-8")
 
 
@@ -114,7 +114,7 @@ def _verdict(items: list[str]) -> str:
     return f'<p class="lead">{escape(first)}</p>' + "".join(f"<p>{escape(text)}</p>" for text in rest)
 
 
-def _figure(item: tuple[str, str, str]) -> str:
+def figure(item: tuple[str, str, str]) -> str:
     name, number, note = map(escape, item)
     return f"<div><dt>{name}</dt><dd><strong>{number}</strong><span>{note}</span></dd></div>"
 

@@ -11,33 +11,54 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
+from girih.graph import Graph
 from girih.program import Program
 from girih.run.engines.crew import Status, culprit, first_failure
 from girih.run.engines.loop_blocks import LoopBlocks
 from girih.run.engines.stopping import WorkerThread, held_back, stop
 from girih.run.errors import IDLE, NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
+from girih.run.tiles.store import TileStore
 from girih.run.transport.transport import NoTransport, ThreadHub, ThreadTransport, Transport
 from girih.run.worker.devices import device_of
 from girih.run.worker.service import Options, Service
 
 QUICK_BYTES = 1 << 24
 """A program of fewer bytes, all values together, and without functions of users is done in a moment."""
+Result = TypeVar("Result")
 _Command = tuple[str, dict[str, Any]] | None
 
 
-def _quick(program: Program) -> bool:
-    graph = program.graph
+def quick(graph: Graph) -> bool:
+    """Is it done in a moment, whatever the user wrote?"""
     if any(name == "function" for node in graph.nodes for name, _ in node.arguments):
         return False
     return sum(value.bytes for value in graph.values.values()) < QUICK_BYTES
+
+
+class _KernelThreads:
+    """In which this thread computes with so many threads for kernels."""
+
+    __slots__ = ("count", "own")
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __enter__(self) -> None:
+        self.own = torch.get_num_threads()
+        if self.own != self.count:
+            torch.set_num_threads(self.count)
+
+    def __exit__(self, *_: object) -> None:
+        if self.own != self.count:
+            torch.set_num_threads(self.own)
 
 
 class ThreadCrew:
@@ -108,28 +129,37 @@ class ThreadCrew:
 
     def _is_quick(self) -> bool:
         """Is the program under way done in a moment, whatever the user wrote? Looked at once for each program."""
-        program, quick = self._quick
+        program, done_soon = self._quick
         if program is not self.program:
             program = self.program
-            quick = isinstance(program, Program) and _quick(program)
-            self._quick = program, quick
-        return quick
+            done_soon = isinstance(program, Program) and quick(program.graph)
+            self._quick = program, done_soon
+        return done_soon
 
     def _here(self, name: str, fields: dict[str, Any]) -> Any:
         """A command of the only worker, in this thread, with as many threads for kernels as the worker's has."""
         service = self.services[0]
         assert service is not None
-        own = torch.get_num_threads()
         try:
-            if own != self._kernel_threads:
-                torch.set_num_threads(self._kernel_threads)
-            with self.hub.board.working():
+            with _KernelThreads(self._kernel_threads), self.hub.board.working():
                 return service.handle(name, fields)
         except Exception as error:
             self._break(failure_of(0, error).error())
-        finally:
-            if own != self._kernel_threads:
-                torch.set_num_threads(own)
+
+    def at_hand(self, compute: Callable[[TileStore], Result]) -> Result:
+        """What a function makes of the only worker's tiles, computed in this thread in the worker's place. If it fails,
+        nothing is broken.
+
+        Raises:
+            WorkerError, ClosedError: the crew is broken.
+        """
+        with self._turn:
+            if self.broken is not None:
+                raise self.broken
+            (service,) = self.services
+            assert service is not None
+            with _KernelThreads(self._kernel_threads):
+                return compute(service.store)
 
     def status(self) -> list[Status]:
         """How far each thread is, read from the memory that all share."""

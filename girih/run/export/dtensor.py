@@ -9,11 +9,12 @@ DTensor takes its own way, which computes the same; where it moves other bytes t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,9 +27,13 @@ from girih.ops.expressions import Affine
 from girih.ops.known import descriptions
 from girih.partition.searches.data_parallel import batch_dimensions, carrying
 from girih.partition.searches.stages import micro_batches
+from girih.partition.strategy import Strategy
 from girih.plans.inputs import source_of
 from girih.plans.plan import Plan, PlanError
 from girih.program.lower import node_placements
+
+if TYPE_CHECKING:
+    from girih.run.export.calls import CallNodes
 
 FORMAT = 1
 MOST_REHEARSED = 5000
@@ -63,6 +68,20 @@ class ModuleBorders:
 
 
 @dataclass(frozen=True)
+class CallBorders:
+    """What goes into a call of a function of PyTorch's and comes out, in the forward pass; and in its backward pass the
+    gradients of its results, as that reads them, and of its operands, where they go. function, number: its name, and
+    how many calls of this name came before it in the step."""
+
+    function: str
+    number: int
+    inputs: tuple[Border, ...]
+    outputs: tuple[Border, ...]
+    gradients: tuple[Border, ...]
+    made: tuple[Border, ...]
+
+
+@dataclass(frozen=True)
 class Stages:
     """A pipeline for `torch.distributed.pipelining`: a stage on each rank, in their order.
 
@@ -85,7 +104,8 @@ class DTensorExport:
     all ranks together receive in a step under DTensor, exact (`girih.run.export.rehearsal`); None where the plan was
     read from a file, without the module. planned: those of the plan. stages: of a plan that is a pipeline, which has no
     placements. fully_sharded: `fully_shard` lays the module out, and nothing else: each axis is one of `fsdp`, and
-    modules compute with each sample by itself.
+    modules compute with each sample by itself. gathers_again: it gathers parameters once more for the backward pass,
+    unless the plan fetches them once. calls: of the forward pass, where DTensor's own way moves more than the plan.
     """
 
     mesh: tuple[int, ...]
@@ -99,6 +119,8 @@ class DTensorExport:
     planned: int | None = None
     stages: Stages | None = None
     fully_sharded: bool = False
+    gathers_again: bool = True
+    calls: tuple[CallBorders, ...] = ()
 
     @property
     def data(self) -> dict[str, Any]:
@@ -137,13 +159,20 @@ class DTensorExport:
         return "\n".join(lines)
 
 
+_known: dict[int, tuple[weakref.ref[Strategy], DTensorExport]] = {}  # by identity: what rehearsals have found
+
+
 def export_dtensor(plan: Plan) -> DTensorExport:
-    """A plan as DTensor's placements; see `girih.api.Plan.export`.
+    """A plan as DTensor's placements; see `girih.api.Plan.export`. A rehearsal takes seconds: of a plan that was made
+    for DTensor, and so rehearsed, it is not repeated.
 
     Raises:
         PlanError: a parameter lies as DTensor cannot say: in parts of stated lengths, or on some devices only. Or
             DTensor fails in a step of it. The message names what.
     """
+    strategy = plan.strategy
+    if (entry := _known.get(id(strategy))) is not None and entry[0]() is strategy:
+        return entry[1]
     if stages := stages_of(plan):
         ranks = plan.machine.devices
         different = ("the loss is the mean of the micro-batches' losses: of labels, as many have to count in each",)
@@ -155,17 +184,32 @@ def export_dtensor(plan: Plan) -> DTensorExport:
         return exported
     import torch.distributed as dist
 
+    from girih.run.export.calls import calls_of
     from girih.run.export.rehearsal import rehearsed
 
     if dist.is_initialized():  # the caller's own: there cannot be another
         return exported
+    planned = int(plan.bytes_received.sum())
     rehearsal = rehearsed(exported.data, source.step, source.batch)
+    if rehearsal.failed or rehearsal.received > planned:
+        # PyTorch's own way moves more than the plan: parameters that stay gathered, or each call at the plan's places.
+        if exported.fully_sharded:
+            other = replace(exported, gathers_again=False)
+        else:
+            calls = calls_of(plan.graph, source.step, source.batch)  # type: ignore[arg-type]
+            other = replace(exported, calls=_calls(plan, _needs(plan), calls))
+        again = rehearsed(other.data, source.step, source.batch)
+        if not again.failed and (rehearsal.failed or again.received < rehearsal.received):
+            rehearsal, exported = again, other
     if rehearsal.failed:
         raise PlanError(
             f"DTensor fails in a step of this plan ({rehearsal.failed}): plan with for_engine='dtensor', which finds "
             "one that it runs, or export it as fx"
         )
-    return replace(exported, received=rehearsal.received, planned=int(plan.bytes_received.sum()))
+    exported = replace(exported, received=rehearsal.received, planned=planned)
+    number = id(strategy)
+    _known[number] = weakref.ref(strategy, lambda _: _known.pop(number, None)), exported
+    return exported
 
 
 def stages_of(plan: Plan) -> Stages | None:
@@ -247,7 +291,7 @@ def _placements(plan: Plan) -> DTensorExport:
             if item.path.rpartition(".")[0] in convolving:
                 used = ("R",) * mesh.axes
             parameters[item.path] = Kept(kept[item.name], used)
-    if any(_convolves(graph, [number]) and strategy.divisions[number].codes for number in range(len(graph.nodes))):
+    if any(_convolves(graph, [number]) and not _by_samples(plan, needs, number) for number, _ in needs):
         different.append("DTensor divides convolutions by the batch alone, with whole weights")
     batch = {item.path: kept[item.name] for item in graph.inputs if item.role == "batch"}
     for item in graph.inputs:
@@ -294,6 +338,13 @@ def _for_fully_shard(plan: Plan) -> bool:
 
 def _convolves(graph: Graph, numbers: Iterable[int]) -> bool:
     return any(graph.nodes[number].operator.startswith("aten.convolution") for number in numbers)
+
+
+def _by_samples(plan: Plan, needs: Needs, number: int) -> bool:
+    """Does a convolution read its input whole or by samples?"""
+    graph = plan.graph
+    words = _as_words(needs[number, 0], graph.values[graph.nodes[number].inputs[0]].shape, plan.strategy.mesh)
+    return words is not None and set(words) <= {"S0", "R"}
 
 
 def _without_rules(graph: Graph) -> list[str]:
@@ -362,10 +413,10 @@ Needs = dict[tuple[int, int], Placement]
 
 
 def _needs(plan: Plan) -> Needs:
-    """(node, operand) -> where its pieces are read, of the forward pass."""
+    """(node, operand) -> where its pieces are read, of the forward and the backward pass."""
     found: Needs = {}
     for number, node in enumerate(plan.graph.nodes):
-        if node.phase == "forward":
+        if node.phase != "update":
             options = node_placements(plan.graph, number, plan.strategy)
             found |= {(number, operand): options.needs[operand][0] for operand in range(len(node.inputs))}
     return found
@@ -383,7 +434,7 @@ def _as_words(place: Placement, shape: tuple[int, ...], mesh: Mesh) -> Words | N
     return None
 
 
-def _place(plan: Plan, needs: Needs, name: str, inside: frozenset[int] | None) -> Words | None:
+def _place(plan: Plan, needs: Needs, name: str, inside: frozenset[int] | None, phase: str = "forward") -> Words | None:
     """How a value is read by the first node, of those inside, that computes with it: nodes that only move it are
     passed, as far as its dimensions can be followed."""
     graph = plan.graph
@@ -391,9 +442,7 @@ def _place(plan: Plan, needs: Needs, name: str, inside: frozenset[int] | None) -
     at, follow = name, list(range(len(shape)))  # of each dimension of `at`, the one of the value; -1: none
     seen: Words | None = None
     for _ in range(len(graph.nodes)):
-        users = [
-            n for n in graph.consumers[at] if graph.nodes[n].phase == "forward" and (inside is None or n in inside)
-        ]
+        users = [n for n in graph.consumers[at] if graph.nodes[n].phase == phase and (inside is None or n in inside)]
         if not users:
             return seen
         node, number = graph.nodes[users[0]], users[0]
@@ -435,7 +484,11 @@ def borders_of(graph: Graph, module: str, phase: str = "forward") -> tuple[list[
 
     module: its path, as nodes have it for their scope.
     """
-    inside = _inside(graph, module, phase)
+    return _borders(graph, _inside(graph, module, phase), phase)
+
+
+def _borders(graph: Graph, inside: Collection[int], phase: str) -> tuple[list[str], list[str]]:
+    """The values that go into these nodes of a pass, and those that come out."""
     made = {name for number in inside for name in graph.nodes[number].outputs}
     reads = dict.fromkeys(name for number in sorted(inside) for name in graph.nodes[number].inputs)
     outputs = {output.name for output in graph.outputs} if phase == "forward" else set()
@@ -479,6 +532,39 @@ def _modules(plan: Plan, parameters: Mapping[str, Kept], needs: Needs) -> dict[s
             for side in (inputs, results)
         ))  # fmt: skip
     return found
+
+
+def _calls(plan: Plan, needs: Needs, calls: Iterable[CallNodes]) -> tuple[CallBorders, ...]:
+    """The borders of calls. Parameters are left to their modules."""
+    graph, found = plan.graph, []
+    grown = {name for node in graph.nodes if node.phase == "backward" for name in node.outputs}
+
+    def bordered(names: Sequence[str], words: Callable[[str], Words | None]) -> tuple[Border, ...]:
+        told = [(graph.values[name].shape, words(name)) for name in names]
+        return tuple(Border(shape, word) for shape, word in told if word is not None)
+
+    def stored(name: str) -> Words | None:
+        return _words_or_none(plan.strategy.layouts[name])
+
+    for call in calls:
+        forward, backward = frozenset(call.forward), frozenset(call.backward)
+        entering, leaving = _borders(graph, forward, "forward")
+        arriving, going = _borders(graph, backward, "backward")
+        arriving = [name for name in arriving if name in grown]
+        inputs = bordered(entering, lambda name: _place(plan, needs, name, forward))  # noqa: B023
+        if _convolves(graph, forward):
+            inputs = tuple(
+                Border(item.shape, tuple(word if word == "S0" else "R" for word in item.places)) for item in inputs
+            )
+        found.append(CallBorders(
+            call.function,
+            call.number,
+            inputs,
+            bordered(leaving, stored),
+            bordered(arriving, lambda name: _place(plan, needs, name, backward, "backward")),  # noqa: B023
+            bordered(going, stored),
+        ))  # fmt: skip
+    return tuple(item for item in found if item.inputs or item.outputs or item.gradients or item.made)
 
 
 def _words_or_none(layout: Sharding) -> Words | None:

@@ -6,7 +6,7 @@ This page needs PyTorch alone: copy it beside your training script.
     mesh = mesh_of(exported)
     apply(model, exported, mesh)
     optimizer = torch.optim.AdamW(model.parameters())
-    with training():
+    with training(exported, mesh):
         loss = step(model, batch_of(batch, exported, mesh))
         loss.backward()
     optimizer.step()
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -24,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed import _functional_collectives as functional_collectives
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, placement_types
 from torch.distributed.tensor.experimental import implicit_replication, register_sharding
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -83,7 +85,8 @@ def laid_out(tensor: Tensor, mesh: DeviceMesh, words: Sequence[str]) -> DTensor:
         old if isinstance(new, Partial) else new
         for old, new in zip(tensor.placements, placements_of(words), strict=True)
     ]
-    made: DTensor = tensor.redistribute(mesh, wanted)
+    with torch._C.DisableTorchFunction():  # what is called inside is no call of the program's
+        made: DTensor = tensor.redistribute(mesh, wanted)
     return made
 
 
@@ -98,12 +101,88 @@ def batch_of(batch: Any, exported: Mapping[str, Any], mesh: DeviceMesh, path: tu
 
 
 @contextmanager
-def training() -> Iterator[None]:
-    """For the forward and the backward pass: tensors that a forward makes, such as masks and positions, are whole on
-    each rank; a mean that PyTorch's losses take is the mean over all ranks' numbers; batch norms add up what ranks
-    have."""
+def training(exported: Mapping[str, Any] | None = None, mesh: DeviceMesh | None = None) -> Iterator[None]:
+    """For the forward and the backward pass of a step: tensors that a forward makes, such as masks and positions, are
+    whole on each rank; a mean that PyTorch's losses take is the mean over all ranks' numbers; batch norms add up what
+    ranks have.
+
+    exported, mesh: with these, what goes into each call of a function of PyTorch's, and comes out, is brought to the
+    plan's places, too, and gradients. Without, DTensor goes its own way between modules, which makes the same numbers.
+    """
     with implicit_replication(), _Means():
-        yield
+        if exported is None or mesh is None or not exported.get("calls"):
+            yield
+            return
+        with _Calls(exported, mesh):
+            yield
+
+
+class _Calls(TorchFunctionMode):
+    """Counts calls by their names, as they were counted when the plan was exported, and brings tensors to places."""
+
+    def __init__(self, exported: Mapping[str, Any], mesh: DeviceMesh) -> None:
+        super().__init__()
+        self.calls = {(call["function"], call["number"]): call for call in exported["calls"]}
+        self.counts: Counter[str] = Counter()
+        self.mesh = mesh
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = getattr(func, "__name__", ""), kwargs or {}
+        if not name or name.startswith("__"):
+            return func(*args, **kwargs)
+        call = self.calls.get((name, self.counts[name]))
+        self.counts[name] += 1
+        if call is None or name.endswith("_"):  # what is written in place stays where it is
+            return func(*args, **kwargs)
+        args, kwargs = self.brought((args, kwargs), call["inputs"], call["made"])
+        if func is functional.linear:
+            return self.linear(call, *args, **kwargs)
+        return self.brought(func(*args, **kwargs), call["outputs"], call["gradients"])
+
+    def linear(self, call: Mapping[str, Any], input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """The product, which may be a partial sum, brought to its places, and then the bias: with it DTensor makes no
+        partial sums, and moves the weight instead."""
+        product = self.brought(functional.linear(input, weight), call["outputs"], ())
+        if bias is not None:
+            product = product + bias
+        return self.brought(product, (), call["gradients"])
+
+    def brought(self, items: Any, borders: Sequence[Mapping[str, Any]], back: Sequence[Mapping[str, Any]]) -> Any:
+        """Tensors brought to the places of borders, and their gradients to those of `back`; by shape, each once."""
+        left, returning = list(borders), list(back)
+
+        def bring(item: Any) -> Any:
+            if not isinstance(item, DTensor):
+                return item
+            there, again = _taken(left, item), _taken(returning, item)
+            if not item.requires_grad:
+                return item if there is None else laid_out(item, self.mesh, there)
+            return item if there is None and again is None else _Brought.apply(item, self.mesh, there, again)
+
+        return tree_map(bring, items)
+
+
+def _taken(borders: list[Mapping[str, Any]], tensor: Tensor) -> Sequence[str] | None:
+    """The places of the first border of a tensor's shape, which is taken out."""
+    for number, border in enumerate(borders):
+        if border["shape"] == list(tensor.shape):
+            places: Sequence[str] = borders.pop(number)["places"]
+            return places
+    return None
+
+
+class _Brought(torch.autograd.Function):
+    """A tensor at other places, and its gradient at those that the plan has for it, whatever the tensor's own are."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, mesh: DeviceMesh, there: Any, again: Any) -> Tensor:
+        ctx.mesh, ctx.again = mesh, again
+        return laid_out(tensor, mesh, there) if there is not None else tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        moved = gradient if ctx.again is None else laid_out(gradient, ctx.mesh, ctx.again)
+        return moved, None, None, None
 
 
 class _Means(TorchFunctionMode):
@@ -176,8 +255,25 @@ def _numbers(loss: Mapping[str, Any]) -> int:
     return prod(torch.broadcast_shapes(loss["input"].shape, loss["target"].shape))
 
 
+def _exchanged(tensor: Tensor, gather: int, shard: int, mesh: DeviceMesh, axis: int) -> Tensor:
+    """A rank's part of a tensor that is cut along `gather`, cut along `shard` instead: ranks exchange parts.
+
+    Over gloo DTensor (PyTorch 2.13) gathers the whole tensor, and says that gloo has no all-to-all, which it has.
+    """
+    parts = torch.stack(tensor.chunk(mesh.size(axis), shard))
+    got = functional_collectives.all_to_all_single(parts, None, None, (mesh, axis))
+    return torch.cat(functional_collectives.wait_tensor(got).unbind(), gather)
+
+
 def _taught() -> None:
-    """DTensor learns how `EACH_IMAGE` divide."""
+    """DTensor learns how `EACH_IMAGE` divide, and that processors exchange parts, too."""
+    before = placement_types.shard_dim_alltoall
+
+    def exchanged(tensor: Tensor, gather: int, shard: int, mesh: DeviceMesh, axis: int) -> Tensor:
+        return (_exchanged if mesh.device_type == "cpu" else before)(tensor, gather, shard, mesh, axis)
+
+    if before.__module__ != __name__:
+        placement_types.shard_dim_alltoall = exchanged
     for name in EACH_IMAGE:
         operator = getattr(torch.ops.aten, name).default
         register_sharding(operator)(partial(_alike, len(operator._schema.returns)))
@@ -249,7 +345,8 @@ def _fully_sharded(model: torch.nn.Module, exported: Mapping[str, Any], mesh: De
 
     owners = [item for item in model.modules() if any(True for _ in item.parameters(recurse=False))]
     for module in dict.fromkeys([*reversed(owners), model]):
-        fully_shard(module, mesh=mesh, shard_placement_fn=place)
+        again = exported.get("gathers_again", True)
+        fully_shard(module, mesh=mesh, shard_placement_fn=place, reshard_after_forward=again)
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)

@@ -109,7 +109,7 @@ def _step(exported: Mapping[str, Any], step: Any, batch: Any, mesh: Any) -> None
     model = copied(step.model, _zeros)
     page.apply(model, exported, mesh)
     own = with_leaves(batch, lambda leaf: _zeros(leaf) if isinstance(leaf, torch.Tensor) else leaf)
-    with page.training():
+    with page.training(exported, mesh):
         loss = loss_of(step.forward(model, page.batch_of(own, exported, mesh)))
         loss.backward()
     if isinstance(loss, DTensor):

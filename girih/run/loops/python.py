@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable
+from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 import torch
@@ -50,8 +52,14 @@ def compiled(form: LoopForm) -> Run:
     known: dict[str, Any] = {"torch": torch, "read": in_memory, "inf": math.inf, "nan": math.nan}
     known["add_logsumexp_"] = add_logsumexp_
     known |= {name: kernel_of(operator, torch.device("cpu")) for operator, name in _names(form).items()}
-    exec(compile(python_text(form), FILE, "exec"), known)
+    exec(_code(python_text(form)), known)
     return known["run"]  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=512)
+def _code(text: str) -> CodeType:
+    """Python takes a millisecond for it, and loops over arrays of other sizes mostly have the same text."""
+    return compile(text, FILE, "exec")
 
 
 def python_text(form: LoopForm) -> str:

@@ -60,7 +60,7 @@ class TileRun:
         self.options = options
         self.crew = self._new_crew()
         self._known: set[int] = set()
-        self._held: dict[int, tuple[Program, str]] = {}
+        self._held: dict[int, tuple[Program | Graph, str]] = {}
 
     @property
     def ranks(self) -> range:
@@ -77,8 +77,7 @@ class TileRun:
                 `placed` or made elsewhere may still lie under its key, to be freed.
             WorkerError: a worker died or hung, or an exchange failed; the crew is gone, and all tiles with it.
         """
-        for key in what.free:
-            self._held.pop(key, None)
+        self.let_go(what.free)
         results = self._once(program, what)
         self._held.update((key, (program, name)) for name, (key, _) in what.placed.items())
         self._held.update((key, (program, name)) for name, key in what.keep.items())
@@ -122,9 +121,19 @@ class TileRun:
         """The bytes of each worker's tile of every kept array, by key, in the order of the workers."""
         return list(self.crew.command("tiles", [{} for _ in self.ranks]))
 
-    def held(self) -> dict[int, tuple[Program, str]]:
-        """The driver's account of the kept arrays: by key, a program, and its value whose layout the array has."""
+    def held(self) -> Mapping[int, tuple[Program | Graph, str]]:
+        """The driver's account of the kept arrays: by key, a program, and its value whose layout the array has; or a
+        graph that the only worker has computed, which has all of the value."""
         return dict(self._held)
+
+    def hold(self, key: int, graph: Graph, name: str) -> None:
+        """The only worker keeps a value of a graph, which the driver has given it."""
+        self._held[key] = graph, name
+
+    def let_go(self, keys: Iterable[int]) -> None:
+        """Arrays that the worker has been told to drop."""
+        for key in keys:
+            self._held.pop(key, None)
 
     def close(self) -> None:
         self.crew.close()

@@ -21,6 +21,7 @@ from girih.plans.host import on_this_host
 from girih.plans.indices import check_numbers, look_ups
 from girih.plans.inputs import constants_of, flatten_batch, rates_of
 from girih.plans.plan import Plan, PlanError
+from girih.program import MoveStep, TransferStep
 from girih.run.engines.crew import resident_bytes
 from girih.run.engines.engine import TRAINING, Engine, engine_here, engine_of
 from girih.run.engines.launcher import launched_rank, local_rank
@@ -423,16 +424,18 @@ class TrainingRun:
             check_numbers(look_up, named[look_up.input.name])
         return named
 
-    def workers(self) -> list[tuple[int, int, float, str]]:
-        """For each worker: its rank, the bytes of its memory, the share of its step that is done, and what it computes,
-        copies or waits for, with the line of the program. Another thread may ask during a step."""
+    def workers(self) -> list[tuple[int, int, float, str, bool]]:
+        """For each worker: its rank, the bytes of its memory, the share of its step that is done, what it computes,
+        copies or waits for, with the line of the program, and whether it exchanges or copies there, so that it may
+        wait. Another thread may ask during a step."""
         program, found = self.run.crew.program, []
         for status in self.run.crew.status():
             place, idle = where(program, status.step), status.step == IDLE
             doing = place.operator if place.action == "compute" else place.action
             done = 1.0 if idle else status.step / place.steps
             at = "between steps" if idle else f"{doing} {place.source}".strip()
-            found.append((status.rank, status.resident or resident_bytes(), done, at))
+            waits = not idle and isinstance(program.steps[status.step], TransferStep | MoveStep)
+            found.append((status.rank, status.resident or resident_bytes(), done, at, waits))
         return found
 
     def verified_step(self, *batch: Any, lr: float | Sequence[float] | None = None) -> Comparison:

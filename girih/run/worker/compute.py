@@ -13,7 +13,7 @@ import torch
 from torch.nn.functional import pad
 from torch.utils._pytree import tree_map
 
-from girih.graph import Node, Ref
+from girih.graph import Graph, Node, Ref
 from girih.kernels.evaluate import as_torch, resolve
 from girih.kernels.numpy_fallback import WEAK, with_numpy
 from girih.kernels.own import OVER_FIRST
@@ -46,7 +46,9 @@ class Compute:
     result is written, and the name under which the function takes it, or "" if it is known to write there.
     """
 
-    __slots__ = ("arguments", "function", "lists", "options", "over", "padding", "places", "result", "shapes", "writes")
+    __slots__ = (
+        "arguments", "function", "lists", "options", "over", "padding", "places", "result", "shapes", "whole", "writes",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -78,8 +80,14 @@ class Compute:
             for place, part in enumerate(item if position in self.lists else [item]):
                 if isinstance(part, Hole):
                     self.places.append((position, place if position in self.lists else -1, *reads[part.number]))
+        plain = not self.lists and self.over is None and result is None and len(writes) == 1
+        plain = plain and all(not cuts and pads is None and type(slot) is int for _, _, slot, cuts, pads in self.places)
+        self.whole = [(position, slot) for position, _, slot, _, _ in self.places] if plain else None
 
     def run(self, slots: Slots, seconds: list[float]) -> None:
+        if self.whole is not None:
+            self._run_whole(self.whole, slots, seconds)
+            return
         arguments = self.arguments.copy()
         for position in self.lists:
             arguments[position] = [None if isinstance(part, Hole) else part for part in arguments[position]]
@@ -110,6 +118,19 @@ class Compute:
             if tensor is not None and tensor.shape != shape:
                 raise RuntimeError(f"its piece has shape {list(tensor.shape)}, the program says {list(shape)}")
             slots[slot] = tensor
+
+    def _run_whole(self, whole: list[tuple[int, int]], slots: Slots, seconds: list[float]) -> None:
+        """As nearly all calls are, of whole buffers with one result. whole: the position and the slot of each."""
+        arguments = self.arguments.copy()
+        for position, slot in whole:
+            tensor = slots[slot]
+            arguments[position] = tensor.read() if tensor.__class__ is Streamed else tensor
+        started = perf_counter()
+        tensor = self.function(*arguments, **self.options)
+        seconds[KERNELS] += perf_counter() - started
+        if tensor is not None and tensor.shape != self.shapes[0]:
+            raise RuntimeError(f"its piece has shape {list(tensor.shape)}, the program says {list(self.shapes[0])}")
+        slots[self.writes[0]] = tensor
 
 
 class Nothing:
@@ -148,6 +169,21 @@ def compile_compute(
             continue
         held = held_box(program, part.buffer, program.places[part.buffer], rank)
         reads.append((slot_of[part.buffer], relative(box, held), _flat_pads(piece, number)))
+    return compile_call(graph, node, piece, reads, writes, shapes, device, taken)
+
+
+def compile_call(
+    graph: Graph,
+    node: Node,
+    piece: PieceCall | None,
+    reads: list[Read],
+    writes: tuple[int, ...],
+    shapes: tuple[tuple[int, ...], ...],
+    device: Any,
+    taken: int | None = None,
+) -> Compute:
+    """The call of a node, or of a piece of it, on slots. reads, writes: in the order of the node's inputs and outputs;
+    shapes: of what is written. taken: as for `compile_compute`."""
     holes = [Hole(number) for number in range(len(reads))]
     if piece is None:
         operator, named = node.operator, _with_holes(node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, MutableSequence
+from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -20,7 +20,7 @@ from girih.run.arena.region import Region, refusal
 from girih.run.errors import IDLE, NOT_BEGUN, MemberError, StepError, where
 from girih.run.tiles.spill import mapped
 from girih.run.transport.transport import NoTransport, Transport
-from girih.run.worker.instructions import compile_instructions
+from girih.run.worker.instructions import Instruction, compile_instructions
 from girih.run.worker.moves import copiers_of
 from girih.run.worker.parts import Tensor, box_of, held_box, shape_of
 
@@ -121,6 +121,16 @@ class Worker:
         )
         if self.region is not None:
             self._instructions = self.region.placed(program, rank, self._slot, self._instructions)
+
+    @property
+    def slots(self) -> Mapping[str, int]:
+        """The number of each buffer, by which instructions know it."""
+        return self._slot
+
+    @property
+    def instructions(self) -> Sequence[Instruction]:
+        """What it does in a step, one instruction after another."""
+        return self._instructions
 
     def step(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Run the program once.

@@ -24,6 +24,8 @@ PROGRAMS = [
     "(x * 2 + y) / (y + 3) - x", "(x * y).sum()", "np.where(x > y, x, -y)[3:7]", "x ** 3 + x ** 2", "abs(x - y).max()",
     "((x.reshape(-1, 1, 2) - y[:6].reshape(3, 2)) ** 2).sum(-1).argmin(1)",
     "(x > 0.5).sum()", "(x * 1j + y).mean()", "(x * y).std()",
+    "np.where(x > 0.5, x, y) + 1", "np.where(x * 2 > 3, x * 2, 0.0)", "np.where(i % 7 > 2, i, -1) * 2",
+    "np.where(x.reshape(-1, 4) > 0.5, x[:4], y.reshape(-1, 4) * 2).sum()", "np.where(x > 0.5, i, y * 2)",
     "np.sqrt(x) + np.exp(-y)", "(x + y).astype('float32') * 2", "np.clip(x * 3, 0.5, 1).min()", "(x < y).any()",
     "(x.reshape(-1, 4) * np.arange(4.0)).sum(0)", "(x.reshape(-1, 4) * 2).mean(1, keepdims=True) + 1",
     "(x.reshape(-1, 4) * 2).sum(axis=(0, 1))", "(i * 3 + 1).sum()", "((i * 3) % 7 == 2) & (i > 3)", "(i * i).prod(0)",
@@ -166,3 +168,64 @@ def test_a_warning_that_is_an_error_leaves_the_value():
             float(x[3])
     gnp.ones(3)[0] = 2  # which computes what is deferred
     assert x[3] == -np.inf
+
+
+def test_what_no_name_shows_is_written_over():
+    x = gnp.ones(COUNT)
+    tracemalloc.start()
+    made = (gnp.zeros_like(x) + 1).persist()
+    chain = ((gnp.zeros_like(x) + x * 2) / (x + 1)).persist()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 3.5 * 8 * COUNT
+    assert (made[3], chain[3]) == (1, 1)
+
+
+def test_what_a_name_or_a_view_shows_is_not_written_over():
+    x, list_of_one = gnp.ones(COUNT), [gnp.zeros(COUNT)]
+    named, viewed = gnp.zeros(COUNT), gnp.zeros(COUNT)
+    part = viewed[3:5]
+    iterator = gnp.zeros(COUNT).flat
+    sums = [named + 1, list_of_one[0] + 1, viewed + x * 2]
+    del viewed
+    assert [float(item[3]) for item in sums] == [1, 1, 2]
+    assert [named[3], list_of_one[0][3], part[0], iterator[3]] == [0, 0, 0, 0]
+
+
+def test_what_ctrl_c_left_half_written_is_no_value(monkeypatch):
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    made = gnp.log(gnp.zeros(COUNT))
+    with monkeypatch.context() as patched:
+        patched.setattr(chains._Noted, "_note", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            made.persist()
+    with pytest.raises(RuntimeError, match="written over what it is made of"):
+        made.persist()
+    del made
+    kept = gnp.zeros(COUNT)
+    again = gnp.log(kept)
+    with monkeypatch.context() as patched:
+        patched.setattr(chains._Noted, "_note", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            again.persist()
+    with pytest.warns(RuntimeWarning, match="divide by zero"):
+        assert again[0] == -np.inf
+
+
+@pytest.mark.parametrize("other", [3, 200, -1, 2.5, True, np.float32(2), np.int8(3), np.float64(1e300), 1j])
+@pytest.mark.parametrize("kind", ["bool", "uint8", "int64", "float32", "float64", "complex64"])
+def test_dtypes_are_numpys_before_anything_is_computed(kind, other):
+    x = np.ones(COUNT * 8 // np.dtype(kind).itemsize, kind)
+    try:
+        with np.errstate(all="ignore"):
+            expected = x[:2] * other
+    except (OverflowError, TypeError) as error:
+        with pytest.raises(type(error)):
+            gnp.asarray(x) * other
+        return
+    with np.errstate(all="ignore"):
+        made = gnp.asarray(x) * other
+        assert (made.dtype, made.shape) == (expected.dtype, x.shape)
+        np.testing.assert_array_equal(made[:2].compute(), expected)

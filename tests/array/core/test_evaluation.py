@@ -12,6 +12,7 @@ from borders import of_large
 
 import girih
 import girih.array as gnp
+from girih.array.core.evaluation import Border
 from girih.array.session.clusters import current
 from girih.capture.lazy.expressions import needed
 
@@ -380,3 +381,13 @@ def test_a_computed_array_is_kept_in_two_layouts():
 def test_a_search_that_is_not_there():
     with pytest.raises(ValueError, match="search='best': expected one of exact, spartan"):
         gnp.cluster(workers=1, backend="threads", search="best")
+
+
+@of_large
+def test_one_worker_shares_no_work_and_gets_larger_arrays():
+    alone, shared = Border(), Border()
+    alone.put(None, alone=True)
+    shared.put(None)
+    assert (alone.bytes, shared.bytes) == (4 * Border.DEFAULT, Border.DEFAULT)
+    alone.put(1000, alone=True)
+    assert alone.bytes == 1000

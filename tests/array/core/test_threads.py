@@ -85,6 +85,8 @@ def test_small_work_of_a_single_worker_needs_no_other_thread() -> None:
         store.evaluate = noted
         before = torch.get_num_threads()
         assert float((gnp.arange(10.0) * 2).sum()) == 90
+        assert not idents  # it needs no plan either
+        assert float((gnp.arange(3e5) * 2).sum()) == 3e5 * (3e5 - 1)
         assert gnp.map(lambda tile: tile + 1, gnp.ones(4) * 2).tolist() == [3] * 4  # which may hang
         assert gnp.ones(QUICK_BYTES // 8).sum() == QUICK_BYTES // 8
         here = threading.get_ident()

@@ -50,6 +50,30 @@ def test_a_large_source_is_read_block_by_block(points):
         np.testing.assert_allclose((x.T @ x).compute(), content.T @ content)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_shifted_slices_of_a_large_source_are_each_read_where_it_lies(points, workers):
+    """Whole tiles would be exchanged, and held, for the sake of a row at their ends."""
+    content, path = points
+    with gnp.cluster(workers=workers, backend="threads", memory="1 MB"):
+        x = gnp.from_npy(path)
+        change = x[2:, 1:-1] + x[:-2, 1:-1] + x[1:-1, 2:] + x[1:-1, :-2] - 4 * x[1:-1, 1:-1]
+        expected = (
+            content[2:, 1:-1] + content[:-2, 1:-1] + content[1:-1, 2:] + content[1:-1, :-2] - 4 * content[1:-1, 1:-1]
+        )
+        np.testing.assert_allclose(float(abs(change).mean()), abs(expected).mean())
+        np.testing.assert_allclose(float((x[1:] - x[:-1]).max()), (content[1:] - content[:-1]).max())
+        np.testing.assert_allclose(float(x.max()), content.max())
+        assert x.expression.kept is None
+
+
+def test_blocks_get_smaller_where_their_temporaries_do_not_fit(tmp_path):
+    content = np.random.default_rng(0).normal(size=(200_000, 8))
+    np.save(tmp_path / "x.npy", content)
+    with gnp.cluster(workers=2, backend="threads", memory="3 MB"):
+        x = gnp.from_npy(tmp_path / "x.npy")
+        np.testing.assert_allclose(x[x[:, 0] > 0.5].mean(0).compute(), content[content[:, 0] > 0.5].mean(0))
+
+
 def test_tiles_that_do_not_fit_go_to_files():
     with gnp.cluster(workers=2, backend="threads", memory="3 MB") as cluster:
         content = [np.random.default_rng(seed).normal(size=(ROWS, 4)) for seed in range(6)]  # 7.7 MB together

@@ -38,10 +38,12 @@ def planned(program: ModuleType, **options: object) -> girih.Plan:
 def test_dtensor_trains_by_a_plans_placements(program: ModuleType, tmp_path: Path) -> None:
     """Losses and weights are one device's. Of Megatron's division and of data parallelism the bytes are the plan's."""
     ways = {"megatron": {"search": "megatron"}, "data": {"search": "data"}, "sharded": {"search": "sharded"},
-            "dtensor": {"for_engine": "dtensor"}}  # fmt: skip
+            "dtensor": {"for_engine": "dtensor"}, "calls": {"search": "exact:space=apart"}}  # fmt: skip
     plans = {name: planned(program, **options) for name, options in ways.items()}
     exported = {name: plan.export("dtensor") for name, plan in plans.items()}
     assert {name for name, item in exported.items() if item.fully_sharded} == {"sharded"}
+    assert {name for name, item in exported.items() if item.calls} == {"calls"}
+    assert all(exported[name].received <= exported[name].planned for name in ("dtensor", "calls"))  # type: ignore[operator]
     for name, item in exported.items():
         item.save(tmp_path / f"{name}.placements.json")
     shutil.copy(dtensor_apply.__file__, tmp_path)
@@ -98,6 +100,19 @@ def test_a_search_for_dtensor_cuts_evenly(program: ModuleType) -> None:
     for options, word in (({"for_engine": "nccl"}, "expected dtensor"), ({"search": "data"}, "leave search=data out")):
         with pytest.raises(girih.PlanError, match=word):
             girih.plan(step, batch, compare=(), **{"for_engine": "dtensor", **options})
+
+
+def test_a_search_for_dtensor_divides_convolutions_by_samples() -> None:
+    """As DTensor does. Without, eight channels of eight images are cut, whose weights are fewer than their numbers."""
+    module = nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.MaxPool2d(2), nn.Flatten())
+    step = girih.TrainingStep(module, loss=nn.functional.mse_loss, optimizer=torch.optim.SGD(module.parameters(), 0.1))
+    batch, otherwise = (torch.randn(2, 8, 6, 6), torch.randn(2, 8)), "divides convolutions by the batch alone"
+    for options, told in (({"search": "exact"}, 1), ({"for_engine": "dtensor"}, 0)):
+        plan = girih.plan(step, batch, machine="local:2", objective="bytes", compare=(), **options)
+        exported = plan.export("dtensor")
+        assert len([line for line in exported.different if otherwise in line]) == told
+        assert told or exported.received <= 1.1 * exported.planned
+    assert (exported.fully_sharded, exported.gathers_again) == (True, False)
 
 
 @pytest.mark.parametrize(("layout", "word"), [("S0[3:1]", "stated lengths"), ("S0@1", "some devices only")])

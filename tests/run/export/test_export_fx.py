@@ -57,7 +57,7 @@ def test_a_file_trains_without_girih_as_the_workers_do(tmp_path: Path) -> None:
     plan, _, batches = words_plan(dropout=0.25)
     plan.export("fx").save(tmp_path / "step.py", seed=5)
     torch.save(batches, tmp_path / "batches.pt")
-    said = torchrun(tmp_path / "step.py", 2, "--batches", "batches.pt", "--save", "after.pt")
+    said = forked_ranks(tmp_path / "step.py", 2, "--batches", "batches.pt", "--save", "after.pt")
     rows = LINE.findall(said)
     with plan.start(backend="threads", seed=5) as run:
         losses = [run.step(*batch) for batch in batches]

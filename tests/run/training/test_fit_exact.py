@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from counts import but_long
 from torch import nn
 from torch.nn import functional as F
 
@@ -185,7 +186,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "optimizer", "dtype"), CASES)
+LIKE_OTHERS = [("encoder", "momentum", torch.float64), ("encoder", "adam", torch.bfloat16)]
+"""Their parts are tried by others in these types."""
+
+
+@pytest.mark.parametrize(("name", "optimizer", "dtype"), but_long(CASES, LIKE_OTHERS))
 def test_bits_are_those_of_plain_pytorch(name: str, optimizer: str, dtype: torch.dtype) -> None:
     check_bits(*made(name, dtype), OPTIMIZERS[optimizer])
 
@@ -281,17 +286,27 @@ def refused(model: nn.Module, x: torch.Tensor, y: torch.Tensor, loss: Any = F.cr
     return girih.fit(model, loss, torch.optim.SGD(model.parameters(), 0.1), (x, y), exact=True, **options)
 
 
-def lstm(x: torch.Tensor) -> nn.Module:
-    model = Recurrent(nn.LSTM)
+def lstm(x: torch.Tensor, **options: Any) -> nn.Module:
+    model = Recurrent(nn.LSTM, **options)
     model(x)
     return model
 
 
-def test_an_lstm_has_the_bits_where_onednn_is_off_or_has_none() -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"num_layers": 2, "bidirectional": True, "dropout": 0.3}, {"bias": False}, {"proj_size": 6}]
+)
+def test_an_lstm_has_the_bits_of_onednns_layers(options: dict[str, Any]) -> None:
     x, y = torch.randn(4, 4, 8), classes(4)
-    with pytest.raises(CaptureError, match=r"LSTM of torch.float32 by oneDNN.*float64"):
-        refused(lstm(x), x, y)
+    check_bits(lstm(x, **options), [(x, y), (2 * x, y)], F.cross_entropy, OPTIMIZERS["momentum"])
+
+
+def test_an_lstm_of_another_kernel_of_onednns_is_refused() -> None:
+    x, y = torch.randn(4, 4, 8), classes(4)
     check_bits(lstm(x).double(), [(x.double(), y)] * 2, F.cross_entropy, OPTIMIZERS["momentum"])
+    model = lstm(x)
+    teacher = torch.no_grad()(lstm(x))
+    with pytest.raises(CaptureError, match=r"LSTM under torch.no_grad\(\) by another kernel.*float64"):
+        refused(model, x, y, loss=lambda made, y: F.cross_entropy(made - teacher(x), y))
 
 
 def test_what_cannot_have_the_bits_is_refused() -> None:

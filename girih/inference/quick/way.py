@@ -1,0 +1,191 @@
+"""The way of a call that is like those for which something was made, of a model that nobody has touched.
+
+It asks what `Settings.untouched`, `Weights.written` and `Call.is_quickly` ask: by the words of memory in which a change
+would show (`words.py`), since a model may have hundreds of parts and tensors, and in one function without a call of
+Python in it, since for a model of two layers the answer takes but a few microseconds. Whatever is not told so, such as
+keywords, a write, another size or an error, is left to the long way.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch._C._dynamo.guards import dict_version
+from torch.nn.modules import module as _inner
+
+from girih.capture.torch.settings import Settings
+from girih.capture.torch.weights import Weights
+from girih.inference.calls import Call
+from girih.inference.quick.words import Words, of_dictionaries, of_lists, of_references, of_sets, of_tensors, take
+
+
+def _dictionary(mapping: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The dictionary that a class shows in a view that cannot be written."""
+    return next((item for item in gc.get_referents(mapping) if isinstance(item, dict)), None)
+
+
+NO = object()
+"""In the place of results: the call is not answered."""
+_forward, _training = attrgetter("forward"), attrgetter("training")
+_grad_enabled, _set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
+_autocast, _modes = torch._C._is_any_autocast_enabled, torch._C._len_torch_function_stack
+_default_dtype = torch.get_default_dtype
+
+
+class Watch:
+    """What shows that a model was touched: words, and the rest, functions that say whether all is as it was. hooks: of
+    the module that is called, where there are to be none."""
+
+    def __init__(self, settings: Settings, weights: Weights, hooks: Sequence[dict[int, Any]] = ()) -> None:
+        self._of, self.hooks = (settings.dicts, weights.lying), hooks
+        self.rest: list[Callable[[], Any]] = []
+        self._fixed: list[Any] = []
+        self._counted: list[Any] = []
+        self._behind: list[Any] = []
+        self._keep: list[Any] = [settings, weights, hooks]
+        self._watch_dictionaries(settings)
+        self._watch_attributes(settings)
+        wholes, types = settings.wholes, settings.types
+        if (classes := of_references([*zip(wholes, types, strict=True)])) is None:
+            self.rest.append(lambda: [*map(type, wholes)] == types)
+        else:
+            self._fixed.append(classes)
+        if (tensors := of_tensors(weights.lying)) is None:
+            self.rest.append(lambda: not weights.written())
+        else:
+            self._fixed.append(tensors[0])
+            self._behind.append(tensors[1])
+            self._keep.append(tensors[2])
+            if weights.is_elsewhere:
+                self.rest.append(weights.here)
+        self.words = Words(self._fixed, self._counted, self._behind, self._keep)
+
+    def _watch_dictionaries(self, settings: Settings) -> None:
+        """Those of modules, of classes with their methods, and hooks of all modules and of the one that is called."""
+        dicts, empty, versions, (kinds, forwards) = settings.dicts, settings.empty, settings.versions, settings.forwards
+        backward = {id(hooks) for part in settings.wholes for hooks in (part._backward_hooks, part._backward_pre_hooks)}
+        known = [*dict.fromkeys(whole for kind in kinds for whole in kind.__mro__)]
+        classes: list[Any] = [_dictionary(vars(whole)) for whole in known]
+        orders = of_references([(kind, kind.__mro__) for kind in kinds])
+        others = [_inner._global_forward_hooks, _inner._global_forward_pre_hooks, _inner._global_backward_hooks]
+        some = [item for item in empty if id(item) not in backward]  # results do not depend on what is called backward
+        every = [*dicts, *some, *classes, *others, *self.hooks]
+        counts = None if None in classes or orders is None else of_dictionaries(every)
+        if counts is None:
+            self.rest += [
+                lambda: not any(empty) and [*map(dict_version, dicts)] == versions,
+                lambda: [*map(_forward, kinds)] == forwards and not any(others) and not any(self.hooks),
+            ]
+        else:
+            self._counted.append(counts)
+            self._fixed.append(orders)
+            self._keep += [dicts, empty, classes, others]
+
+    def _watch_attributes(self, settings: Settings) -> None:
+        """What attributes, classes and functions hold."""
+        attributes = settings.attributes
+        containers = [container for container, _ in attributes.containers.values()]
+        dicts: list[Any] = [item for item in containers if isinstance(item, dict)]
+        dicts += map(_dictionary, settings.classes)
+        lists = [item for item in containers if isinstance(item, list)]
+        counts = None if None in dicts else of_dictionaries(dicts)
+        cells, items = of_references(attributes.cells), of_lists(lists)
+        sets = of_sets([item for item in containers if type(item) is set])
+        others = any(not isinstance(item, dict | list | set) for item in containers)
+        if others or sets is None or counts is None or cells is None or items is None:
+            if not settings.is_plain:
+                self.rest.append(settings.rest)
+            return
+        self._counted += [counts, cells, sets]
+        self._fixed.append(items[0])
+        self._behind.append(items[1])
+        self._keep += [containers, dicts, attributes.cells]
+        if attributes.has_variables:
+            self.rest.append(attributes.variables_untouched)
+
+    def is_of(self, settings: Settings, weights: Weights) -> bool:
+        """Are these what is watched? Settings look anew at what was touched and means the same."""
+        return self._of[0] is settings.dicts and self._of[1] is weights.lying
+
+
+def quick_way(
+    settings: Settings,
+    watch: Watch,
+    made: Sequence[tuple[Call, Callable[..., Any]]],
+    turn: Any,
+) -> Callable[..., Any]:
+    """What gives the results of a call, or `NO`. made: what runs each call; turn: a lock that is held meanwhile, or
+    None."""
+    dtype, words, rest = settings.around_plain, watch.words, watch.rest
+    first, behind = words.first, words.behind
+    ready = [(call.guard, call, run) for call, run in made]
+
+    def answer(*batch: Any, **named: Any) -> Any:
+        if grad := _grad_enabled():
+            _set_grad_enabled(False)  # what `torch.no_grad()` does, in a tenth of its time
+        try:
+            known = words.known
+            if (
+                named
+                or take(first).tobytes() != known[0]
+                or take(behind).tobytes() != known[1]
+                or _default_dtype() is not dtype
+                or _autocast()
+                or _modes()
+            ):
+                return NO
+            for ask in rest:
+                if not ask():
+                    return NO
+            for guard, call, run in ready:
+                if len(batch) == call.positional and (guard.check(*batch) or call.is_quickly(batch, named)):
+                    return run(*batch)
+            return NO
+        except Exception:  # which the long way meets, too
+            return NO
+        finally:
+            if grad:
+                _set_grad_enabled(True)
+
+    if turn is None:
+        return answer
+
+    def in_turn(*batch: Any, **named: Any) -> Any:
+        with turn:
+            return answer(*batch, **named)
+
+    return in_turn
+
+
+def no_way(*batch: Any, **named: Any) -> Any:
+    """Leaves every call to the long way."""
+    return NO
+
+
+def model_way(model: torch.nn.Module, hooks: Sequence[Mapping[int, Any]]) -> Callable[..., Any]:
+    """The same where the model itself answers every call: it is only looked whether it is in training."""
+    parts = [*model.modules()]
+    counts = of_dictionaries([vars(part) for part in parts])
+    words = Words(counted=[] if counts is None else [counts], keep=parts)
+    evaluates = False
+
+    def answer(*batch: Any, **named: Any) -> Any:
+        nonlocal evaluates
+        if counts is None or not (evaluates and words.same()):
+            words.known = words.now() or words.known
+            evaluates = not any(map(_training, parts))
+        if not evaluates or any(hooks):
+            return NO
+        if not _grad_enabled():
+            return model(*batch, **named)
+        _set_grad_enabled(False)
+        try:
+            return model(*batch, **named)
+        finally:
+            _set_grad_enabled(True)
+
+    return answer

@@ -1,0 +1,242 @@
+"""What words of memory tell of a model: each change that counts, and none that does not."""
+
+from __future__ import annotations
+
+import gc
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from girih.capture import Inference
+from girih.capture.torch.settings import Settings
+from girih.capture.torch.weights import Weights
+from girih.inference.quick import way, words
+from girih.inference.quick.way import Watch
+from girih.inference.quick.words import Words, of_dictionaries, of_lists, of_references, of_sets, of_tensors
+
+
+def of(tensors: list[torch.Tensor]) -> Words:
+    found = of_tensors(tensors)
+    assert found is not None
+    return Words([found[0]], [], [found[1]], found[2])
+
+
+def plain() -> torch.Tensor:
+    return torch.arange(24.0).reshape(2, 3, 4)
+
+
+def slid(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.cat((torch.zeros(1), tensor.flatten()))[1:].view(tensor.shape)
+
+
+WRITES: dict[str, Callable[[torch.Tensor], object]] = {
+    "in place": lambda x: x.add_(1),
+    "in place, of another part": lambda x: x[0, 0].zero_(),
+    "by .data": lambda x: x.data.mul_(2),
+    "by NumPy": lambda x: x.numpy(force=True).__imul__(2),
+    "by a view": lambda x: x.view(-1)[12].fill_(0),
+    "other data": lambda x: setattr(x, "data", plain() + 1),
+    "equal data elsewhere": lambda x: setattr(x, "data", plain()),
+    "turned": lambda x: setattr(x, "data", x.data.transpose(0, 1)),
+    "of another form": lambda x: setattr(x, "data", x.data.view(4, 3, 2)),
+    "of fewer dimensions": lambda x: setattr(x, "data", x.data.view(24)),
+    "of another type": lambda x: setattr(x, "data", x.data.view(torch.bfloat16 if x.requires_grad else torch.int32)),
+    "negated": lambda x: setattr(x, "data", torch._neg_view(x.data)),
+    "at another place": lambda x: setattr(x, "data", slid(x.data)),
+    "resized": lambda x: x.data.resize_(100),
+    "no memory": lambda x: x.untyped_storage().resize_(0),
+    "swapped": lambda x: torch.utils.swap_tensors(x, type(x)(plain() + 1)),
+    "another class": lambda x: setattr(x, "__class__", type("Other", (type(x),), {})),
+}
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor, nn.Parameter])
+@pytest.mark.parametrize("name", WRITES)
+def test_what_is_done_to_a_tensor_shows_in_its_words(name: str, kind: type[torch.Tensor]) -> None:
+    tensor, other = plain(), nn.Parameter(torch.ones(5))
+    tensor = nn.Parameter(tensor) if kind is nn.Parameter else tensor
+    found = of_tensors([other, tensor])
+    assert found is not None
+    known = Words([found[0]], [of_references([(other, type(other)), (tensor, type(tensor))])], [found[1]], found[2])
+    assert known.same()
+    with torch.no_grad():
+        WRITES[name](tensor)
+    assert not known.same()
+
+
+def test_what_is_read_of_a_tensor_does_not_show() -> None:
+    tensors = [plain(), torch.tensor(3), torch.ones((), dtype=torch.bfloat16), torch.zeros(0), torch.ones(3).t(),
+               torch.ones(2, 1, 2, 1, 2), torch.rand(7)[3:], torch.zeros(3, dtype=torch.bool)]  # fmt: skip
+    weights = [nn.Parameter(torch.rand(size)) for size in ((), (3,), (3, 4), (2, 3, 4, 5))]
+    known = of([*tensors, *weights])
+    kept = [tensor.detach() for tensor in tensors]
+    (sum(weight.sum() for weight in weights) * plain().sum()).backward()
+    weights[0].requires_grad_(False)
+    views, arrays = [tensor[...] for tensor in tensors], [weight.data.numpy() for weight in weights]
+    del views, arrays, kept
+    gc.collect()
+    assert known.same()
+    assert known.now() == known.known
+
+
+def test_a_write_into_each_of_many_tensors_shows() -> None:
+    tensors = [torch.rand(size) for size in ((), (1,), (3,), (64,), (3, 5), (4, 3, 3, 3), (2, 2, 2, 2, 2))]
+    tensors += [torch.rand(100)[part : part + 3] for part in range(4)]
+    tensors += [torch.ones(5, dtype=kind) for kind in (torch.bfloat16, torch.int8, torch.int64, torch.bool)]
+    for tensor in tensors:
+        known = of(tensors)
+        (tensor.data.logical_not_() if tensor.dtype is torch.bool else tensor.data.add_(1))
+        assert not known.same()
+        known = of(tensors)
+        tensor.zero_()
+        assert not known.same()
+
+
+def test_numbers_of_inference_mode_are_compared() -> None:
+    with torch.inference_mode():
+        tensor = plain()
+    known = of([tensor])
+    assert known.same()
+    with torch.inference_mode():
+        tensor.add_(1)
+    assert not known.same()
+
+
+def test_words_are_not_known_of_tensors_that_keep_sizes_elsewhere() -> None:
+    assert of_tensors([torch.zeros([1] * 5)]) is not None
+    assert of_tensors([torch.zeros([1] * 6)]) is None
+
+
+def test_words_behind_are_not_read_where_they_may_be_gone() -> None:
+    """A tensor that was swapped for another, which is gone, and memory that was given back: nothing is read there."""
+    tensor, huge = plain(), torch.zeros(1 << 24)
+    known = of([tensor, huge])
+    torch.utils.swap_tensors(tensor, torch.ones(2))
+    assert known.now() is None
+    known = of([huge])
+    huge.untyped_storage().resize_(0)
+    gc.collect()
+    assert known.now() is None
+
+
+def test_each_change_of_a_dictionary_shows() -> None:
+    if words._place_in_dictionary() is None:
+        pytest.skip("this version of Python counts the changes of dictionaries elsewhere")
+    ordinary, ordered, empty = {"a": 1, "b": 2}, OrderedDict(a=1), dict[str, int]()
+    every: list[dict[str, int]] = [ordinary, ordered, empty]
+    found = of_dictionaries(every)
+    known = Words(counted=[found], keep=every)
+    for change in (
+        lambda: ordinary.update(a=3),
+        lambda: ordinary.pop("b"),
+        lambda: ordered.update(b=1),
+        lambda: ordered.popitem(),
+        lambda: empty.setdefault("c", 1),
+        lambda: empty.clear(),
+    ):
+        assert known.same()
+        change()
+        assert not known.same()
+        known.known = known.now() or known.known
+
+
+class Old:
+    pass
+
+
+class New(Old):
+    pass
+
+
+def test_another_class_shows() -> None:
+    some = Old()
+    known = Words([of_references([(some, Old)])], keep=some)
+    assert known.same()
+    some.__class__ = New
+    assert not known.same()
+
+
+def test_other_items_of_a_list_show() -> None:
+    items, other = [Old(), 1000, "a"], Old()
+    changes: list[Callable[[], object]] = [
+        lambda: items.__setitem__(1, other),
+        lambda: items.append(3),
+        lambda: items.reverse(),
+        lambda: items.clear(),
+        lambda: items.extend(range(1000, 3000)),
+    ]
+    for change in changes:
+        found = of_lists([items])
+        assert found is not None
+        known = Words([found[0]], behind=[found[1]], keep=items)
+        assert known.same()
+        change()
+        assert not known.same()
+
+
+MISSING: dict[str, Callable[[Any], None]] = {
+    "of_dictionaries": lambda mappings: None,
+    "of_references": lambda pairs: None,
+    "of_lists": lambda lists: None,
+    "of_sets": lambda sets: None,
+    "of_tensors": lambda tensors: None,
+}
+
+
+def test_other_items_of_a_set_show() -> None:
+    changes: list[Callable[[set[int]], object]] = [
+        lambda items: items.add(3),
+        lambda items: items.remove(1),
+        lambda items: items.update(range(99)),
+    ]
+    for change in changes:
+        items = {1, 2}
+        known = Words(counted=[of_sets([items])], keep=items)
+        assert known.same()
+        change(items)
+        assert not known.same()
+    assert of_sets([set(range(99))]) is None
+
+
+class Listed(nn.Sequential):
+    """A list, a set and a class of the user's, a variable of a function around it."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(3, 4), nn.BatchNorm1d(4))
+        self.scales, self.names = [1.0, 2.0], {"a"}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * self.scales[0]
+
+
+@pytest.mark.parametrize("missing", ["", *MISSING])
+def test_what_has_no_words_is_asked_for(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in versions of Python and PyTorch in which these are elsewhere."""
+    if missing:
+        monkeypatch.setattr(way, missing, MISSING[missing])
+    changes: list[Callable[[Any], object]] = [
+        lambda model: model[0].weight.data.mul_(2),
+        lambda model: setattr(model[1], "running_mean", torch.ones(4)),
+        lambda model: model[0].register_forward_hook(lambda *_: None),
+        lambda model: model.scales.__setitem__(0, 3.0),
+        lambda model: model.names.add("b"),
+        lambda model: setattr(model, "__class__", nn.Sequential),
+        lambda model: monkeypatch.setattr(nn.Linear, "forward", lambda self, x: x),
+        lambda model: monkeypatch.setattr(Listed, "forward", lambda self, x: x),
+        lambda model: nn.modules.module.register_module_forward_hook(lambda *_: None),
+    ]
+    for change in changes:
+        model = Listed().eval()
+        watch = Watch(Settings(Inference(model)), Weights(model))
+        assert watch.words.same()
+        assert all(ask() for ask in watch.rest)
+        assert len(watch.rest) >= (missing != "")
+        handle = change(model)
+        assert not (watch.words.same() and all(ask() for ask in watch.rest))
+        if isinstance(handle, RemovableHandle):
+            handle.remove()
