@@ -34,7 +34,7 @@ from benchmarks.common import Benchmark, Report, Row, clock, note, since
 PROGRAMS, QUICK = 300, (6,)
 """How many random programs, and the one of the quick form, which brute force tries out in seconds."""
 SHARES = (None, 0.8, 0.6)
-SECONDS = 2.0
+SECONDS = 4.0
 """Of counted work of each joint search, which nothing else ends (`girih.layout.budget.PATIENCE`)."""
 UNARY = ("aten.relu", "aten.tanh")
 BINARY = ("aten.mm", "aten.mm", "aten.add.Tensor", "aten.mul.Tensor")
