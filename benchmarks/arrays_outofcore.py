@@ -233,7 +233,7 @@ def of_dask(program: Program, warm: Path, path: Path, pieces: int) -> None:
 
     def opened(source: Path) -> Any:
         if program.file == "npy":
-            return np.from_array(Mapped(source), chunks="auto")
+            return np.from_array(Mapped(source), chunks="auto", name=False)  # not named by its content
         if program.file == "zarr":
             return np.from_zarr(str(source), chunks="auto")
         import h5py

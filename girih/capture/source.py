@@ -46,7 +46,7 @@ def find_source(frame: FrameType | None) -> str:
         code = frame.f_code
         if _is_outside(code.co_filename):
             return _place(code.co_filename, frame.f_lineno)
-        if _is_entry(code):
+        if code.co_name == "capture" and _is_entry(code):
             break
         frame = frame.f_back
     return ""

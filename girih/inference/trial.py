@@ -29,7 +29,7 @@ FAR = 1.4
 ROUNDS = 15, 101
 SECONDS = 4.0
 QUANTILE = 0.2
-TIE, MOST_NOISE = 1.01, 1.05
+TIE, MOST_NOISE = 1.01, 1.02
 INT8, BFLOAT16 = SHORT = ", int8", ", bfloat16"
 """Behind a program's name: its products are computed in whole numbers of 8 bits, or all of it in bfloat16."""
 PROBES = 4
@@ -198,7 +198,8 @@ def measured(
     near = [number for number in every if min(took[number]) <= FAR * least]
     if len(near) > 1:
         low, high = ROUNDS
-        rounds(near, max(low, min(high, int(share * SECONDS / sum(min(took[number]) for number in near)))))
+        each = max(sum(min(took[number]) for number in near), 1e-9)  # a clock may stand still meanwhile
+        rounds(near, max(low, min(high, int(share * SECONDS / each))))
     return took
 
 

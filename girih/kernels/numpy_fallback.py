@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from girih.ops.catalogue import catalogue
-from girih.ops.derive.reference import evaluate
 from girih.ops.describe import describe_call
 from girih.ops.operator import TensorType
 
@@ -85,6 +84,8 @@ def numpy_call(operator: str, arguments: Mapping[str, Any], output: TensorType) 
         description = describe_call(operator, types, attributes, output)
         if description is None:
             raise NotImplementedError(f"{operator} has no kernel for {sorted({item.dtype for item in types.values()})}")
+        from girih.ops.derive.reference import evaluate  # loads SciPy's functions, which every worker would
+
         return evaluate(description, list(tensors.values()))
 
 

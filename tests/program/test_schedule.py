@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from itertools import groupby
 
 import pytest
@@ -49,6 +50,7 @@ def tower(count: int, tied: bool = False) -> tuple[girih.TrainingStep, tuple[tor
     return girih.TrainingStep(model, loss=torch.nn.functional.mse_loss, optimizer=optimizer, micro_batches=count), batch
 
 
+@cache
 def planned(count: int, search: str, machine: str = "local:4", tied: bool = False) -> Plan:
     plan = girih.plan(*tower(count, tied), machine=machine, search=search, objective="seconds", compare=())
     check_plan(plan)

@@ -143,7 +143,7 @@ class Array:
         return self.compute().tolist()
 
     def _number(self, kind: str) -> Any:
-        if self.size != 1 or self.shape:
+        if self.shape:
             raise TypeError(f"only 0-dimensional arrays can be converted to Python {kind}s, not shape {self.shape}")
         if self.dtype.kind == "c" and kind != "complex number":
             raise TypeError(f"complex numbers cannot be converted to Python {kind}s: take x.real or abs(x)")

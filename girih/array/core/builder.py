@@ -32,8 +32,10 @@ def apply(operator: str, shape: Sequence[int], dtype: np.dtype | str, /, **argum
         NotImplementedError: numbers are computed, and `np.errstate` asks for more than warnings.
     """
     name = dtype if isinstance(dtype, str) else name_of(dtype)
-    if any(size.__class__ is not int for size in shape):  # an element of an array of ours, as a size
-        shape = tuple(map(index, shape))
+    for size in shape:
+        if size.__class__ is not int:  # an element of an array of ours, as a size
+            shape = tuple(map(index, shape))
+            break
     if 0 in shape:
         operator, arguments = "aten.full", {"size": tuple(shape), "fill_value": 0, "dtype": name}
     attributes: dict[str, Any] = {}
@@ -178,9 +180,10 @@ def elementwise(ufunc: np.ufunc, operator: str, *items: Any, names: tuple[str, .
         TypeError: NumPy's: no such dtypes. ValueError: NumPy's: shapes that do not broadcast.
     """
     inputs = operands(*items)
-    *inner, result = loop_dtypes(ufunc, tuple(map(kind_of, inputs)), 1)
+    kinds = tuple([item.dtype if isinstance(item, Array) else kind_of(item) for item in inputs])
+    *inner, result = loop_dtypes(ufunc, kinds, 1)
     arrays = [typed(item, dtype) for item, dtype in zip(inputs, inner, strict=True)]
-    shape = broadcast_shapes(*(x.shape for x in arrays))
+    shape = broadcast_shapes(*[x.shape for x in arrays])
     return apply(operator, shape, result, **dict(zip(names, arrays, strict=False)))
 
 

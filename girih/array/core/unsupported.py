@@ -35,6 +35,7 @@ def missing(module: str, name: str, known: Iterable[str]) -> AttributeError:
         return AttributeError(
             f"{module} has no {name}: {asked} takes x.compute(), and np.asarray makes a girih array of what it returns"
         )
-    near = difflib.get_close_matches(name, list(known), 1)
+    # What asks for special names (`inspect`, `copy`, test runners) only wants to know whether they are there.
+    near = [] if name.startswith("__") else difflib.get_close_matches(name, list(known), 1)
     hint = f"; the nearest name here is {near[0]}" if near else ""
     return AttributeError(f"{module} has no {name}, and NumPy has none either{hint}")

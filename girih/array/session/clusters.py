@@ -214,11 +214,11 @@ class Cluster:
         if crew is None:
             return None
         structure = work.structure
-        if structure not in self._at_hand:
-            self._at_hand[structure] = self._unplanned(work)
+        known = self._at_hand.get(structure)
+        if known is None and structure not in self._at_hand:
+            known = self._at_hand[structure] = self._unplanned(work)
             if len(self._at_hand) > MOST_PROGRAMS:
                 self._at_hand.popitem(last=False)
-        known = self._at_hand[structure]
         if known is None or known.peak + self.budget.held > self.budget.limit:
             return None
         self._at_hand.move_to_end(structure)

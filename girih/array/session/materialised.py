@@ -6,6 +6,7 @@ import sys
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import torch
 
 from girih.array.core.evaluation import Evaluator
 from girih.array.session.planning import Planned, Tiled, Unplanned
@@ -81,7 +82,14 @@ class Materialised(NamedTuple):
         return max(self.planned.tiles(self.name))
 
 
+NUMBERS = frozenset((torch.float64, torch.int64))
+"""Dtypes whose elements are Python's numbers, which NumPy gives the same dtype."""
+
+
 def as_numpy(tensor: Any) -> np.ndarray:
+    """A copy of a tensor."""
+    if not tensor.dim() and tensor.dtype in NUMBERS:
+        return np.array(tensor.item())  # sooner than by a view of it
     value: np.ndarray = tensor.numpy()
     return np.array(value)
 

@@ -67,11 +67,13 @@ class Watch:
     def _watch_dictionaries(self, settings: Settings) -> None:
         """Those of modules, of classes with their methods, and hooks of all modules and of the one that is called."""
         dicts, empty, versions, (kinds, forwards) = settings.dicts, settings.empty, settings.versions, settings.forwards
+        backward = {id(hooks) for part in settings.wholes for hooks in (part._backward_hooks, part._backward_pre_hooks)}
         known = [*dict.fromkeys(whole for kind in kinds for whole in kind.__mro__)]
         classes: list[Any] = [_dictionary(vars(whole)) for whole in known]
         orders = of_references([(kind, kind.__mro__) for kind in kinds])
         others = [_inner._global_forward_hooks, _inner._global_forward_pre_hooks, _inner._global_backward_hooks]
-        every = [*dicts, *empty, *classes, *others, *self.hooks]
+        some = [item for item in empty if id(item) not in backward]  # results do not depend on what is called backward
+        every = [*dicts, *some, *classes, *others, *self.hooks]
         counts = None if None in classes or orders is None else of_dictionaries(every)
         if counts is None:
             self.rest += [

@@ -43,7 +43,7 @@ def jointly(
             rounds.compose(other, rewrites, partial(sequential, other, max(rounds.budget.seconds, 1.0)))
     stopped = ""
     while not stopped:
-        before = len(rounds.steps)
+        before = len(rounds.steps), len(rounds.graphs)
         for written in sorted(rounds.graphs, key=rounds.is_other):
             if rounds.seconds > bound_of(written.graph, aim.machine).seconds:
                 rounds.round(written)
@@ -51,7 +51,7 @@ def jointly(
             stopped = "optimal"
         elif rounds.budget.late:
             stopped = rounds.budget.why
-        elif len(rounds.steps) == before:
+        elif (len(rounds.steps), len(rounds.graphs)) == before:
             stopped = "no proposal is faster"
     if rounds.best is None:
         assert refused is not None

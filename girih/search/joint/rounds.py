@@ -69,6 +69,8 @@ JUDGED, HELD = 300_000.0, 40_000_000.0
 """Nanoseconds of judging a strategy, and of holding one within the limit, beside those of its nodes."""
 REGIONS = 12
 """Groups of layers that are written otherwise, each by itself, at most."""
+WRITTEN = 6
+"""Ways to write a small graph of which divisions are searched, at most."""
 QUICK = 0.0
 """Seconds that holding a proposal quickly takes beyond its first ways."""
 
@@ -379,6 +381,12 @@ class Rounds:
         objective = replace(written.divisions.objective, budget=None)
         for graph, rewrites, strategy in regions(written.graph, best.strategy, objective, self.budget):
             every = (*written.rewrites, *rewrites)
+            if (
+                written.divisions.small
+                and len(self.graphs) < WRITTEN
+                and all(every != it.rewrites for it in self.graphs)
+            ):
+                self.write(graph, every)  # divided anew in the next round, not only beside the rest as it is
             yield "layers rewritten", written.plain.but(graph=graph, strategy=strategy, rewrites=every)
 
     def reorder(self, best: Plan) -> None:

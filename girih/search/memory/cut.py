@@ -91,7 +91,8 @@ def cheapest(
     )
     finite = np.isfinite(weights)
     capacities = np.full(len(weights), 2 * LARGE - 1, np.int64)
-    scale = LARGE / max(float(weights[finite].sum()), 1e-300)
+    total = float(weights[finite].sum())
+    scale = LARGE / total if total > 0 else 0.0  # nothing has a price where nothing can be dropped
     capacities[finite] = np.floor(weights[finite] * scale)
     from scipy.sparse import csr_array  # slow to load, and only plans that do not fit need it
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow

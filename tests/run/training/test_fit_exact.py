@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from counts import but_long
 from torch import nn
 from torch.nn import functional as F
 
@@ -185,7 +186,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "optimizer", "dtype"), CASES)
+LIKE_OTHERS = [("encoder", "momentum", torch.float64), ("encoder", "adam", torch.bfloat16)]
+"""Their parts are tried by others in these types."""
+
+
+@pytest.mark.parametrize(("name", "optimizer", "dtype"), but_long(CASES, LIKE_OTHERS))
 def test_bits_are_those_of_plain_pytorch(name: str, optimizer: str, dtype: torch.dtype) -> None:
     check_bits(*made(name, dtype), OPTIMIZERS[optimizer])
 

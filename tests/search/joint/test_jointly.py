@@ -42,6 +42,17 @@ SUM = """graph
 """A product within a sum, which is one kernel by a rule."""
 
 
+CHAIN = """graph
+  input %x: float32[32, 32]  batch  "0"
+  input %y: float32[32, 32]  batch  "1"
+  %a: float32[32, 32] = aten.mm(self=%x, mat2=%y)  # forward
+  %b: float32[32, 32] = aten.mul.Tensor(self=%a, other=%a)  # forward
+  %c: float32[32, 32] = aten.mm(self=%b, mat2=%a)  # forward
+  %d: float32[32, 32] = aten.mm(self=%c, mat2=%b)  # forward
+  return %d result"""
+"""(b a) b, which is as much work as b (a b), but needs other divisions of all that is before."""
+
+
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only counted work ends a search, however busy the machine is."""
@@ -62,6 +73,13 @@ def graph_of(text: str) -> Graph:
 @cache
 def planned(text: str, memory: int | None, search: str = "joint:seconds=0.6") -> Plan:
     return plan_graph(graph_of(text), machine=two_devices(), memory=memory, search=search)
+
+
+def test_a_graph_that_is_no_cheaper_by_itself_is_divided_anew() -> None:
+    turn, plan = planned(CHAIN, 9830, "portfolio"), planned(CHAIN, 9830, "joint:seconds=2")
+    assert plan.choice.rewrites
+    assert plan.certificate.cost < 0.99 * turn.certificate.cost
+    assert plan.peak <= 9830
 
 
 @pytest.mark.parametrize(("text", "share"), [(SUM, None), (SUM, 0.7), (PRODUCTS, 0.5)])

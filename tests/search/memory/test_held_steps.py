@@ -131,6 +131,11 @@ def test_rows_of_several_devices_take_what_their_program_takes(plan: Plan, rate:
     assert judged >= 3
 
 
+def test_nothing_comes_again_where_nothing_has_a_price(plan: Plan) -> None:
+    lives = plan.lifetimes
+    assert cheapest(lives, np.zeros(len(lives.steps)), pivot_of(lives), 0.0) == frozenset()
+
+
 @pytest.mark.parametrize("room", [0.5, 0.8])
 def test_room_for_copies_and_other_clocks_keep_the_limit(plan: Plan, room: float) -> None:
     """What is planned for less leaves more; copies in that are put by what was simulated begin later, never the end of

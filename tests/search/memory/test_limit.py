@@ -15,6 +15,8 @@ from girih.api import Plan, plan_graph
 from girih.graph import Graph
 from girih.plans.check import check
 
+LAYERS = 3 if LONG else 2
+
 
 def refusal(graph: Graph, limit: int, **options: object) -> str:
     with pytest.raises(girih.PlanError, match=r"does not fit|was found that fits") as caught:
@@ -50,7 +52,7 @@ def test_a_limit_that_the_plan_of_a_transformer_by_bytes_keeps_is_kept_by_second
 
 
 def test_a_limit_that_the_plan_by_bytes_keeps_is_kept_by_seconds_too() -> None:
-    graph = perceptron(3, 64, 64)
+    graph = perceptron(LAYERS, 64, 64)
     least = plan_graph(graph, machine="4", memory="unlimited", objective="bytes")
     made = plan_graph(graph, machine="4", memory=least.peak, objective="seconds", search="exact:seconds=600")
     assert made.peak <= least.peak
@@ -74,7 +76,7 @@ def test_the_limit_that_a_refusal_names_works_and_one_byte_less_is_refused_alike
 
 def test_the_smallest_limit_of_a_larger_graph_does_not_depend_on_what_was_asked() -> None:
     graph, options = (
-        perceptron(3, 64, 64),
+        perceptron(LAYERS, 64, 64),
         {"machine": "local:2", "objective": "seconds", "search": "exact:seconds=600"},
     )
     low, high = (refusal(graph, limit, **options) for limit in (1000, 40_000))

@@ -32,7 +32,7 @@ def nobody(what: str, share: float) -> None:
 
 
 def test_a_fast_large_memory_is_used_where_a_slow_one_makes_devices_exchange() -> None:
-    graph = perceptron(6, 256, 1024)
+    graph = perceptron(3, 256, 1024)
     limit = plan_graph(graph, machine=with_host(1e12), objective="time", search="exact:seconds=5").peak // 2
     slow, fast = (
         plan_graph(graph, machine=with_host(rate), objective="time", search="exact:seconds=5", memory=limit)
@@ -75,7 +75,7 @@ def test_what_is_divided_by_seconds_and_moved_trains_the_same() -> None:
 
 def test_the_fastest_of_several_divisions_is_taken_and_told() -> None:
     where = with_host(1e9)
-    graph = perceptron(6, 256, 1024)
+    graph = perceptron(3, 256, 1024)
     cut, whole = (plan_graph(graph, machine=where, search=search, objective="bytes") for search in ("exact", "single"))
     limit = min(cut.peak, whole.peak) * 9 // 10
     plans = divided(whole.but(memory=limit), (), (cut.strategy, whole.strategy))
@@ -91,7 +91,7 @@ def test_the_fastest_of_several_divisions_is_taken_and_told() -> None:
 
 def test_a_division_that_moves_is_not_said_to_be_proved_under_a_cap_that_it_does_not_have() -> None:
     """Of the front that a refusal gives, only the cheapest has no gap: the others exchange more than is needed."""
-    graph = perceptron(6, 256, 1024)
+    graph = perceptron(3, 256, 1024)
     where = with_host(1e9)
     search = Exact(5.0, space="apart")
     free = plan_graph(graph, machine=where, objective="bytes", search=search)
