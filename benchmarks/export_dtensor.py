@@ -6,8 +6,8 @@ communication), exported by `plan.export("dtensor")`, and applied to the module 
 How: 3 steps of SGD with momentum on random batches, beside PyTorch on one device. Bytes that ranks receive are counted
 at the collectives below DTensor, for all ranks together, and put beside what the export states, and beside the plan's.
 Mostly they are fewer: DTensor keeps for the backward pass what it has gathered, and a plan fetches some of it again.
-All models of a number of ranks share one start of torchrun. (PyTorch's CommDebugMode counts the same calls, but fails for a module that is
-called twice, as a shared dropout.)
+All models of a number of ranks share one start of torchrun. (PyTorch's CommDebugMode counts the same calls, but fails
+for a module that is called twice, as a shared dropout.)
 Floor: how far a loss may be from PyTorch's, relative; and the bytes must be those that the export states, and no more
 than 1.05 times the plan's.
 """
