@@ -11,6 +11,7 @@ import pytest
 
 PROGRAM = """
 import hashlib, resource, sys
+import numpy as np
 import torch
 import girih
 
@@ -23,6 +24,7 @@ step = girih.TrainingStep(model, loss=torch.nn.functional.mse_loss, optimizer=op
 share, more = float(sys.argv[1]), int(sys.argv[2])
 free = girih.plan(step, (x, y), machine="local:1", compare=())
 plan = free if share == 1 else girih.plan(step, (x, y), machine="local:1", memory=int(share * free.peak), compare=())
+np.ones((512, 512)) @ np.ones((512, 512))  # the BLAS of a process that is a fork makes its buffers anew
 held = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmData"))
 if more:
     resource.setrlimit(resource.RLIMIT_DATA, (held + more,) * 2)
