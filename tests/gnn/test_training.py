@@ -317,3 +317,6 @@ def test_a_network_that_takes_an_edge_index_is_called_with_one(data: Data, devic
         own.backward()
         optimizer.step()
         assert planned == pytest.approx(own.item(), rel=1e-10)
+    weighted = data.but(graph=replace(data.graph, weights=np.ones(data.edges)))
+    with pytest.raises(gnn.DataError, match="has weights of edges, which Own"):
+        girih.plan(step_of(network), weighted, machine="local:1", compare=())

@@ -16,7 +16,7 @@ from girih.capture import capture
 from girih.capture.torch.training import Inference, TrainingStep
 from girih.gnn.data.errors import DataError
 from girih.gnn.data.watch import checksums, fingerprints
-from girih.gnn.geometric import OnGraph, edge_index, reads_edges
+from girih.gnn.geometric import OnGraph, edge_index, is_layer, reads_edges
 from girih.gnn.neighbours import GraphBuffers
 from girih.gnn.once import once
 from girih.graph import Graph
@@ -39,7 +39,8 @@ class Resident(torch.nn.Module):
     put on the graph (`OnGraph`); where that cannot be, it is called as `network(x, edge_index)`, as it comes.
 
     Raises:
-        DataError: the data has no features, or other features than the network's parameters are made for.
+        DataError: the data has no features, or other features than the network's parameters are made for; or it has
+            weights, and the network of one's own is called with edges alone.
     """
 
     x: Tensor
@@ -58,6 +59,12 @@ class Resident(torch.nn.Module):
         self._as_planned = checksums(self._arrays)
         self._seen = fingerprints(self._arrays)
         self._before_order = data.ordered_from
+        if data.graph.weights is not None and reads_edges(network) and not any(map(is_layer, network.modules())):
+            raise DataError(
+                f"{data.name} has weights of edges, which {type(network).__name__}.forward(x, edge_index) does not get:"
+                " write it with gnn.aggregate(x, graph), which takes them, or give the data without, as "
+                "data.but(graph=dataclasses.replace(data.graph, weights=None))"
+            )
         own, edges, self.graph = network, None, None
         if not reads_edges(network):
             self.graph = getattr(network, "graph_of", GraphBuffers)(data.graph, dtype)

@@ -176,7 +176,7 @@ def of_tensors(tensors: Sequence[Tensor]) -> tuple[Any, Any, Any] | None:
 
 
 def _sampled(tensor: Tensor) -> Any:
-    """Of the words in which the sample of a tensor lies."""
+    """The addresses of the words in which the sample of a tensor lies."""
     view = sample(tensor)
     first = view.data_ptr()
     return np.arange(first // WORD * WORD, first + view.nbytes, WORD)

@@ -161,7 +161,7 @@ def _figures(plan: Plan, last: Step, waits: dict[int, float]) -> list[tuple[str,
     ]
     if waits:
         rank = max(waits, key=lambda rank: waits[rank])
-        found.append(("who waits most", f"worker {rank}", f"{waits[rank]:.0%} of the time in steps"))
+        found.append(("waits most", f"worker {rank}", f"{waits[rank]:.0%} of the time in steps"))
     return found
 
 
