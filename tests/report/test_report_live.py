@@ -37,6 +37,8 @@ def test_a_run_is_shown_while_it_trains(tmp_path: Path, monkeypatch: pytest.Monk
     assert f"{live.format_seconds(predicted)} predicted" in text
     assert "of 2.00 KB" in text
     assert live.format_bytes(view.last.resident) in text
+    assert "steps 1 to 3, from 0 to" in text
+    assert "steps 2 to 3, from 0.0 µs to" in text  # the first step starts the workers, and would hide all others
     assert text.count("<polyline") == 2
     assert not list(tmp_path.glob("*.part"))
 

@@ -138,7 +138,7 @@ class TrainingPage:
                 "figures": "" if plan is None or last is None else "".join(map(figure, _figures(plan, last, waits))),
                 "loss": _chart(self.steps, lambda step: step.loss, lambda loss: f"{loss:.5g}"),
                 "seconds": _chart(
-                    self.steps,
+                    [step for step in self.steps if step.number > 1] or self.steps,  # the first starts workers
                     lambda step: step.seconds,
                     format_seconds,
                     None if plan is None else plan.costs.simulated,
