@@ -3,10 +3,11 @@
 A GCN (100 → 256 → 40, Adam, float32) on a power-law graph (R-MAT) of 100,000 vertices and about 5 million edges
 (`--quick`: 2,000 and about 30,000), cut by `gnn.partition` in its order `dealt` into ranges of equal work, one process
 of one thread for each; for one worker that order is by degree. One worker on the vertices as they are numbered runs
-beside, and two are held against whichever of the two takes less. The machine is calibrated first, with the plans' own
-operators; a step of each plan is simulated by that, and measured: the median of `--epochs` epochs behind one that does
-not count, the plans in turn, `--repeats` times. Before that, several workers run for a few epochs, in which they learn
-what pieces take and are cut anew. More workers than this host has cores are simulated alone.
+beside, and two are held against whichever of the two takes less. `--repeats` times the machine is calibrated with the
+plans' own operators, a step of each plan is simulated by that, and `--epochs` epochs of each are measured, behind one
+that does not count: what a machine of others' load takes in one minute says little of the next. Medians of all are
+compared. Before that, several workers run for a few epochs, in which they learn what pieces take and are cut anew. More
+workers than this host has cores are simulated alone.
 Floors: 2 workers are at least `--floor` times as fast as one; what was predicted is within 15 % of what was measured.
 Both are of wall seconds, for a machine that does nothing else; `--quick` holds them to nothing.
 """
@@ -85,21 +86,22 @@ def measure(options: argparse.Namespace) -> Report:
     plain = planned(data, 1, "given")
     given: list[float] = []
     times: dict[int, list[float]] = {workers: [] for workers in run_here}
-    forecasts: dict[int, float] = {}
+    foreseen: dict[int, list[float]] = {workers: [] for workers in counts}
+    budget, epochs, repeats = (0.5, 1, 1) if options.quick else (options.budget, options.epochs, options.repeats)
     with tempfile.TemporaryDirectory() as folder:
-        store = Path(folder) / "costs.sqlite"
-        for workers in counts:
-            budget = 0.5 if options.quick else options.budget
-            if workers in run_here:
+        for repeat in range(repeats):
+            store = Path(folder) / f"costs{repeat}.sqlite"
+            for workers in run_here:
                 calibrate(
                     f"local:{workers}", store_path=store, programs=[plans[workers].program], budget_seconds=budget
                 )
-            forecast = predict(plans[workers], store=store, memory=False)
-            forecasts[workers] = forecast.seconds + forecast.driver
-        for _ in range(1 if options.quick else options.repeats):
-            given += measured(plain, 1 if options.quick else options.epochs)
+            for workers in counts:
+                forecast = predict(plans[workers], store=store, memory=False)
+                foreseen[workers].append(forecast.seconds + forecast.driver)
+            given += measured(plain, epochs)
             for workers in run_here:
-                times[workers] += measured(plans[workers], 1 if options.quick else options.epochs)
+                times[workers] += measured(plans[workers], epochs)
+    forecasts = {workers: statistics.median(seconds) for workers, seconds in foreseen.items()}
     rows: list[Row] = []
     misses: list[str] = []
     one, as_given = statistics.median(times[1]), statistics.median(given)
@@ -132,7 +134,7 @@ def measure(options: argparse.Namespace) -> Report:
 def add_options(parser: argparse.ArgumentParser) -> None:
     repeats_option(parser)
     parser.add_argument("--epochs", type=int, default=5, help="measured epochs of each plan and repeat (default 5)")
-    parser.add_argument("--budget", type=float, default=40.0, help="seconds to calibrate each machine (default 40)")
+    parser.add_argument("--budget", type=float, default=15.0, help="seconds of each calibration (default 15)")
 
 
 BENCHMARK = Benchmark(
