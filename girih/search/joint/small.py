@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from girih.graph import Graph
     from girih.simulate.kernels.composed import Nodes
 
+SHARE, WRITING = 0.75, 0.25
+"""Shares of the seconds that are left for all of this, and for the ways to write the graph."""
 WRITTEN = 24
 """Ways to write the graph of which divisions are drawn, at most, beside those that are composed sequentially."""
 ORDERS = 24
@@ -49,10 +51,12 @@ CROWDED = 100_000.0
 
 
 def search_small(rounds: Rounds) -> None:
-    """Find the fastest plan of a small graph, as far as the seconds of the search go; of others nothing."""
+    """Find the fastest plan of a small graph, as far as its share of the seconds goes; of others nothing."""
     if rounds.machine.devices == 1 or not rounds.graphs[0].divisions.small:
         return
     rounds.ways.note("joint: small graphs", 0.0)
+    budget = rounds.budget
+    ends = budget.spent + SHARE * budget.seconds * 1e9
     _write_otherwise(rounds)
     waiting: list[Candidate] = []
     for scanned, candidates in enumerate(_drawn(rounds), start=1):
@@ -60,7 +64,10 @@ def search_small(rounds: Rounds) -> None:
             heappush(waiting, candidate)
         if scanned % DRAWN == 0:
             _offer(rounds, waiting, HELD)
-    _offer(rounds, waiting, len(waiting))
+        if budget.spent >= ends:
+            return
+    while waiting and budget.spent < ends and not budget.late:
+        _offer(rounds, waiting, HELD)
 
 
 def _offer(rounds: Rounds, waiting: list[Candidate], most: int) -> None:
@@ -82,8 +89,10 @@ def _write_otherwise(rounds: Rounds) -> None:
     def wanted(graph: Graph) -> bool:
         return rounds.open(graph) and fingerprint(graph) not in known
 
-    for graph, rewrites in islice(writings(rounds.graphs[0].graph, rounds.machine, wanted, rounds.budget), WRITTEN):
+    own = rounds.budget.part(WRITING * rounds.budget.seconds)
+    for graph, rewrites in islice(writings(rounds.graphs[0].graph, rounds.machine, wanted, own), WRITTEN):
         rounds.write(graph, rewrites)
+    rounds.budget.spend(own.spent)
 
 
 @dataclass(frozen=True, order=True)

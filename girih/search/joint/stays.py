@@ -205,4 +205,5 @@ def _residency(lives: Lifetimes, cuts: Sequence[Cut]) -> Residency:
         stays.append(first)
         for (_, _, start, right), last in zip(mine, lasts[1:], strict=True):
             stays.append(Stay(number, start, right, last, fresh=False, lasts=storage.lasts and last == storage.last))
-    return Residency.of(sorted(stays, key=lambda stay: (stay.start, stay.first, stay.storage)))
+    stays.sort(key=lambda stay: (stay.start, stay.first, stay.storage))
+    return Residency.of(stays)
