@@ -315,15 +315,13 @@ TENTHS = st.integers(-30, 30).map(lambda number: number / 10)
 def test_bins_are_numpys(edges, numbers, picked, dtype) -> None:
     """On the edges themselves too, and however they lie."""
     edges = np.asarray(edges, float)
-    near = [np.nextafter(edges[place % len(edges)], side) for place in picked for side in (-np.inf, np.inf)]
-    values = np.asarray([*numbers, *near, *edges])
     with np.errstate(all="ignore"):
-        values = (
-            np.nan_to_num(values, posinf=9, neginf=-9).clip(-(2**40), 2**40).astype("i8")
-            if dtype == "i8"
-            else values.astype(dtype)
-        )
-    places = call("bin_positions", torch.from_numpy(values), torch.from_numpy(edges)).numpy()
+        near = [np.nextafter(edges[place % len(edges)], side) for place in picked for side in (-np.inf, np.inf)]
+        values = np.asarray([*numbers, *near, *edges])
+        if dtype == "i8":
+            values = np.nan_to_num(values, posinf=9, neginf=-9).clip(-(2**40), 2**40)
+        values = values.astype(dtype)
+    places = KERNELS["girih.bin_positions"](torch.from_numpy(values), torch.from_numpy(edges)).numpy()
     inside = (values >= edges[0]) & (values <= edges[-1])
     expected = np.searchsorted(edges, values, "right") - 1
     np.testing.assert_array_equal(places, np.where(inside, np.minimum(expected, len(edges) - 2), len(edges) - 1))
