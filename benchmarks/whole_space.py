@@ -4,7 +4,8 @@ What: by `bytes` on 2 processes, the plan of the whole space beside the one of T
 every sum is added where it is made and each reader fetches for itself. Of the first three one sees what suffices:
 `(A @ B).sum(1)` of 300×400 by 400×160 needs 2,400 bytes, `A @ B + C @ D` and `A @ (A @ B)` of 64×64 need 16,384.
 The others have the same in them: sums that pass through slices, reshapes, transposes, broadcasts, scaling, means,
-concatenations, convolutions and gradients of embeddings, and values that are read by several products.
+concatenations, convolutions and gradients of embeddings, maxima and minima that pass through what keeps order, and
+values that are read by several products.
 How: each optimum is proved; its program is lowered and its bytes are counted; it is run on threads in float64, and
 compared with one device.
 Against: Tofu's space, in the column `tofu`. Floor: the three counts; every other program moves less than in Tofu's
@@ -120,6 +121,28 @@ def products_with_one(dtype: str) -> Any:
     return made.graph()
 
 
+def largest_of_columns(dtype: str) -> Any:
+    made, (a, b) = _named(2, dtype)
+    columns = made.extreme(made.dot(a, b), 0)
+    made.extreme(made.emit("aten.relu", made.shape(columns), self=_ref(columns)), 0)
+    return made.graph()
+
+
+def larger_of_maxima(dtype: str) -> Any:
+    made, (a, b, c, d) = _named(4, dtype)
+    made.map(made.extreme(made.dot(a, b), 0), made.extreme(made.dot(c, d), 0), "maximum")
+    return made.graph()
+
+
+def range_of_columns(dtype: str) -> Any:
+    made, (a, b) = _named(2, dtype)
+    product = made.dot(a, b)
+    below = made.extreme(product, 0, "amin")
+    turned = made.emit("aten.neg", made.shape(below), self=_ref(below))
+    made.extreme(made.map(made.extreme(product, 0), turned, "maximum"), 0)
+    return made.graph()
+
+
 def _ref(name: str) -> Any:
     from girih.graph import Ref
 
@@ -141,6 +164,9 @@ PROGRAMS: dict[str, tuple[Callable[[str], Any], int | None]] = {
     "two gradients of one embedding": (gradients_of_an_embedding, None),
     "A @ (A @ B) + C @ (A @ (A @ B))": (three_readers, None),
     "(B @ A @ A) · (C @ A @ A)": (products_with_one, None),
+    "relu((A @ B).max(0)).max()": (largest_of_columns, None),
+    "maximum((A @ B).max(0), (C @ D).max(0))": (larger_of_maxima, None),
+    "maximum((A @ B).max(0), -(A @ B).min(0)).max()": (range_of_columns, None),
 }
 
 
