@@ -122,7 +122,7 @@ class _Walk:
         if None in arguments:
             return None
         if function in ("max", "min"):
-            return self.meeting(arguments, function)
+            return self.meeting(arguments, "max" if function == "max" else "min")
         if self.truths:
             return self.of_truths(expression, arguments)
         if not self.floating:
@@ -135,7 +135,7 @@ class _Walk:
             return "min" if arguments[0] == "min" else None
         return self.with_constant(expression, arguments)
 
-    def meeting(self, arguments: list[Carried], function: Literal["max", "min"]) -> Carried:
+    def meeting(self, arguments: list[Carried], function: Extreme) -> Carried:
         """Terms of several inputs meet in the larger one if they are maxima; with what is no term, in either."""
         terms = [item for item in arguments if item]
         return terms[0] if len(terms) == 1 or set(terms) == {function} else None

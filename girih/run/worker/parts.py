@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def neutral(reducer: str, dtype: Any) -> bool | int | float:
     if dtype == torch.bool:
         return not least
     if dtype.is_floating_point:
-        return -torch.inf if least else torch.inf
+        return -inf if least else inf
     return int(torch.iinfo(dtype).min if least else torch.iinfo(dtype).max)
 
 
