@@ -33,8 +33,9 @@ from girih.rewrite.passes.attention import TakeAttentionApart
 SPACE = "every assignment of mesh axes to index variables of every node and to dimensions of every value"
 
 TOFUS = f"{SPACE}, every sum added where it is made"
-FOR_EACH = f"{SPACE}, partial sums included, what is read elsewhere fetched for each reader"
-SHARED = f"{SPACE}, partial sums included, what several readers fetch brought once to one second layout where that pays"
+PARTLY = f"{SPACE}, partial sums included, and partial maxima and minima of what follows from one"
+FOR_EACH = f"{PARTLY}, what is read elsewhere fetched for each reader"
+SHARED = f"{PARTLY}, what several readers fetch brought once to one second layout where that pays"
 
 NANOSECONDS = 1e9
 WIDER = 0.05

@@ -186,7 +186,8 @@ def _layouts(
     def lies(name: str, stage: int, summed: bool) -> Layout:
         own, axes = inside[stage], own_mesh(submeshes[stage], mesh).axes
         codes = (REPLICATE,) * axes if own is None else own.layouts[name].codes
-        return on_submesh((REPLICATE,) * axes if PARTIAL in codes and not summed else codes, submeshes[stage])
+        leaves = any(kind_of(code) <= PARTIAL for code in codes) and not summed
+        return on_submesh((REPLICATE,) * axes if leaves else codes, submeshes[stage])
 
     layouts = {}
     for name, number in variable.items():
