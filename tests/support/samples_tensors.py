@@ -422,14 +422,14 @@ def attention_backward(rng: Generator) -> Arguments:
 def attention_blocks(rng: Generator) -> Arguments:
     """Also rows that see no key of a block, or none at all."""
     given = attention(rng)
-    blocks, extent = integer(rng, 2, 3), integer(rng, 1, 2)
+    blocks, extent = 2, integer(rng, 2, 3)
     shapes = {name: (*given[name].shape[:2], blocks * extent, given[name].shape[3]) for name in ("key", "value")}
     given |= {name: real(rng, shape) for name, shape in shapes.items()} | {"blocks": blocks}
     if "causal" in given:
-        given["first"] = integer(rng, -3, 4)
+        given["first"] = integer(rng, 2 - given["query"].shape[2], 4)
     if "mask" in given:
         shape = (*given["mask"].shape[:-1], blocks * extent)
-        given["mask"] = some(rng, real(rng, shape), truth(rng, shape))
+        given["mask"] = some(rng, real(rng, shape), truth(rng, shape) | (np.arange(shape[-1]) < 2))
     return given
 
 

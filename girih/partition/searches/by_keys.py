@@ -15,7 +15,7 @@ from math import prod
 from girih.graph import Graph, Ref
 from girih.layout import kind_of
 from girih.partition.strategy import SearchResult, Strategy
-from girih.rewrite.passes.attention import AttentionByKeys, key_blocks
+from girih.rewrite.passes.attention import BLOCKS, BLOCKS_BACKWARD, AttentionByKeys, key_blocks
 
 SearchIn = Callable[[Graph, float], SearchResult]
 """Searches a graph for so many seconds of work."""
@@ -73,12 +73,12 @@ def divided_blocks(result: SearchResult) -> dict[str, int]:
     graph, strategy, found = result.graph, result.strategy, {}
     for number, node in enumerate(graph.nodes):
         name, cut, _ = node.name.partition(".attention_blocks")
-        if cut and node.operator in ("girih.attention_blocks", "girih.attention_blocks_backward"):
+        if cut and node.operator in (BLOCKS, BLOCKS_BACKWARD):
             parts = _parts(strategy, number)
-            key = dict(node.arguments)["key"]
+            key, there = dict(node.arguments)["key"], node.attributes["blocks"]
             assert isinstance(key, Ref)
+            assert isinstance(there, int)
             if parts > 1:
-                there = node.attributes["blocks"]
                 found[name] = there if graph.values[key.name].shape[2] % parts else parts
     return found
 

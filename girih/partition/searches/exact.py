@@ -62,9 +62,10 @@ class Exact(Search):
     space: by `bytes` `whole`, `apart`, where each reader fetches for itself what it lacks, or `tofu`, Tofu's own, where
     every sum is added where it is made, too. rules: what may be chosen, in the place of the space. By `time`,
     `girih.search.fastest` goes on from what it finds by `seconds`. enough: the gap, as a share of the cost, with which
-    it may end once `closing` seconds of work have not closed it. attention: `whole`; `keys`, by blocks of keys; `apart`,
-    as products and a softmax, whose scores are values of the graph (`girih.rewrite.passes.attention`); or `cheapest`:
-    whole, or by keys where it has fewer heads than there are devices and that costs less, by `bytes` and `seconds`.
+    it may end once `closing` seconds of work have not closed it. attention: `whole`; `keys`, by blocks of keys;
+    `apart`, as products and a softmax, whose scores are values of the graph (`girih.rewrite.passes.attention`); or
+    `cheapest`: whole, or by keys where it has fewer heads than there are devices and that costs less, by `bytes` and
+    `seconds`.
 
     Raises:
         SearchError: there is no such space, or no such attention.
@@ -93,7 +94,7 @@ class Exact(Search):
         devices, search = objective.machine.devices, partial(self._as_it_is, objective)
         if self.attention == "keys" and (blocks := key_blocks(graph, devices)):
             return by_keys(graph, blocks, self.seconds, search)
-        if self.attention == "cheapest" and objective.name != "time":
+        if self.attention == "cheapest" and objective.name != "time" and self.space != "tofu":
             return whole_or_by_keys(graph, devices, self.seconds, search)
         return search(graph, self.seconds)
 
@@ -115,6 +116,15 @@ class Exact(Search):
     def candidates(self, graph: Graph, objective: Objective) -> Candidates:
         """What may be chosen from, where that is narrower than the rules."""
         return EVERYTHING
+
+
+@dataclass(frozen=True)
+class ByKeys(Exact):
+    """`exact` where attention is by blocks of keys: what the fastest plan of a graph that has such is put beside."""
+
+    attention: str = "keys"
+
+    name: ClassVar[str] = "attention by keys"
 
 
 def exact(

@@ -36,6 +36,7 @@ from girih.graph import Argument, Graph, Node, Ref
 from girih.rewrite.writer import Division, Writer, rewritten
 
 FORWARD, BACKWARD = "girih.attention", "girih.attention_backward"
+BLOCKS, BLOCKS_BACKWARD = "girih.attention_blocks", "girih.attention_blocks_backward"
 HALVES = ("bfloat16", "float16")
 TURNED = (0, 1, 3, 2)
 
@@ -80,6 +81,10 @@ def key_blocks(graph: Graph, devices: int) -> dict[str, int]:
             if batch * heads < devices and count > 1 and not both:
                 found[node.name] = count
     return found
+
+
+def has_key_blocks(graph: Graph) -> bool:
+    return any(node.operator in (BLOCKS, BLOCKS_BACKWARD) for node in graph.nodes)
 
 
 @dataclass(frozen=True)
@@ -229,7 +234,7 @@ def _forward_by_keys(graph: Graph, blocks: Mapping[str, int], writer: Writer, no
     size = parts.shape(out)
     whole, of_rows = (count, *size), (count, *size[:3], 1)
     results = (whole, parts.dtype), (of_rows, parts.exact)
-    found, totals = writer.emit("girih.attention_blocks", results, ("", ""), {**parts.at, "blocks": count})
+    found, totals = writer.emit(BLOCKS, results, ("", ""), {**parts.at, "blocks": count})
     total = writer.one("girih.logsumexp", (1, *of_rows[1:]), "float64", input=Ref(totals), dims=(0,))
     total = parts.seen(total)
     weights = parts.cast(parts.shares(totals, total), parts.dtype)
@@ -250,7 +255,7 @@ def _backward_by_keys(blocks: Mapping[str, int], writer: Writer, node: Node) -> 
     by_query, *others = node.outputs
     shape = parts.shape(by_query)
     results = [((count, *shape), parts.dtype)] + [(parts.shape(name), parts.dtype) for name in others]
-    each = writer.emit("girih.attention_blocks_backward", results, ("", *others), arguments)[0]
+    each = writer.emit(BLOCKS_BACKWARD, results, ("", *others), arguments)[0]
     summed: dict[str, Argument] = {"self": Ref(each), "dim": (0,), "keepdim": False}
     writer.one("aten.sum.dim_IntList", shape, parts.dtype, by_query, **summed)
     return True
