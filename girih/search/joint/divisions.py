@@ -29,7 +29,10 @@ from girih.partition.space.problem import Objective, build, rules_of
 from girih.partition.strategy import SearchError
 from girih.search.table import search_of
 
-NAMES = ("exact", "data", "sharded", "megatron", "single", "one-weird-trick", "model", "pipeline", "pipeline-1f1b")
+NAMES = (
+    "exact", "data", "sharded", "megatron", "single", "one-weird-trick", "model", "pipeline", "pipeline-1f1b",
+    "pipeline-1f1b:chunks=2",
+)  # fmt: skip
 """Searches whose divisions are held and judged, whatever they take without a limit."""
 SMALL = 60
 """Variables of the largest problem whose strategies are drawn in the order of their cost, and changed node by node."""

@@ -247,3 +247,21 @@ def test_stages_that_are_no_parts_of_the_machine_are_refused() -> None:
         planned(4, "2x2", "pipeline-1f1b:stages=-1")
     with pytest.raises(PlanError, match="no search 'best'"):
         planned(4, "2x2", "pipeline-1f1b:stages=2,within=best")
+
+
+def test_chunks_that_cannot_be_are_refused() -> None:
+    with pytest.raises(PlanError, match="chunks must be at least 1, got 0"):
+        planned(4, "local:2", "pipeline-1f1b:chunks=0")
+    with pytest.raises(PlanError, match="at least two: this step has 2 micro-batches for 4 stages"):
+        planned(2, "local:4", "pipeline-1f1b:chunks=2")
+    with pytest.raises(PlanError, match="2 stages of 5 chunks need 10 layers, and this step has 8: expected at most 4"):
+        planned(2, "local:2", "pipeline-1f1b:chunks=5")
+
+
+def test_chunks_go_round_the_stages() -> None:
+    plan = planned(2, "2x2", "pipeline-1f1b:stages=2,chunks=2,within=data")
+    parameters = [item for item in plan.graph.inputs if item.role == "parameter"]
+    where = {int(item.path.split(".")[0]): device_of(plan, item.name) for item in parameters}
+    assert [where[layer] for layer in range(LAYERS)] == [(0, 1), (0, 1), (2, 3), (2, 3)] * 2
+    with pytest.raises(PlanError, match="several runs of layers on each stage, which is not exported"):
+        plan.export("dtensor")
