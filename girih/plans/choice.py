@@ -146,7 +146,7 @@ def widest_lifetimes(program: Program, machine: Machine, notes: Notes) -> Lifeti
 
 SCHEDULES = {
     "1f1b": "1f1b: each stage of the pipeline computes one micro-batch forward and one backward in turn",
-    "interleaved": "interleaved: 1f1b, with several runs of layers on each stage, so that micro-batches come round again",
+    "interleaved": "interleaved: 1f1b with several runs of layers on each stage, to which micro-batches come again",
 }
 
 

@@ -18,12 +18,13 @@ forward, the first run on its devices that is not before those of what it reads;
 not behind them.
 
 What is implemented: nodes get a *chunk* (stage, forward or backward, micro-batch, lap), by the slice of the batch on
-which they depend, by their phase, by the devices on which they lie, and by what they read. Each stage works off its chunks in that order, as
-soon as what they need is there; by the roofline this gives each node the time at which it begins, and the program's
-steps are in the order of these times. (Devices wait for their exchanges where the order has them, so an order that is
-far from the real times makes stages wait for each other.) What depends on no slice is computed right before its first
-reader, what depends on several with the last of them, and the update comes at the end. A graph whose values go back and
-forth between stages gets an order too: where no stage can go on in its own, the first node that can be computed is.
+which they depend, by their phase, by the devices on which they lie, and by what they read. Each stage works off its
+chunks in that order, as soon as what they need is there; by the roofline this gives each node the time at which it
+begins, and the program's steps are in the order of these times. (Devices wait for their exchanges where the order has
+them, so an order that is far from the real times makes stages wait for each other.) What depends on no slice is
+computed right before its first reader, what depends on several with the last of them, and the update comes at the end.
+A graph whose values go back and forth between stages gets an order too: where no stage can go on in its own, the first
+node that can be computed is.
 
 A value that goes to another stage starts on its way when it is made, but not before the receiver begins the chunk
 before the one that reads it: so the sender goes on, and what waits for a stage is one micro-batch's.

@@ -70,8 +70,8 @@ from girih.search.judge import Judge
 from girih.search.moves import Move
 from girih.search.table import search_of
 
-WITHIN = ("data", "megatron", "sharded")
-ALONG_ROWS = ("data", "sharded")
+WITHIN = ("data", "megatron", "sharded", "experts")
+ALONG_ROWS = ("data", "sharded", "experts")
 """How a stage may be divided over its devices; and those ways that divide the rows of a micro-batch."""
 UNITS, STAGES, TRIED, WIDER = 40, 16, 12, 2.0
 """Units, beyond which neighbours are taken together; stages, at most; largest times of a stage that are tried; and
@@ -206,8 +206,7 @@ def laid_out(graph: Graph, objective: Objective, item: Pipeline, seconds: float)
     written, inside = divided_inside(cut, objective, submeshes, searches)
     stages = {number: stage_of[unit] for number, unit in _units(written, objective).items() if unit in stage_of}
     ways = Counter(
-        f"{len(stage.devices)} devices each by {stage.within}" if stage.within else "one device each"
-        for stage in own
+        f"{len(stage.devices)} devices each by {stage.within}" if stage.within else "one device each" for stage in own
     )
     told = ", ".join(f"{count} on {way}" for way, count in ways.items())
     space = f"{item.count} micro-batches through {len(submeshes)} stages ({told})"
@@ -241,8 +240,8 @@ def _cut(graph: Graph, count: int) -> Graph:
 
 
 def pipelines(graph: Graph, objective: Objective, room: int, seconds: float) -> list[Pipeline]:
-    """For each count of micro-batches the fastest pipeline by the estimate, and the fastest interleaved one; the fastest
-    of all first.
+    """For each count of micro-batches the fastest pipeline by the estimate, and the fastest interleaved one; the
+    fastest of all first.
 
     room: bytes of each device. seconds: of work, of each search inside of a submesh.
 
@@ -491,8 +490,8 @@ def _interleaved(
 def _most_held(stage: int, stages: int, count: int, saved: Floats) -> float:
     """The most bytes that a stage holds at once for micro-batches which come back. saved: of each of its runs, of the
     whole batch."""
-    signed = [-saved[lap] if backward else saved[lap] for backward, _, lap in sequence(stage, stages, count, len(saved))]
-    return float(np.cumsum(signed).max()) / count
+    order = sequence(stage, stages, count, len(saved))
+    return float(np.cumsum([-saved[lap] if backward else saved[lap] for backward, _, lap in order]).max()) / count
 
 
 def _ranges(item: Inner, count: int) -> tuple[Floats, Floats, Floats]:

@@ -20,7 +20,7 @@ from girih.plans.inputs import program_of
 from girih.plans.plan import PlanError
 from girih.program.schedule import micro_batches_of
 from girih.search import stages as room
-from girih.search.stages import Inner, _crossing, _programme, pipelines
+from girih.search.stages import Inner, _crossing, _most_held, _programme, pipelines
 
 WIDTH, ROWS, LAYERS = 256, 64, 4
 
@@ -130,6 +130,17 @@ def test_stages_come_round_again_where_they_would_wait_long() -> None:
     check(plans[0])
     assert [plan.choice.schedule for plan in plans] == ["interleaved", "1f1b"]
     took = [plan.predict().seconds for plan in plans]
-    print(found, took)
     assert took[0] < 0.95 * took[1]
     assert [item.seconds for item in found] == pytest.approx(took, rel=0.1)
+
+
+def test_what_interleaved_stages_hold_is_counted_along_their_order() -> None:
+    """Runs of which each keeps 1 byte of a micro-batch: 2 (p - s - 1) + (v - 1) p + 1 at once, or all there are."""
+    stages, laps = 4, 3
+    for count in (4, 8, 32):
+        held = [_most_held(stage, stages, count, np.full(laps, float(count))) for stage in range(stages)]
+        most = [2 * (stages - stage - 1) + (laps - 1) * stages + 1 for stage in range(stages)]
+        assert held == [min(laps * count, number) for number in most]
+    # Only the first run of the first stage keeps anything. Its warm-up ends with the third of the second group; what
+    # goes back first is of the second run, and so the fourth comes, too.
+    assert _most_held(0, 4, 16, np.asarray([16.0, 0.0])) == 8
