@@ -52,7 +52,6 @@ def homes(plan: Plan, path: str) -> set[int]:
         ("rnnlm-tiny", "rnn-expert"),
         ("dlrm-criteo-tiny", "hybrid"),
         ("gpt-tiny", "model"),
-        ("moe-tiny", "experts"),
     ],
 )
 def test_training_is_one_devices(name: str, search: str) -> None:
