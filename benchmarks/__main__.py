@@ -34,6 +34,7 @@ NAMES = (
     "joint_small",
     "joint_models",
     "joint_grid",
+    "joint_runs",
     "simulate_speed",
     "predict_time",
     "predict_bytes",
