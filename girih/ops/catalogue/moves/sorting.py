@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from girih.ops.catalogue.moves.indices import opaque_along
+from girih.ops.derive.temporaries import COUNTED
 from girih.ops.language import Opaque, Sum
 from girih.ops.operator import operator
 
@@ -103,14 +104,10 @@ def search_sorted(sequence, values, right=False):
     return lambda *i: Opaque(sequence[:], values[i])[()]
 
 
-HISTOGRAM = 1 << 16
-"""Numbers that NumPy's histogram counts at a time."""
-
-
 def parts_of_numbers(work):
     """Of some numbers at a time the bins, whole and as fractions, their edges and truth values, or the numbers in order
     (a bound); some copies of the edges and the counts."""
-    numbers = min(HISTOGRAM, work.inputs["input"].elements)
+    numbers = min(COUNTED, work.inputs["input"].elements)
     return work.copied + 48 * numbers + 6 * work.inputs["edges"].bytes
 
 
