@@ -86,7 +86,12 @@ class Border:
     BLOCK = 1 << 19
     ALONE = 4
 
+    WRITTEN_OVER = 1 << 18
+
     def __init__(self) -> None:
+        self.limits = np.zeros(3, np.int64)
+        """What `small.c` goes by: elements of one array times those of another, bytes of a small array, and bytes from
+        which operators may write over what has no name."""
         self.put(None)
 
     def put(self, own: float | None, alone: bool = False) -> None:
@@ -94,6 +99,8 @@ class Border:
         self.bytes: float = self.DEFAULT * (self.ALONE if alone else 1) if own is None else own
         self.quick, self.chains, self.block = self.QUICK, self.CHAINS, self.BLOCK
         self.tiny = min(self.quick, self.bytes) / 16  # bytes of the widest element
+        most = min(self.bytes, 1 << 62)
+        self.limits[:] = self.tiny, most, min(self.WRITTEN_OVER, self.quick, most)
 
 
 BORDER = Border()
