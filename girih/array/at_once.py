@@ -194,6 +194,8 @@ MADE: dict[str, Function] = {
     **dict.fromkeys(("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"), _transformed),
 }  # fmt: skip
 """By name: the bytes of what a function makes of its arguments, at most, or of the work that it is."""
+ALIKE, BRIEF, PAIRS, SHAPE, SQUARE, RANGE = range(6)
+"""What `small.c` knows of how much functions make, in its words."""
 OF_PAIRS: tuple[Function, ...] = (_all_pairs, _contracted, _slid, _tensordot)
 """What makes at most a number of each element with each."""
 FREE = frozenset(("broadcast_to", "broadcast_arrays", "sliding_window_view", "may_share_memory", "shares_memory"))
@@ -371,9 +373,10 @@ def _references(*items: Any) -> int:
 
 def _of_temporary() -> int:
     """How often a function's argument is referred to where the caller has no name for it; 0 where it cannot be told."""
+    references = _references if NATIVE is None else NATIVE.Function(None, _references, PAIRS)  # as `asarray` is
     named = object()
-    alone = _references(object())
-    return alone if alone < _references(named) else 0
+    alone = references(object())
+    return alone if alone < references(named) else 0
 
 
 _TEMPORARY = _of_temporary()
@@ -426,8 +429,6 @@ def written(function: Function, lazy: Function, items: tuple[Any, ...], options:
     return function(*map(computed, items), **{key: computed(item) for key, item in options.items()})
 
 
-ALIKE, BRIEF, PAIRS, SHAPE, SQUARE, RANGE = range(6)
-"""What `small.c` knows of how much functions make, in its words."""
 ASKED = {
     **dict.fromkeys(("zeros", "ones", "empty", "full"), SHAPE), **dict.fromkeys(("eye", "identity"), SQUARE),
     "arange": RANGE,
@@ -472,7 +473,7 @@ def answered(name: str, function: Function, lazy: Function, space: str) -> Funct
 
 def _quick(function: Any, space: str) -> Function:
     """A function of `small.c`, with the names of what it asks in Python."""
-    update_wrapper(function, function.in_python)
+    update_wrapper(function, function.in_python.__wrapped__)
     function.found = (_found, (space, function.__name__))
     return function  # type: ignore[no-any-return]
 

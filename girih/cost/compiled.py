@@ -8,12 +8,16 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
-from girih.cost.cache import others_may_write
+from girih.cost.cache import others_may_write, usable_cache
 from girih.store import places
 
 
@@ -49,6 +53,26 @@ def compiled(source: Path, folder: Path, options: Sequence[str] = (), version: s
         last = (error.stderr.strip().splitlines() or ["no message"])[-1]
         raise CompilerError(f"{' '.join(compiler)} fails: {last}") from error
     return built
+
+
+def extension(source: Path, room: str, include: str, version: str) -> ModuleType | None:
+    """The module of Python's that a text in C is, compiled into a room of the cache. include: where its headers are,
+    beside Python's. None: there is no C compiler, no header of Python's, or no cache, or it is not Linux."""
+    header = Path(sys.base_prefix) / "include" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "Python.h"
+    folder = usable_cache(room, say=False) if sys.platform == "linux" and header.exists() else None
+    if folder is None:
+        return None
+    try:
+        options = [f"-I{header.parent}", f"-I{include}"]
+        built = compiled(source, folder, options, f"{sys.implementation.cache_tag} {version}")
+        loader = ExtensionFileLoader(source.stem, str(built))
+        spec = spec_from_file_location(source.stem, built, loader=loader)
+        assert spec is not None
+        module = module_from_spec(spec)
+        loader.exec_module(module)
+    except (CompilerError, ImportError):
+        return None
+    return module
 
 
 def _short_hash(content: bytes) -> str:

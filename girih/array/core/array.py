@@ -16,6 +16,8 @@ from girih.array.core.dtypes import dtype_of
 from girih.array.core.evaluation import current
 from girih.capture.lazy.expressions import Expression
 
+NO_SLOTS: tuple[str, ...] = ()
+"""Of classes whose subclasses have the attributes, in slots of their own: mypy cannot read it."""
 UNKNOWN = False
 Layout = tuple[int, ...] | bool | None
 """How an array lies in the whole that it shows a part of: its strides in elements, None for C order without gaps, or
@@ -61,7 +63,7 @@ class Array:
     reference to it goes.
     """
 
-    __slots__ = ()
+    __slots__ = NO_SLOTS
     __array_priority__ = 1000.0
 
     expression: Expression

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -94,13 +94,17 @@ class Border:
         which operators may write over what has no name."""
         self.put(None)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in ("bytes", "quick") and hasattr(self, "quick"):
+            most = min(self.bytes, 1 << 62)
+            self.limits[:] = min(self.quick, most) / 16, most, min(self.WRITTEN_OVER, self.quick, most)
+
     def put(self, own: float | None, alone: bool = False) -> None:
         """The border of a cluster; None: the default. alone: has the cluster one worker?"""
         self.bytes: float = self.DEFAULT * (self.ALONE if alone else 1) if own is None else own
         self.quick, self.chains, self.block = self.QUICK, self.CHAINS, self.BLOCK
         self.tiny = min(self.quick, self.bytes) / 16  # bytes of the widest element
-        most = min(self.bytes, 1 << 62)
-        self.limits[:] = self.tiny, most, min(self.WRITTEN_OVER, self.quick, most)
 
 
 BORDER = Border()

@@ -8,7 +8,7 @@ large arrays it is a constant: its `expression` is a copy of what it has at that
 An element of a small array is a number of NumPy's own types, which also has `compute()`. All other results are arrays
 of ours, `x.sum()` too.
 
-The calls that scripts make most are done by `small.c`, where that could be compiled (`girih.array.core.native`): it
+The calls that scripts make most are done by `small.c`, where that could be compiled (`girih.cost.compiled`): it
 takes operators, elements and views of few bytes, and leaves all else to `InPython`. NumPy's own arrays would be as
 quick, but have no `compute()`. A class that inherits from them is not: NumPy takes 0.4 µs longer to make its results
 than its own, as long as operators in Python take.
@@ -24,19 +24,20 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
 from girih.array.core import chains
-from girih.array.core.array import UNKNOWN, Array, Layout, no_attribute
+from girih.array.core.array import NO_SLOTS, UNKNOWN, Array, Layout, no_attribute
 from girih.array.core.builder import apply, from_memory, number
 from girih.array.core.dtypes import SUPPORTED, name_of
 from girih.array.core.evaluation import BORDER
-from girih.array.core.native import native
 from girih.array.core.temporaries import HELD, LEAST_BYTES, OPERAND, takes, temporaries
 from girih.capture.lazy.expressions import Expression
+from girih.cost.compiled import extension
 
 _LIKE_LARGE: dict[str, Any] = {"scalar": True, "compute": lambda self: np.array(self), "persist": lambda self: self}
 """What an element of a small array has beside NumPy's number: what an element of a large one has."""
@@ -70,14 +71,14 @@ class HeldInPython:
     T = property(lambda self: small(self.held.T))
 
 
-NATIVE = native()
+NATIVE = extension(Path(__file__).with_name("small.c"), "array", np.get_include(), np.__version__)
 Held: Any = HeldInPython if NATIVE is None else NATIVE.Held
 
 
 class InPython(Array):
     """What small arrays are and do. Of what is named here, `Held` of `small.c` does the simple cases by itself."""
 
-    __slots__ = ()
+    __slots__ = NO_SLOTS
 
     held: Any
     _constant: tuple[Expression, int]
@@ -463,6 +464,7 @@ class Deferred(SmallArray):  # type: ignore[misc]
     dtype = property(lambda self: _slot.__get__(self).dtype)  # type: ignore[assignment]
     ndim = property(lambda self: len(_slot.__get__(self).shape))  # type: ignore[assignment]
     size = property(lambda self: _slot.__get__(self).size)  # type: ignore[assignment]
+    nbytes, itemsize = Array.nbytes, Array.itemsize
 
     def __len__(self) -> int:
         return self.shape[0] if self.ndim else super().__len__()
@@ -744,5 +746,7 @@ for _name in ALONE:
     setattr(Deferred, _name, _deferring(_name, _name))
 setattr(InPython, "__divmod__", _forward("__divmod__", divmod))  # noqa: B010 - as the others
 setattr(InPython, "__rdivmod__", _reflected("__rdivmod__", divmod))  # noqa: B010
+IN_PYTHON = dict(vars(InPython))
+"""What `small.c` asks, by name, where a call is not as simple as it takes."""
 if NATIVE is not None:
-    NATIVE.bind(SmallArray, NUMBERS, ours, dict(vars(InPython)), chains.pending, WRITES, BORDER.limits)
+    NATIVE.bind(SmallArray, NUMBERS, ours, IN_PYTHON, chains.pending, WRITES, BORDER.limits)
