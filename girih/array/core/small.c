@@ -447,7 +447,9 @@ static PySequenceMethods as_sequence = {.sq_length = length};
 
 static PyObject *get_attribute(PyObject *self, void *name)
 {
-    PyObject *held = is_small(self) ? Py_XNewRef(((Held *)self)->held) : PyObject_GetAttrString(self, "held");
+    PyObject *own = ((Held *)self)->held, *held = is_small(self) && own != NULL ? Py_NewRef(own) : NULL;
+    if (held == NULL)
+        held = PyObject_GetAttrString(self, "held");
     PyObject *value = held == NULL ? NULL : PyObject_GetAttrString(held, name);
     Py_XDECREF(held);
     return value;
