@@ -103,6 +103,23 @@ def search_sorted(sequence, values, right=False):
     return lambda *i: Opaque(sequence[:], values[i])[()]
 
 
+def in_order(work):
+    """Numbers one behind the other; those of 16 bits also as float32 (a bound)."""
+    numbers = work.inputs["input"]
+    return work.copied + (8 * numbers.elements if numbers.item_bytes == 2 else 0)
+
+
+def bins_of(input, edges):
+    places = np.searchsorted(edges, input, "right") - 1
+    inside = (input >= edges[0]) & (input <= edges[-1])
+    return np.where(inside, np.minimum(places, len(edges) - 2), len(edges) - 1)
+
+
+@operator("girih.bin_positions", temporary=in_order, numpy=bins_of)
+def bin_positions(input, edges):
+    return lambda *i: Opaque(edges[:], input[i])[()]
+
+
 def first_values(work):
     x, attributes = work.inputs["input"], work.attributes
     return x.bytes // max(x.shape[attributes["dim"]], 1) * attributes["k"]
