@@ -27,6 +27,7 @@ NAMES = (
     "whole_space",
     "whole_space_random",
     "transformer_reductions",
+    "ring_attention",
     "divided_stages",
     "capped_quality",
     "capped_planning",

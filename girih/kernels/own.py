@@ -30,6 +30,7 @@ from girih.kernels.tiles import TILE_KERNELS
 from girih.kernels.windows import convolution_input_gradient, convolution_weight_gradient, max_pool, max_pool_gradient
 from girih.layout.compiled import compiled
 from girih.ops.derive.temporaries import (
+    COUNTED,
     NEIGHBOURS,
     STRETCH,
     by_channel,
@@ -591,52 +592,25 @@ def search_sorted(sequence: Tensor, values: Tensor, right: bool = False) -> Tens
     return positions.masked_fill_(values.isnan(), len(sequence) if right else known)
 
 
-def bin_positions(input: Tensor, edges: Tensor) -> Tensor:
-    """For each number the last bin whose lower edge is not above it; the number of bins for one outside of all, or NaN.
-    The last bin has both its edges. edges: ascending."""
-    out = torch.empty(input.shape, dtype=torch.int64)
-    numbers = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
-    ends = edges.numpy(force=True)
-    numbers = numbers.view(torch.uint8) if numbers.dtype == torch.bool else numbers
-    _bins(numbers.contiguous().view(-1).numpy(), ends, _evenly(ends), out.view(-1).numpy())
-    return out
+def bin_counts(input: Tensor, edges: Tensor) -> Tensor:
+    """How many numbers lie in each bin between ascending edges, the last of which belongs to its bin; by NumPy, some
+    numbers at a time: its arrays are then small enough that the system is not asked for their memory each time."""
+    numbers, ends = input.reshape(-1).numpy(force=True), edges.numpy(force=True)
+    out, bins = np.zeros(len(ends) - 1, np.int64), _numpys_bins(ends, np.result_type(numbers, ends))
+    for start in range(0, len(numbers), COUNTED):
+        out += np.histogram(numbers[start : start + COUNTED], *bins)[0]
+    return torch.from_numpy(out)
 
 
-def _evenly(edges: Any) -> float:
-    """Bins for each unit, where a number's bin is that or next to it; 0 where edges do not lie evenly."""
-    with np.errstate(all="ignore"):
-        ends, count = edges.astype(np.float64), len(edges) - 1
-        scale = count / (ends[-1] - ends[0])
-        even = np.abs((ends - ends[0]) * scale - np.arange(count + 1)).max() < 1
-    return float(scale) if even and np.isfinite(scale) else 0.0
-
-
-@compiled(lambda numbers, *_: len(numbers), nogil=True)
-def _bins(numbers, edges, scale, out):  # type: ignore[no-untyped-def]
-    """Into `out` the bin of each number: guessed where edges lie evenly, then moved by what rounding may have done;
-    else by halves."""
-    count = len(edges) - 1
-    first, last = edges[0], edges[count]
-    for i in range(len(numbers)):
-        number = numbers[i]
-        if not (number >= first and number <= last):
-            out[i] = count
-            continue
-        low, high = 0, count
-        if scale > 0:
-            low = min(int((number - first) * scale), count - 1)
-            while low > 0 and number < edges[low]:
-                low -= 1
-            while low < count - 1 and number >= edges[low + 1]:
-                low += 1
-        else:
-            while high - low > 1:
-                middle = (low + high) // 2
-                if number >= edges[middle]:
-                    low = middle
-                else:
-                    high = middle
-        out[i] = low
+def _numpys_bins(ends: Any, dtype: Any) -> tuple[Any, ...]:
+    """The number of bins, and where they begin and end, if these are the edges that NumPy then has: it counts by
+    arithmetic, where it sorts for other edges."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = 0 < ends[-1] - ends[0] < np.inf
+    own = finite and ends.dtype.kind == "f" and dtype == ends.dtype
+    if own and np.array_equal(np.linspace(ends[0], ends[-1], len(ends), dtype=dtype), ends):
+        return len(ends) - 1, (ends[0], ends[-1])
+    return (ends,)
 
 
 def correlate(input: Tensor, weight: Tensor) -> Tensor:
@@ -799,7 +773,7 @@ KERNELS: dict[str, Callable[..., Any]] = (
             sort_indices,
             topk_indices,
             search_sorted,
-            bin_positions,
+            bin_counts,
             random_uniform,
             random_normal,
             random_mask,

@@ -187,13 +187,14 @@ def _strategy(strategy: Strategy) -> str:
     if strategy.mesh.devices == 1:
         return ""
     divisions, layouts = _counted(strategy.divisions), _counted(strategy.layouts.values())
+    extremes = ", Pmax and Pmin partial maxima and minima" if "Pm" in layouts else ""
     on = ", @1 that only coordinate 1 takes part" if "@" in divisions + layouts else ""
     return (
         f"on a mesh of {strategy.mesh}, {strategy.mesh.devices} devices\n"
         f"{len(strategy.divisions)} nodes: {divisions}\n"
         f"{len(strategy.layouts)} values: {layouts}\n"
         "by mesh axis: S0 cuts index variable 0 of a node, dimension 0 of a value; R keeps it whole; P are partial "
-        f"sums{on}"
+        f"sums{extremes}{on}"
     )
 
 

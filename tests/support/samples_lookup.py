@@ -281,10 +281,10 @@ def search_sorted(rng: Generator) -> Arguments:
     return {"sequence": np.sort(real(rng, (5,))), "values": real(rng, shape(rng)), "right": some(rng, False, True)}
 
 
-@sample("girih.bin_positions")
-def bin_positions(rng: Generator) -> Arguments:
+@sample("girih.bin_counts")
+def bin_counts(rng: Generator) -> Arguments:
     edges = some(rng, np.sort(real(rng, (5,))), np.linspace(-1, 1, 6), np.array([0.0, 0.0, 1.0]))
-    return {"input": real(rng, shape(rng)), "edges": edges}
+    return {"input": real(rng, shape(rng, 1)), "edges": edges}
 
 
 @sample("girih.ctc_loss_gradient")

@@ -20,8 +20,7 @@ from girih.run.loops import python, torchscript
 from girih.run.loops.build import build
 from girih.run.loops.form import Reused
 from girih.run.loops.reading import reading
-from girih.run.worker.parts import Tensor
-from girih.run.worker.transfers import COMBINE
+from girih.run.worker.parts import COMBINE, Tensor
 
 SCRIPTED = 64
 """A group of so many blocks is compiled as TorchScript at once, one of fewer when it runs again: that takes a while."""

@@ -15,7 +15,7 @@ from girih.array.functions.elementwise import logic
 from girih.array.functions.elementwise import ufuncs as e
 from girih.array.functions.products import matmul
 from girih.array.functions.reductions import reduce as reductions
-from girih.array.functions.reductions.sorting import counted, partition, sort
+from girih.array.functions.reductions.sorting import counted, partition, searchsorted, sort
 from girih.array.functions.shapes import manipulation
 from girih.array.functions.shapes.creation import zeros
 from girih.array.functions.shapes.picking import take_along_axis
@@ -214,16 +214,26 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     return whole(np.histogram_bin_edges)(manipulation.stack(ends), bins, range)
 
 
+def _bins(x: Array, edges: Array) -> Array:
+    """The bin of each element, the number of bins outside; the last bin has both its edges."""
+    place = searchsorted(edges, x, "right") - 1
+    last = edges.shape[0] - 2
+    return e.where(x == edges[-1], last, e.where(place < 0, last + 1, place))
+
+
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[Array, Array]:
     """Counts (or sums of weights) and edges."""
     x = as_array(a)
     x = x if x.ndim else x.reshape(1)
+    x = cast(x, np.uint8) if x.dtype == bool else x
     edges = histogram_bin_edges(x, bins, range)
-    size, given = edges.shape[0] - 1, None if weights is None else as_array(weights).reshape(-1)
-    places = apply("girih.bin_positions", x.shape, np.dtype(np.int64), input=x, edges=edges)
-    counts = counted(places, size, given, left_out=size)
+    size = edges.shape[0] - 1
+    if weights is None:
+        counts = apply("girih.bin_counts", (size,), np.dtype(np.int64), input=x, edges=edges)
+    else:
+        counts = counted(_bins(x.reshape(-1), edges), size, as_array(weights).reshape(-1), left_out=size)
     if weights is not None and as_array(weights).dtype.kind in "iub":
         counts = cast(counts, as_array(weights).dtype)
     if density:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from girih.ops.catalogue.moves.indices import opaque_along
-from girih.ops.language import Opaque
+from girih.ops.derive.temporaries import COUNTED
+from girih.ops.language import Opaque, Sum
 from girih.ops.operator import operator
 
 
@@ -103,21 +104,16 @@ def search_sorted(sequence, values, right=False):
     return lambda *i: Opaque(sequence[:], values[i])[()]
 
 
-def in_order(work):
-    """Numbers one behind the other; those of 16 bits also as float32 (a bound)."""
-    numbers = work.inputs["input"]
-    return work.copied + (8 * numbers.elements if numbers.item_bytes == 2 else 0)
+def parts_of_numbers(work):
+    """Of some numbers at a time the bins, whole and as fractions, their edges and truth values, or the numbers in order
+    (a bound); some copies of the edges and the counts."""
+    numbers = min(COUNTED, work.inputs["input"].elements)
+    return work.copied + 48 * numbers + 6 * work.inputs["edges"].bytes
 
 
-def bins_of(input, edges):
-    places = np.searchsorted(edges, input, "right") - 1
-    inside = (input >= edges[0]) & (input <= edges[-1])
-    return np.where(inside, np.minimum(places, len(edges) - 2), len(edges) - 1)
-
-
-@operator("girih.bin_positions", temporary=in_order, numpy=bins_of)
-def bin_positions(input, edges):
-    return lambda *i: Opaque(edges[:], input[i])[()]
+@operator("girih.bin_counts", temporary=parts_of_numbers, numpy=lambda input, edges: np.histogram(input, edges)[0])
+def bin_counts(input, edges):
+    return lambda b: Sum(lambda *i: Opaque(edges[:], input[i])[(b,)], sizes=input.shape)
 
 
 def first_values(work):
