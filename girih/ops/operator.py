@@ -104,6 +104,7 @@ class Operator:
         is padded with it by the worker, to the whole region that the piece reads; the rule then takes that
         padding out of the attributes. Other dimensions are left to the operator's own padding.
     view: the result shares its input's storage.
+    scan: each element follows from the one before it and takes about as long as one of an element-wise function.
     condition: `(tensors by schema name, attributes) -> bool`, for which the description holds; elsewhere the
         node counts as undescribed.
     result: which result is described, for operators that return several.
@@ -129,6 +130,7 @@ class Operator:
     piece: PieceRule | None = None
     padding: float | None = None
     view: bool = False
+    scan: bool = False
     condition: Callable[..., bool] | None = None
     result: int | None = None
     temporary: Temporary | None = None
