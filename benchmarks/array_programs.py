@@ -17,13 +17,17 @@ from itertools import combinations, product
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from girih.graph import Argument, Graph, Input, Node, Output, Ref, Value
-from girih.layout import full_layouts
+from girih.layout import Layout, Mesh, full_layouts
+from girih.ops.derive.passing import passages
+from girih.ops.known import descriptions
 from girih.partition.solver.elimination import Problem
-from girih.partition.space.options import Rules
+from girih.partition.space.options import Rules, division_codes, layouts_of
 from girih.partition.space.problem import Candidates, Objective, build
 
+EXTREMES = ("aten.amax", "aten.amin")
 DIMENSIONS = tuple(count * 1024 for count in (128, 192, 256, 320, 384, 448, 512))
 """Of the arrays of random programs: "randomly chosen from 128K to 512K"."""
 
@@ -64,7 +68,8 @@ class Program:
         if two is None:
             return self.emit("aten.exp", self.shape(one), self=Ref(one))
         shape = np.broadcast_shapes(self.shape(one), self.shape(two))
-        return self.emit(f"aten.{operator}.Tensor", shape, self=Ref(one), other=Ref(two))
+        name = f"aten.{operator}" if operator in ("maximum", "minimum") else f"aten.{operator}.Tensor"
+        return self.emit(name, shape, self=Ref(one), other=Ref(two))
 
     def dot(self, one: str, two: str) -> str:
         """Of two matrices."""
@@ -78,6 +83,10 @@ class Program:
         kept = tuple(size for dimension, size in enumerate(self.shape(array)) if dimension != axis)
         return self.emit("aten.sum.dim_IntList", kept, self=Ref(array), dim=(axis,))
 
+    def extreme(self, array: str, axis: int, operator: str = "amax") -> str:
+        kept = tuple(size for dimension, size in enumerate(self.shape(array)) if dimension != axis)
+        return self.emit(f"aten.{operator}", kept, self=Ref(array), dim=(axis,), keepdim=False)
+
     def scan(self, array: str, axis: int) -> str:
         return self.emit("aten.cumsum", self.shape(array), self=Ref(array), dim=axis)
 
@@ -88,8 +97,14 @@ class Program:
         return Graph(self.values, tuple(self.nodes), tuple(self.inputs), tuple(Output(n, "result") for n in names))
 
 
-def random_program(random: np.random.Generator, operators: int, dimensions: Sequence[int] = DIMENSIONS) -> Graph:
-    """A program of so many operators (at least 2), new arrays among them; arrays are read again and again."""
+def random_program(
+    random: np.random.Generator, operators: int, dimensions: Sequence[int] = DIMENSIONS, extremes: bool = False
+) -> Graph:
+    """A program of so many operators (at least 2), new arrays among them; arrays are read again and again.
+
+    extremes: also maxima and minima of arrays, the larger and the smaller of two, and functions that keep the order or
+    turn it round.
+    """
     if operators < 2:
         raise ValueError(f"a program of {operators} operators: expected at least 2, a new array and what reads it")
     made = Program()
@@ -140,8 +155,22 @@ def random_program(random: np.random.Generator, operators: int, dimensions: Sequ
         if (one := some(2)) is not None:
             made.scan(one, int(random.integers(2)))
 
+    def extreme() -> None:
+        if (one := some()) is not None and (shape := made.shape(one)):
+            made.extreme(one, int(random.integers(len(shape))), str(random.choice(["amax", "amin"])))
+
+    def larger() -> None:
+        if (one := some()) is not None and (two := fitting(*made.shape(one))) is not None:
+            made.map(one, two, str(random.choice(["maximum", "minimum"])))
+
+    def ordered() -> None:
+        if (one := some()) is not None:
+            made.emit(f"aten.{random.choice(['relu', 'neg', 'tanh'])}", made.shape(one), self=Ref(one))
+
     made.newarray(size(), size())
     kinds = (map_, map_, map_, dot, dot, swapaxis, swapaxis, fold, scan)
+    if extremes:
+        kinds = (map_, dot, swapaxis, fold, extreme, extreme, extreme, larger, larger, ordered, ordered)
     while made.operators < operators:
         kinds[int(random.integers(len(kinds)))]()
     return made.graph()
@@ -276,21 +305,37 @@ def _brought(graph: Graph, places: dict[str, set[tuple[int, int]]]) -> tuple[Gra
 
 
 def least_bytes(graph: Graph, aim: Objective, most: int) -> float | None:
-    """The least bytes over every layout of every value, partial sums included, every division of every node, and every
-    way to bring values once to a second layout; all are tried. None: they are more than `most` for one of the ways."""
+    """The least bytes over every layout of every value, partial sums, maxima and minima included, every division of
+    every node, and every way to bring values once to a second layout; all are tried. None: they are more than `most`
+    for one of the ways."""
     least = np.inf
     for whole, there in brought_once(graph):
-        layouts = {name: full_layouts(whole.values[name].shape, aim.machine.mesh) for name in there}
-        divisions = {
-            number: np.asarray(layouts[node.name], np.int64)
-            for number, node in enumerate(whole.nodes)
-            if node.name in layouts
-        }
+        layouts, divisions = everything(whole, aim.machine.mesh)
+        for number, node in enumerate(whole.nodes):
+            if node.name in there:
+                layouts[node.name] = full_layouts(whole.values[node.name].shape, aim.machine.mesh)
+                divisions[number] = np.asarray(layouts[node.name], np.int64)
         single = build(whole, aim, Rules(partial=True), Candidates(layouts, divisions))
         if prod(single.problem.domains[: len(single.layouts)]) > most:
             return None
         least = min(least, exhaustive(single.problem, len(single.layouts)))
     return float(least)
+
+
+def everything(graph: Graph, mesh: Mesh) -> tuple[dict[str, tuple[Layout, ...]], dict[int, NDArray[np.int64]]]:
+    """Layouts by value, divisions by node: partial maxima and minima wherever they are possible, and not only where the
+    search looks for them. None of a graph without maxima and minima, which are not made of sums."""
+    if not any(node.operator in EXTREMES for node in graph.nodes):
+        return {}, {}
+    rules, both = Rules(partial=True), ("max", "min")
+    stored = {item.name for item in (*graph.inputs, *graph.outputs)}
+    layouts = {name: layouts_of(value, mesh, rules, name in stored, both) for name, value in graph.values.items()}
+    divisions = {}
+    for number, description in enumerate(descriptions(graph)):
+        assert description is not None
+        passed = tuple(place for place, one in enumerate(passages(description)) if one.takes in both)
+        divisions[number] = division_codes(description, mesh, rules, passed)
+    return layouts, divisions
 
 
 def exhaustive(problem: Problem, values: int) -> float:

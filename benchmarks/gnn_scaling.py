@@ -92,9 +92,9 @@ def measure(options: argparse.Namespace) -> Report:
         for repeat in range(repeats):
             store = Path(folder) / f"costs{repeat}.sqlite"
             for workers in run_here:
-                calibrate(
-                    f"local:{workers}", store_path=store, programs=[plans[workers].program], budget_seconds=budget
-                )
+                plan = plans[workers]
+                own = {"programs": [plan.program], "data": [plan.origin.data.data_tensors()]}
+                calibrate(f"local:{workers}", store_path=store, budget_seconds=budget, **own)
             for workers in counts:
                 forecast = predict(plans[workers], store=store, memory=False)
                 foreseen[workers].append(forecast.seconds + forecast.driver)

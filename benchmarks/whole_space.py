@@ -4,7 +4,8 @@ What: by `bytes` on 2 processes, the plan of the whole space beside the one of T
 every sum is added where it is made and each reader fetches for itself. Of the first three one sees what suffices:
 `(A @ B).sum(1)` of 300×400 by 400×160 needs 2,400 bytes, `A @ B + C @ D` and `A @ (A @ B)` of 64×64 need 16,384.
 The others have the same in them: sums that pass through slices, reshapes, transposes, broadcasts, scaling, means,
-concatenations, convolutions and gradients of embeddings, and values that are read by several products.
+concatenations, convolutions and gradients of embeddings, maxima and minima that pass through what keeps order, and
+values that are read by several products.
 How: each optimum is proved; its program is lowered and its bytes are counted; it is run on threads in float64, and
 compared with one device.
 Against: Tofu's space, in the column `tofu`. Floor: the three counts; every other program moves less than in Tofu's
@@ -120,6 +121,33 @@ def products_with_one(dtype: str) -> Any:
     return made.graph()
 
 
+def _running_sums(made: Program) -> str:
+    """Of a new array along its rows, by which it is therefore divided."""
+    return made.scan(made.newarray(512, 64), 1)
+
+
+def largest_of_columns(dtype: str) -> Any:
+    made = Program(dtype)
+    columns = made.extreme(_running_sums(made), 0)
+    made.extreme(made.emit("aten.relu", made.shape(columns), self=_ref(columns)), 0)
+    return made.graph()
+
+
+def larger_of_maxima(dtype: str) -> Any:
+    made = Program(dtype)
+    made.map(made.extreme(_running_sums(made), 0), made.extreme(_running_sums(made), 0), "maximum")
+    return made.graph()
+
+
+def range_of_columns(dtype: str) -> Any:
+    made = Program(dtype)
+    sums = _running_sums(made)
+    below = made.extreme(sums, 0, "amin")
+    turned = made.emit("aten.neg", made.shape(below), self=_ref(below))
+    made.extreme(made.map(made.extreme(sums, 0), turned, "maximum"), 0)
+    return made.graph()
+
+
 def _ref(name: str) -> Any:
     from girih.graph import Ref
 
@@ -141,6 +169,9 @@ PROGRAMS: dict[str, tuple[Callable[[str], Any], int | None]] = {
     "two gradients of one embedding": (gradients_of_an_embedding, None),
     "A @ (A @ B) + C @ (A @ (A @ B))": (three_readers, None),
     "(B @ A @ A) · (C @ A @ A)": (products_with_one, None),
+    "relu(A.cumsum(1).max(0)).max()": (largest_of_columns, 8),
+    "maximum(A.cumsum(1).max(0), B.cumsum(1).max(0))": (larger_of_maxima, None),
+    "maximum(B.max(0), -B.min(0)).max(), B = A.cumsum(1)": (range_of_columns, 8),
 }
 
 

@@ -1,9 +1,10 @@
 """Random array programs: the whole space by bytes against Tofu's, and small ones against trying all.
 
 What: programs of 2 to 15 operators as in `tiling_random`, on 4 processes in a mesh of 2×2: the bytes of the whole space
-beside those of Tofu's (`exact:space=tofu`). Small programs, of 2 to 5 operators, on 2 and 3 processes and in a mesh of
-2×2: beside the least over every layout of every value, partial sums included, every division of every node, and every
-way to bring a value that several read once to a second layout; all of them are tried.
+beside those of Tofu's (`exact:space=tofu`). Small programs, of 2 to 6 operators, on 2 and 3 processes and in a mesh of
+2×2, half of them with maxima and minima, and what keeps their order: beside the least over every layout of every value,
+partial sums, maxima and minima included, every division of every node, and every way to bring a value that several read
+once to a second layout; all of them are tried.
 How: each optimum is proved, its program is lowered, and its bytes are counted. Small programs, and some of the others,
 are run on threads in float64 with dimensions of 12 to 24, and compared with one device and with the predicted bytes.
 Search: processor time from a graph to its proved plan, all memos emptied before.
@@ -96,7 +97,8 @@ def measure(options: argparse.Namespace) -> Report:
     for mesh, machine in MACHINES.items():
         aim, rows = objective("bytes", machine), []
         for number in range(small // len(MACHINES)):
-            graph = random_program(random, FEWEST + number % (SMALL - FEWEST + 1), DIMENSIONS)
+            operators, extremes = FEWEST + number % (SMALL - FEWEST + 1), bool(number // len(MACHINES) % 2)
+            graph = random_program(random, operators + extremes, DIMENSIONS, extremes)
             row, wrong = compared(graph, aim)
             least = least_bytes(graph, aim, 2**16)
             if least is not None:

@@ -5,7 +5,7 @@ Its `key` is a line of text in which everything stands that its time depends on;
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from girih.cost.work import Work
@@ -21,7 +21,8 @@ class Operand:
     strides: of the buffer, in elements; None where it is contiguous. pads: elements added before and after each
     dimension, () for none. high: whole numbers in it are less than this. ascending: they ascend from 0 to the largest.
     skewed: they are neighbours of a graph's vertices, most of which are few vertices: how often a row is read again
-    decides how fast it is read.
+    decides how fast it is read. source: the path of the program's data that it is, whole, or "": who has that data can
+    measure the call on it.
     """
 
     shape: tuple[int, ...]
@@ -32,6 +33,7 @@ class Operand:
     high: int = 2
     ascending: bool = False
     skewed: bool = False
+    source: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         text = f"{self.dtype}{list(self.shape)}"

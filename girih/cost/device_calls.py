@@ -154,6 +154,7 @@ class Collector(ABC, Generic[Found]):
         self.rows: dict[object, tuple[object, Numbers]] = {}  # with what the key names by identity, to keep it alive
         self.strides: dict[str, Shape] = {}  # of buffers, on the first device that has something
         self.taken: dict[str, int] = {}
+        self.data = {item.name: item.path for item in self.graph.inputs if item.role == "data"}
 
     # ---------------------------------------------------------------------------------------- memory order
 
@@ -280,6 +281,11 @@ class Collector(ABC, Generic[Found]):
 class CallCollector(Collector[Call]):
     """Collects calls."""
 
+    def source(self, buffer: str, shape: Shape) -> str:
+        """The path of the program's data that such a part of a buffer is, whole, or ""."""
+        path = self.data.get(buffer, "")
+        return path if path and shape == self.graph.values[buffer].shape else ""
+
     def call(self, item: Computation, share: Share) -> Call | None:
         places, values, shape_at = self.program.places, self.graph.values, self.program.part_shape
         step, node, description, device = item.step, item.node, item.description, share.device
@@ -307,6 +313,7 @@ class CallCollector(Collector[Call]):
                     ascending.get(number, ranges.get(number, likely)),
                     number in ascending,
                     bool(ascending) and number in ranges and number not in ascending,
+                    self.source(part.buffer, shape),
                 )
             )
         work = self.work(item, share, regions, [operand.pads for operand in operands], shapes)

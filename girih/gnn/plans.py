@@ -352,7 +352,7 @@ class GraphRun(WatchedRun):
         self._starting = time.perf_counter() - began
         learner = self._learner
         self._learner = replace(
-            learner, partition=with_cuts(data.graph, cuts, work.cost, learner.known), moves=learner.moves + 1
+            learner, partition=with_cuts(data.graph, cuts, work.cost, learner.known), moves=learner.moves + 1, seen=()
         )
 
     def partition(self) -> Pieces:

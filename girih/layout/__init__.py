@@ -2,6 +2,7 @@
 
 from girih.layout.mesh import (
     PARTIAL,
+    PARTIAL_BY,
     REPLICATE,
     Layout,
     Mesh,
@@ -35,11 +36,14 @@ from girih.layout.transfer import (
     full_layouts,
     kept_terms,
     level_volumes,
+    mark_of,
+    reducer_of,
     route,
 )
 
 __all__ = [
     "PARTIAL",
+    "PARTIAL_BY",
     "REPLICATE",
     "Axis",
     "Layout",
@@ -62,10 +66,12 @@ __all__ = [
     "kept_terms",
     "kind_of",
     "level_volumes",
+    "mark_of",
     "on_submesh",
     "own_mesh",
     "parse_sharding",
     "part_shape",
+    "reducer_of",
     "regions_of",
     "route",
     "sharding_of",

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout.compiled import compiled, inside
+from girih.layout.mesh import COUNTED
 
 
 @inside()
@@ -137,13 +138,13 @@ def costs(  # type: ignore[no-untyped-def]
     for s in range(sources):
         for t in range(targets):
             possible = True  # unless a partial result would have to be made of something else
-            copies[axes] = 1.0  # how many partial sums are received, up to each level
+            copies[axes] = 1.0  # how many partial results are received, up to each level
             for axis in range(axes - 1, -1, -1):
                 copies[axis] = copies[axis + 1]
                 if target_partial[t, axis] and source_partial[s, axis] != target_partial[t, axis]:
                     possible = False
                 if source_partial[s, axis] and not target_partial[t, axis]:
-                    copies[axis] *= source_partial[s, axis]
+                    copies[axis] *= source_partial[s, axis] % COUNTED
             if not possible:
                 seconds[s, t] = np.inf
                 continue
@@ -210,7 +211,7 @@ def volumes(held, source_partial, needed, target_partial, sizes):  # type: ignor
                 if target_partial[t, axis] and source_partial[s, axis] != target_partial[t, axis]:
                     possible = False
                 if source_partial[s, axis] and not target_partial[t, axis]:
-                    copies *= source_partial[s, axis]
+                    copies *= source_partial[s, axis] % COUNTED
             if not possible:
                 total[s, t] = np.inf
                 continue
@@ -228,7 +229,7 @@ def volumes(held, source_partial, needed, target_partial, sizes):  # type: ignor
 
 @compiled(lambda held, _, needed, __, sizes: held.shape[0] * needed.size / 2, nogil=True)
 def becoming(held, source_partial, needed, target_partial, sizes):  # type: ignore[no-untyped-def]
-    """[sources, targets]: does the source become more partial sums for nothing (`Transfers.direct`)?
+    """[sources, targets]: does the source become more partial results for nothing (`Transfers.direct`)?
 
     Devices that agree on all axes but the new ones are a group. Of those with the same region, one keeps it: the first
     along each new axis. What the keepers of a group hold together has to be all that the target wants there.

@@ -1,10 +1,10 @@
 """Meshes, and layouts as solvers write them: a tensor lies over a hierarchical mesh of devices.
 
 A mesh has axes, the outermost (slowest links) first. A layout says for each axis what it does to a tensor: split
-dimension `d` (a number from 0), keep whole copies (`REPLICATE`), or hold partial sums (`PARTIAL`). Several axes may
-split one dimension; the outer axis then cuts first, so the devices of one host hold neighbouring parts. Parts differ
-by at most one element where the size does not divide, unless shares are stated beside the codes. What people read and
-files keep is a `girih.layout.sharding.Sharding`.
+dimension `d` (a number from 0), keep whole copies (`REPLICATE`), or hold partial sums (`PARTIAL`), partial maxima or
+minima (`PARTIAL_BY`). Several axes may split one dimension; the outer axis then cuts first, so the devices of one host
+hold neighbouring parts. Parts differ by at most one element where the size does not divide, unless shares are stated
+beside the codes. What people read and files keep is a `girih.layout.sharding.Sharding`.
 
 A code may also name the coordinates of its axis that take part (`among`): the other devices then hold nothing. So a
 tensor, or an operator, is placed on a part of the machine (the operator dimension of FlexFlow §3.3).
@@ -25,7 +25,12 @@ from numpy.typing import NDArray
 
 REPLICATE = -1
 PARTIAL = -2
-MOST_DIMENSIONS = 1 << 10  # of a tensor or an index space, and linear sets of inputs
+MOST_DIMENSIONS = 1 << 10  # of a tensor or an index space, and sets of inputs that let partial results pass
+PARTIAL_BY = {"sum": PARTIAL, "max": PARTIAL - MOST_DIMENSIONS, "min": PARTIAL - MOST_DIMENSIONS - 1}
+PARTIAL_KINDS = {code: reducer for reducer, code in PARTIAL_BY.items()}
+"""The code of a value's partial results, by how they are combined, and back. Between those of sums and of the others
+lie the codes of a node's further sets of inputs, which no value has."""
+COUNTED = 1 << 32  # numbers of partial results are modulo this; beside them stands how they are combined
 _KINDS = 1 << 12  # codes lie in half of it to both sides of 0; above them stands a bit for each coordinate taking part
 MOST_COORDINATES = 48  # of an axis of which a part can be named
 

@@ -2,10 +2,11 @@
 
     S0·R         the first axis splits dimension 0 into equal parts, the second keeps whole copies
     S0[7:3]·P    the first axis cuts dimension 0 seven to three, along the second lie partial sums
+    Pmax·R       along the first axis lie partial maxima: the largest of them is the value
     S1@0,2·R     the coordinates 0 and 2 of the first axis split dimension 1, the others hold nothing
 
 A sharding of a node speaks of its index variables in place of dimensions: `R` repeats the work, and `P1` lets partial
-sums pass through the second linear set of its inputs (`girih.ops.derive.divisions.passing_sets`).
+results pass through the second set of its inputs that can (`girih.ops.derive.passing.passages`).
 
 Part i of an extent n with shares s goes from n·(s[0] + … + s[i-1]) // Σs to n·(s[0] + … + s[i]) // Σs; equal parts are
 shares of 1. Several axes that split one dimension multiply their shares, the outer axis cuts first.
@@ -26,7 +27,8 @@ from numpy.typing import NDArray
 from girih.layout.mesh import (
     MOST_COORDINATES,
     MOST_DIMENSIONS,
-    PARTIAL,
+    PARTIAL_BY,
+    PARTIAL_KINDS,
     REPLICATE,
     Bounds,
     Layout,
@@ -72,13 +74,15 @@ class Replicated:
 
 @dataclass(frozen=True)
 class Partial:
-    """Partial sums of a tensor; of a node, that partial sums pass through the linear set of inputs with this number."""
+    """Partial sums, maxima or minima of a tensor; of a node, that partial results pass through the set of inputs with
+    this number."""
 
     passes: int = 0
     on: tuple[int, ...] | None = None
+    reducer: str = "sum"
 
     def __str__(self) -> str:
-        return f"P{self.passes or ''}{_coordinates(self.on)}"
+        return f"P{self.passes or ''}{'' if self.reducer == 'sum' else self.reducer}{_coordinates(self.on)}"
 
 
 Axis: TypeAlias = Split | Replicated | Partial
@@ -131,18 +135,28 @@ class Sharding:
 
     @property
     def partial_axes(self) -> tuple[int, ...]:
-        """The axes along which partial sums lie."""
+        """The axes along which partial sums, maxima or minima lie."""
         return tuple(number for number, axis in enumerate(self.axes) if isinstance(axis, Partial))
 
+    @property
+    def reducer(self) -> str:
+        """How partial results are combined, along all axes in one way; "sum" where there are none."""
+        return next((axis.reducer for axis in self.axes if isinstance(axis, Partial)), "sum")
+
     def misfit(self, mesh: Mesh, dimensions: int, sets: int = 1) -> str:
-        """Why it cannot shard what has so many dimensions, and linear sets of inputs, over this mesh; "" if it can."""
+        """Why it cannot shard what has so many dimensions, and sets of inputs that let partial results pass, over this
+        mesh; "" if it can. sets: 1 of a value."""
         if len(self.axes) != mesh.axes:
             return f"it has {len(self.axes)} axes, the mesh {mesh} has {mesh.axes}"
+        if len({axis.reducer for axis in self.axes if isinstance(axis, Partial)}) > 1:
+            return "it mixes partial sums, maxima and minima, which are combined in one way"
         for axis, size in zip(self.axes, mesh.sizes, strict=True):
             if axis.on is not None and axis.on[-1] >= size:
                 return f"{axis} names coordinate {axis.on[-1]} of an axis of {size}"
             if isinstance(axis, Partial) and axis.passes >= sets:
-                return f"{axis} is the number of a linear set of inputs: expected P"
+                return f"{axis} is the number of a set of inputs: expected P, Pmax or Pmin"
+            if isinstance(axis, Partial) and axis.reducer != "sum" and sets > 1:
+                return f"{axis} says how a value lies: expected P and the number of a set of inputs"
             if not isinstance(axis, Split):
                 continue
             if axis.dimension >= dimensions:
@@ -183,6 +197,8 @@ def _wrong(axis: Axis) -> str:
         whole = all(isinstance(share, int) and share > 0 for share in axis.shares)
         if not axis.shares or not whole or sum(axis.shares) > MOST_SHARE:
             return f"{axis}: expected shares that are whole numbers from 1, together at most {MOST_SHARE}"
+    if isinstance(axis, Partial) and (axis.reducer not in PARTIAL_BY or (axis.passes and axis.reducer != "sum")):
+        return f"{axis}: expected P, Pmax or Pmin of a value, P and a number of a node"
     return ""
 
 
@@ -190,7 +206,7 @@ def _code(axis: Axis) -> int:
     if isinstance(axis, Split):
         kind = axis.dimension
     else:
-        kind = REPLICATE if isinstance(axis, Replicated) else PARTIAL - axis.passes
+        kind = REPLICATE if isinstance(axis, Replicated) else PARTIAL_BY[axis.reducer] - axis.passes
     return kind if axis.on is None else among(kind, axis.on)
 
 
@@ -204,11 +220,18 @@ def sharding_of(codes: Layout) -> Sharding:
         if kind >= 0:
             axes.append(Split(kind, None, on))
         else:
-            axes.append(Replicated(on) if kind == REPLICATE else Partial(PARTIAL - kind, on))
+            axes.append(Replicated(on) if kind == REPLICATE else _partial(kind, on))
     return Sharding(tuple(axes))
 
 
-_ENTRY = re.compile(r"(?:S(\d{1,4})(?:\[(\d{1,10}(?::\d{1,10})*)\])?|(R)|P(\d{0,4}))(?:@(\d{1,2}(?:,\d{1,2})*))?")
+def _partial(kind: int, on: tuple[int, ...] | None) -> Partial:
+    reducer = PARTIAL_KINDS.get(kind, "sum")
+    return Partial(PARTIAL_BY[reducer] - kind, on, reducer)
+
+
+_ENTRY = re.compile(
+    r"(?:S(\d{1,4})(?:\[(\d{1,10}(?::\d{1,10})*)\])?|(R)|P(max|min|\d{0,4}))(?:@(\d{1,2}(?:,\d{1,2})*))?"
+)
 
 
 @lru_cache(maxsize=65536)
@@ -225,15 +248,17 @@ def parse_sharding(text: str) -> Sharding:
         match = _ENTRY.fullmatch(part)
         if match is None or not part.isascii():
             raise ValueError(
-                f"sharding {text[:60]!r}: {part[:40]!r} is no entry: expected such as S0, S0[7:3], R or P, each with "
-                "the coordinates that take part as S0@0,2 where not all do, one for each mesh axis with · between"
+                f"sharding {text[:60]!r}: {part[:40]!r} is no entry: expected such as S0, S0[7:3], R, P or Pmax, each "
+                "with the coordinates that take part as S0@0,2 where not all do, one for each mesh axis with · between"
             )
         dimension, shares, replicated, passes, coordinates = match.groups()
         on = None if coordinates is None else tuple(map(int, coordinates.split(",")))
         if dimension is not None:
             axes.append(Split(int(dimension), None if shares is None else tuple(map(int, shares.split(":"))), on))
         else:
-            axes.append(Replicated(on) if replicated else Partial(int(passes or 0), on))
+            reducer = passes if passes in PARTIAL_BY else "sum"
+            number = 0 if passes in PARTIAL_BY else int(passes or 0)
+            axes.append(Replicated(on) if replicated else Partial(number, on, reducer))
     return Sharding(tuple(axes))
 
 

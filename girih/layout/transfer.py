@@ -1,23 +1,25 @@
 """Transfers between placements: exact bytes on every level of the mesh, and the cheapest route.
 
 A placement is where the parts of a value lie: one region for each device, and the axes over which the parts are
-partial sums. Turning placement S into T, device c must receive what of its region T(c) it does not hold; where S is
-partial over axes that T is not, it needs one contribution for each coordinate of those axes that takes part. Every
-missing element comes from the nearest device that has it (the one that shares most outer mesh coordinates), so with
-`held[a](c)` = what the devices agreeing with c on all axes before `a` hold together, level `a` carries
+partial results: sums, maxima, minima. Turning placement S into T, device c must receive what of its region T(c) it does
+not hold; where S is partial over axes that T is not, it needs one contribution for each coordinate of those axes that
+takes part. Every missing element comes from the nearest device that has it (the one that shares most outer mesh
+coordinates), so with `held[a](c)` = what the devices agreeing with c on all axes before `a` hold together, level `a`
+carries
 
     K[a]·|T(c) ∩ held[a](c)| - K[a+1]·|T(c) ∩ held[a+1](c)|,      K[a] = Π terms along reduced axes >= a
 
 summed over levels K·|T| - |T ∩ S|: nothing is sent twice. Where T is partial over axes that S is not, every element
-has to lie within the group of devices along those axes: one of its holders keeps it as its term, the others begin with
-zeros, and nothing is sent. These are the very bytes that lowering emits and workers
-send. A route may go over one intermediate layout where that is cheaper: an all-reduce is a reduce-scatter and an
-all-gather; between hosts, each device fetches its share once and spreads it inside.
+has to lie within the group of devices along those axes: one of its holders keeps it as its term (of maxima and minima
+all do), the others begin with zeros (with what is below, or above, all numbers), and nothing is sent. These are the
+very bytes that lowering emits and workers send. A route may go over one intermediate layout where that is cheaper: an
+all-reduce is a reduce-scatter and an all-gather; between hosts, each device fetches its share once and spreads it
+inside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -25,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout.mesh import (
-    PARTIAL,
+    COUNTED,
+    PARTIAL_KINDS,
     Layout,
     Mesh,
     Regions,
@@ -52,17 +55,36 @@ MOST_DEVICES = 16
 placements, which on large meshes would take longer than all else."""
 
 
+REDUCERS = (*PARTIAL_KINDS.values(), "prod", "logsumexp")
+"""How partial results are combined. A value is held as those of the first three; the others are combined at once."""
+IDEMPOTENT = ("max", "min")
+"""Reducers for which it does not matter whether one device or several hold the same term."""
+
+
+def mark_of(reducer: str) -> int:
+    """What an entry of `Placement.partial` has beside its number of terms: nothing where they are added. So entries are
+    equal where as many terms are combined in the same way."""
+    return COUNTED * REDUCERS.index(reducer)
+
+
+def reducer_of(partial: Iterable[int]) -> str | None:
+    """How partial results are combined, which is the same along all axes; None: there are none."""
+    return next((REDUCERS[int(entry) // COUNTED] for entry in partial if entry), None)
+
+
 def partial_terms(layout: Layout, mesh: Mesh) -> tuple[int, ...]:
-    """How many partial sums lie along each axis."""
-    return tuple(
-        len(coordinates_of(code, size)) if kind_of(code) == PARTIAL else 0
-        for code, size in zip(layout, mesh.sizes, strict=True)
-    )
+    """How many partial results lie along each axis, with the reducer's mark (`mark_of`)."""
+    entries = []
+    for code, size in zip(layout, mesh.sizes, strict=True):
+        reducer = PARTIAL_KINDS.get(kind_of(code))
+        entries.append(0 if reducer is None else len(coordinates_of(code, size)) + mark_of(reducer))
+    return tuple(entries)
 
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Regions of all devices; for each axis how many partial sums lie along it, 0 where it holds none."""
+    """Regions of all devices; for each axis how many partial results lie along it, with the mark of how they are
+    combined (`mark_of`), 0 where it holds none."""
 
     regions: Regions
     partial: tuple[int, ...]
@@ -158,8 +180,8 @@ def held_by_levels(regions: NDArray[np.int64], mesh: Mesh) -> NDArray[np.int64]:
 @dataclass(frozen=True)
 class Transfers:
     """The cost function of transfers for one objective: `bytes` (all devices together) or `seconds`. keeps: may what is
-    whole or split become partial sums, for nothing? submeshes: of the machine, such as the stages of a pipeline, whose
-    devices reduce and spread values among themselves: a route may go over their layouts, too."""
+    whole or split become partial results, for nothing? submeshes: of the machine, such as the stages of a pipeline,
+    whose devices reduce and spread values among themselves: a route may go over their layouts, too."""
 
     mesh: Mesh
     links: Links
@@ -170,8 +192,8 @@ class Transfers:
     def direct(self, sources: Placements, targets: Placements, item_bytes: int) -> NDArray[np.float64]:
         """[sources, targets]: cost of one hop.
 
-        On at most MOST_DEVICES, and with submeshes, a source becomes more partial sums for nothing where one
-        holder keeps each element; inf where a target wants other partial sums that the source has not.
+        On at most MOST_DEVICES, and with submeshes, a source becomes more partial results for nothing where one
+        holder keeps each element; inf where a target wants other partial results that the source has not.
         """
         from girih.layout import kernels
 
@@ -283,19 +305,22 @@ def _covers(held: Regions, needed: Regions) -> bool:
 
 
 def becomes_partial(source: Placement, target: Placement) -> bool:
-    """Does a hop make partial sums over an axis where the source has none? Then nothing is sent."""
+    """Does a hop make partial results over an axis where the source has none? Then nothing is sent."""
     return any(wanted and not held for held, wanted in zip(source.partial, target.partial, strict=True))
 
 
 def kept_terms(mesh: Mesh, source: Placement, target: Placement) -> Placement:
-    """Of a target with more partial sums than the source what each device begins with: its own part where it is the
-    first of the group along the new axes to hold it, else nothing. The rest of its part of the target is zero.
+    """Of a target with more partial results than the source what each device begins with: its own part; of sums only
+    where it is the first of the group along the new axes to hold it, else nothing. The rest of its part of the target
+    is what changes no result: of sums zero.
     """
     low = np.maximum(source.regions[..., 0], target.regions[..., 0])
     high = np.minimum(source.regions[..., 1], target.regions[..., 1])
     regions = np.stack([low, high], axis=-1)
     wanted = np.asarray((target.regions[..., 0] < target.regions[..., 1]).all(axis=-1))
     keeps = np.asarray((low < high).all(axis=-1))
+    if reducer_of(target.partial) in IDEMPOTENT:
+        return Placement(np.where(keeps[:, None, None], regions, 0), target.partial)
     parts, there = source.regions.reshape(*mesh.sizes, -1), wanted.reshape(mesh.sizes)
     for axis in range(mesh.axes):
         if not (target.partial[axis] and not source.partial[axis]):
@@ -316,7 +341,7 @@ def level_volumes(mesh: Mesh, source: Placement, target: Placement) -> NDArray[n
     copies = np.ones(mesh.axes + 1, np.int64)
     for axis in range(mesh.axes - 1, -1, -1):
         reduced = source.partial[axis] and not target.partial[axis]
-        copies[axis] = copies[axis + 1] * (source.partial[axis] if reduced else 1)
+        copies[axis] = copies[axis + 1] * (source.partial[axis] % COUNTED if reduced else 1)
     low = np.maximum(held[..., 0], target.regions[None, ..., 0])
     high = np.minimum(held[..., 1], target.regions[None, ..., 1])
     volumes = np.maximum(0, high - low).prod(axis=-1) * copies[:, None]

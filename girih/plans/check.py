@@ -11,7 +11,8 @@ from girih.graph.graph import ITEM_BYTES
 from girih.layout import Mesh, Partial, Replicated, Sharding, Split, bounds_of
 from girih.layout.mesh import MOST_DIMENSIONS
 from girih.ops import Description, descriptions_of
-from girih.ops.derive.divisions import divisible, executable, merged, passing_sets
+from girih.ops.derive.divisions import divisible, executable, merged
+from girih.ops.derive.passing import passages
 from girih.ops.gate import refusals
 from girih.plans.plan import Plan, PlanError
 from girih.plans.rewritten import ProofError, prove_all
@@ -212,11 +213,11 @@ def _check_strategy(plan: Plan) -> None:
             raise PlanError(f"{new} replaces {old} but lies otherwise: {strategy.layouts[new]}")
     for output in graph.outputs:
         if strategy.layouts[output.name].partial_axes:
-            raise PlanError(f"output {output.name} would leave the program as a partial sum")
+            raise PlanError(f"output {output.name} would leave the program as a partial result")
 
 
 def _check_divisions(graph: Graph, mesh: Mesh, divisions: tuple[Sharding, ...]) -> None:
-    """Every axis cuts what the node's operator can be cut along, repeats its work, or lets partial sums pass."""
+    """Every axis cuts what the node's operator can be cut along, repeats its work, or lets partial results pass."""
     known: set[tuple[tuple[int, ...], Sharding]] = set()
     for number, division in enumerate(divisions):
         node = graph.nodes[number]
@@ -245,13 +246,19 @@ def _wrongly_divided(descriptions: tuple[Description, ...], division: Sharding, 
     for description in descriptions:
         if wrong := division.misfit(mesh, description.rank, MOST_DIMENSIONS):
             return wrong
-        able, passing = divisible(description), len(passing_sets(description))
+        able = divisible(description)
         cuts = [axis.dimension for axis in division.axes if isinstance(axis, Split)]
         for variable in cuts:
             if not able[variable]:
                 return f"it cannot be divided along index variable {variable}"
-        if any(isinstance(axis, Partial) and axis.passes >= passing for axis in division.axes):
-            return "no partial sums can pass through it"
+        passed = [axis.passes for axis in division.axes if isinstance(axis, Partial)]
+        if passed and max(passed) >= len(passages(description)):
+            return "no partial results can pass through it"
+        root = description.root.variables if description.root is not None else ()
+        if any(variable in root for variable in cuts) and any(
+            passages(description)[number].makes != description.reducer for number in passed
+        ):
+            return "it would make partial results that are combined in two ways"
         if cuts and merged(description) and not _boxes(description, division, mesh):
             return "its pieces are no boxes"
         if division.shares and (wrong := division.empty_part(description.sizes, mesh)):

@@ -144,7 +144,10 @@ def widest_lifetimes(program: Program, machine: Machine, notes: Notes) -> Lifeti
 
 # What follows writes the page of a Choice. The words for a part are "" where nothing was chosen of it.
 
-SCHEDULES = {"1f1b": "1f1b: each stage of the pipeline computes one micro-batch forward and one backward in turn"}
+SCHEDULES = {
+    "1f1b": "1f1b: each stage of the pipeline computes one micro-batch forward and one backward in turn",
+    "interleaved": "interleaved: 1f1b with several runs of layers on each stage, to which micro-batches come again",
+}
 
 
 def _entry(name: str, words: str) -> str:
@@ -184,13 +187,14 @@ def _strategy(strategy: Strategy) -> str:
     if strategy.mesh.devices == 1:
         return ""
     divisions, layouts = _counted(strategy.divisions), _counted(strategy.layouts.values())
+    extremes = ", Pmax and Pmin partial maxima and minima" if "Pm" in layouts else ""
     on = ", @1 that only coordinate 1 takes part" if "@" in divisions + layouts else ""
     return (
         f"on a mesh of {strategy.mesh}, {strategy.mesh.devices} devices\n"
         f"{len(strategy.divisions)} nodes: {divisions}\n"
         f"{len(strategy.layouts)} values: {layouts}\n"
         "by mesh axis: S0 cuts index variable 0 of a node, dimension 0 of a value; R keeps it whole; P are partial "
-        f"sums{on}"
+        f"sums{extremes}{on}"
     )
 
 

@@ -10,16 +10,17 @@ from itertools import pairwise
 
 import numpy as np
 
-from girih.layout import Links, Partial, Placement, Placements, Transfers, becomes_partial
+from girih.layout import PARTIAL_BY, Links, Partial, Placement, Placements, Transfers, becomes_partial, reducer_of
+from girih.layout.mesh import COUNTED
 from girih.ops import descriptions_of
-from girih.ops.derive.divisions import passing_sets
+from girih.ops.derive.passing import passages
 from girih.program.liveness import lasting
-from girih.program.lower import node_placements
 from girih.program.orders import Shares
 from girih.program.program import Program
 from girih.program.steps import BlockStep, ComputeStep, FreeStep, MoveStep, Order, StartStep, Step, Stream, TransferStep
 from girih.program.text import describe
 
+PLURALS = {"sum": "sums", "max": "maxima", "min": "minima", "prod": "products", "logsumexp": "logarithms of sums"}
 AROUND = 3  # steps that are shown before and after the broken one
 
 
@@ -39,8 +40,8 @@ def check(program: Program) -> None:
     target. So it is with moves, but the source of one that leaves the device may be freed before it ends: its memory is
     then free at the end. Addresses are for as many steps as a device does. What lies in the large memory is read by
     moves alone; new state lies in the memory that the old one lies in. Partial sums are made by dividing a sum, passed
-    on by what is linear, or made of what one holder keeps, and wanted only where the source has them; nothing but a sum
-    stays partial.
+    on by what is linear, or made of what one holder keeps, and wanted only where the source has them; so are partial
+    maxima and minima, which what keeps the order passes on. Nothing else stays partial.
 
     Raises:
         ProgramError: naming what is broken, and where.
@@ -149,7 +150,7 @@ def _broken_at_the_start(program: Program) -> str:
         for axis, terms in enumerate(() if place is None else place.partial):
             if terms:
                 return (
-                    f"input {item.name} is to lie as {terms} partial sums along {_along(program, axis)}, but no node "
+                    f"input {item.name} is to lie as {_terms(terms)} along {_along(program, axis)}, but no node "
                     "makes it, so it has none: lay it divided or as copies on that axis"
                 )
     for device, lying in enumerate(program.addresses):
@@ -289,56 +290,60 @@ class _Law:
         return self.partly_moved(step)
 
     def partly_moved(self, step: TransferStep) -> str:
-        """Are partial sums wanted that the source has not, or of what is not summed?"""
+        """Are partial results wanted that the source has not, or of what is combined otherwise?"""
         axes = [axis for axis, terms in enumerate(step.after.partial) if terms]
-        if axes and step.reducer != "sum":
-            return self.not_summed(step.value, step.node, axes[0], step.reducer)
+        if axes and step.reducer != reducer_of(step.after.partial):
+            return self.otherwise(step.value, step.node, axes[0], step.reducer)
         for axis in axes:
             held, wanted = step.before.partial[axis], step.after.partial[axis]
             if held == wanted and (self._present(step.before, axis) == self._present(step.after, axis)).all():
                 continue
             if becomes_partial(step.before, step.after) and self._lies_there(step):
                 continue
-            has = f"{held} others" if held else "none, nor does the full result lie there"
+            has = f"{held % COUNTED} others" if held else "none, nor does the full result lie there"
             along, value = self._along(axis), step.value
             if step.purpose == "store":
                 return (
-                    f"value {value} is to lie as {wanted} partial sums along {along}, but {self._told(step.node)}, "
+                    f"value {value} is to lie as {_terms(wanted)} along {along}, but {self._told(step.node)}, "
                     f"which makes it, makes {has}: lay {value} divided or as copies on that axis, or divide a sum of "
                     "its maker there"
                 )
             return (
-                f"{self._told(step.node)} lets {wanted} partial sums of value {value} pass along {along}, but there "
+                f"{self._told(step.node)} lets {_terms(wanted)} of value {value} pass along {along}, but there "
                 f"are {has}: let the node divide or repeat its work on that axis, or lay {value} as partial sums there"
             )
         return ""
 
     def partly_made(self, step: ComputeStep) -> str:
-        """Does a node write partial sums without a sum that is divided or passed on, or keep what is no sum?"""
+        """Does a node write partial results without a reduction that is divided or passed on, or keep what no value is
+        held as?"""
         places, graph = self.program.places, self.program.graph
         partial = {name: places[name].partial for name in step.writes if name in places and any(places[name].partial)}
         if not partial:
             return ""
-        sets = min(len(passing_sets(item)) for item in descriptions_of(graph, graph.nodes[step.node]))
+        every = [passages(item) for item in descriptions_of(graph, graph.nodes[step.node])]
+        sets = min(map(len, every))
         for axis, entry in enumerate(self.program.strategy.divisions[step.node].axes):
             if isinstance(entry, Partial) and entry.passes >= sets:
+                sums = min(sum(passage.takes == "sum" for passage in each) for each in every)
                 name = self.program.value_of[next(iter(partial))]
                 return (
                     f"{self._told(step.node)} lets partial sums pass to value {name} along {self._along(axis)}, but "
-                    f"it is linear in {_counted(sets)} of its inputs: divide the node or repeat its work on that axis"
+                    f"it is linear in {_counted(sums)} of its inputs, and keeps the order of {_counted(sets - sums)}: "
+                    "divide the node or repeat its work on that axis"
                 )
-        reducer = node_placements(graph, step.node, self.program.strategy).reducer or "sum"
         for name, terms in partial.items():
-            if reducer != "sum" and name == self.program.value_of[name]:  # nothing combines them after this step
-                return self.not_summed(
-                    name, step.node, next(axis for axis, count in enumerate(terms) if count), reducer
-                )
+            reducer = str(reducer_of(terms))
+            if reducer not in PARTIAL_BY and name == self.program.value_of[name]:  # nothing combines them afterwards
+                return self.otherwise(name, step.node, next(at for at, count in enumerate(terms) if count), reducer)
         return ""
 
-    def not_summed(self, value: str, node: int, axis: int, reducer: str) -> str:
+    def otherwise(self, value: str, node: int, axis: int, reducer: str) -> str:
+        own = f"lay {value} as P{reducer}, " if reducer in PARTIAL_BY else f"lay {value} "
         return (
             f"value {value} of {self._told(node)} is to stay partial along {self._along(axis)}, but its parts are "
-            f"combined by {reducer}, and only sums may stay partial: lay {value} divided or as copies on that axis"
+            f"combined by {reducer}, and only sums may stay partial as P, maxima and minima as Pmax and Pmin: {own}"
+            "divided or as copies on that axis"
         )
 
     def _present(self, place: Placement, axis: int) -> np.ndarray:
@@ -375,6 +380,11 @@ class _Law:
 
 def _along(program: Program, axis: int) -> str:
     return f"mesh axis {axis} (of {program.mesh.sizes[axis]})"
+
+
+def _terms(entry: int) -> str:
+    """How many partial results an entry of a placement stands for, and which."""
+    return f"{entry % COUNTED} partial {PLURALS[reducer_of((entry,)) or 'sum']}"
 
 
 def _counted(sets: int) -> str:

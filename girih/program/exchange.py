@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout import Mesh, Placement, becomes_partial, kept_terms, level_volumes
-from girih.layout.mesh import Regions
+from girih.layout.mesh import COUNTED, Regions
 
 Box = tuple[tuple[int, int], ...]  # (start, stop) of each dimension, in the whole value's coordinates
 
@@ -164,7 +164,7 @@ def contributions(mesh: Mesh, source: Regions, reduced: list[int]) -> NDArray[np
 
 def terms_of(mesh: Mesh, source: Placement, target: Placement) -> int:
     """How many contributions are combined: 1 where nothing is reduced."""
-    return prod(source.partial[axis] for axis in axes_of(source.partial, target.partial)[0])
+    return prod(source.partial[axis] % COUNTED for axis in axes_of(source.partial, target.partial)[0])
 
 
 def is_local(mesh: Mesh, source: Placement, target: Placement) -> bool:

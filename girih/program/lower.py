@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from girih.graph import Graph
-from girih.layout import Placement, Transfers, route
+from girih.layout import Placement, Transfers, reducer_of, route
 from girih.ops.known import several_descriptions
 from girih.partition.space.options import NodeOptions, options_under, whole_options
 from girih.partition.strategy import Strategy
@@ -57,13 +57,16 @@ class Lowering:
         self.value_of[buffer] = value
         return buffer
 
-    def move(self, value: str, node: int, source: str, goal: str, target: Placement, purpose: str, reducer: str) -> str:
-        """Bring a buffer to a placement; the buffer that then holds it (the same one if nothing has to be done)."""
+    def move(self, value: str, node: int, source: str, goal: str, target: Placement, purpose: str, made: str) -> str:
+        """Bring a buffer to a placement; the buffer that then holds it (the same one if nothing has to be done). made:
+        the reducer of the node that has made it, if it comes from there."""
         described = self.graph.values[value]
         hops = route(self.transfers, self.places[source], target, described.shape, described.item_bytes)
         for count, place in enumerate(hops, start=1):
             name = goal if count == len(hops) else f"{goal}+{count}"
-            self.steps.append(TransferStep(value, node, source, name, self.places[source], place, purpose, reducer))
+            before = self.places[source]
+            by = combining(before, place, made)
+            self.steps.append(TransferStep(value, node, source, name, before, place, purpose, by))
             source = self.buffer(name, value, place)
         return source
 
@@ -85,12 +88,18 @@ class Lowering:
             if not same:
                 self.store(name, number, write, options.reducer or "sum")
 
-    def store(self, name: str, number: int, write: str, reducer: str) -> None:
+    def store(self, name: str, number: int, write: str, made: str) -> None:
         target = self.lies(name)
-        if self.move(name, number, write, name, target, "store", reducer) == write:
+        if self.move(name, number, write, name, target, "store", made) == write:
             # Every device has at least its part at home: it keeps only that.
-            self.steps.append(TransferStep(name, number, write, name, self.places[write], target, "store", reducer))
+            self.steps.append(TransferStep(name, number, write, name, self.places[write], target, "store", made))
             self.buffer(name, name, target)
+
+
+def combining(before: Placement, after: Placement, made: str = "sum") -> str:
+    """How the terms of a transfer are combined: those that are there, or else those that become; made: what the node
+    that has made the value combines, which decides where it is no sum."""
+    return reducer_of(before.partial) or (made if made != "sum" else None) or reducer_of(after.partial) or made
 
 
 def _same(first: Placement, second: Placement) -> bool:

@@ -108,7 +108,7 @@ class TransferStep(_FromTo):
     """A value changes its placement: from the buffer `source` to the new buffer `target`.
 
     purpose: `fetch` (an input of a node) or `store` (what a node made goes to its layout).
-    reducer: how contributions combine, where partial sums (maxima, …) are resolved.
+    reducer: how contributions combine, where partial sums (maxima, …) are resolved, or made of what is whole.
     """
 
     value: str

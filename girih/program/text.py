@@ -3,6 +3,7 @@
 program
   place 0: 0 [0:4, 0:8]; 1 [4:8, 0:8]
   place 1: 0-1 [0:8, 0:8]; partial 2
+  place 2: 0-1 [0:8]; partial 2 by max
   buffer x of x in 0
   step 0: start    x@y.0 from x: fetch of x for node 1, from 0 to 1 by sum
   step 1: compute  z = node 0 of x in 0
@@ -27,7 +28,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from girih.layout import Placement
+from girih.layout import Placement, mark_of, reducer_of
+from girih.layout.mesh import COUNTED
 from girih.program.steps import (
     BlockStep,
     ComputeStep,
@@ -107,7 +109,9 @@ def _place(place: Placement) -> str:
         f"{Devices.of(devices)} [{', '.join(f'{start}:{stop}' for start, stop in box)}]"
         for box, devices in holders.items()
     ]
-    return "; ".join([*parts, f"partial {', '.join(str(int(terms)) for terms in place.partial)}"])
+    by = reducer_of(place.partial)
+    counts = ", ".join(str(int(terms) % COUNTED) for terms in place.partial)
+    return "; ".join([*parts, f"partial {counts}" + (f" by {by}" if by not in (None, "sum") else "")])
 
 
 def _step(step: Step, places: _Places) -> str:
@@ -225,13 +229,16 @@ def _numbers(text: str) -> Iterator[int]:
 
 def _parse_place(text: str) -> Placement:
     *parts, partial = text.split("; ")
+    partial, _, reducer = partial.partition(" by ")
+    mark = mark_of(reducer or "sum")
     boxes: dict[int, list[list[int]]] = {}
     for part in parts:
         devices, box = _matched(_BOX, part)
         sides = [[int(end) for end in side.split(":")] for side in _names(box)]
         boxes.update((device, sides) for device in _numbers(devices))
     regions = np.asarray([boxes[device] for device in range(len(boxes))], np.int64)
-    return Placement(regions, tuple(_numbers(partial.removeprefix("partial").strip())))
+    counts = _numbers(partial.removeprefix("partial").strip())
+    return Placement(regions, tuple([count + mark if count else 0 for count in counts]))
 
 
 def _parse_step(text: str, places: list[Placement]) -> Step:

@@ -130,7 +130,7 @@ class Backtracking(RuleSearch):
         graph = ComputeOnce().apply(BinaryJoins().apply(graph))
         best = Rewritten(graph, before, priced(graph), (), 0, 0, False)
         number = count()
-        queue = [_Waiting(best.cost, next(number), _children(graph, rules), graph, ())]
+        queue = [_Waiting(best.cost, next(number), children(graph, rules), graph, ())]
         known = {fingerprint(graph)}
         taken, tried, last, stopped = 0, 0, 0, ""
         while queue and taken < min(self.graphs, last + self.patience):
@@ -153,7 +153,7 @@ class Backtracking(RuleSearch):
                 if amount < self.alpha * best.cost:
                     longer = (*current.sequence, Applied(match.rule, match.outputs, amount))
                     order = _from(rules, match.rule)
-                    heappush(queue, _Waiting(amount, next(number), _children(child, order), child, longer))
+                    heappush(queue, _Waiting(amount, next(number), children(child, order), child, longer))
                     if amount < best.cost * (1 - 1e-12):
                         last = taken
                         best = Rewritten(child, before, amount, longer, taken, tried, False)
@@ -187,7 +187,8 @@ def _from(rules: Sequence[Rule], rule: Rule) -> tuple[Rule, ...]:
     return (*rules[first:], *rules[:first])
 
 
-def _children(graph: Graph, rules: Sequence[Rule]) -> Iterator[tuple[Match, Graph]]:
+def children(graph: Graph, rules: Sequence[Rule]) -> Iterator[tuple[Match, Graph]]:
+    """The graph after each replacement by each rule."""
     index = NodeIndex.of(graph)
     for rule in rules:
         for match in matches(rule, index):

@@ -26,7 +26,7 @@ from girih.cost.prices import Seconds
 from girih.cost.pricing import Pricing, TransferWork
 from girih.cost.work import Work
 from girih.graph import Graph
-from girih.layout import Placements, Transfers
+from girih.layout import Placements, Transfers, reducer_of
 from girih.machine import Machine
 from girih.ops.known import descriptions
 from girih.partition import Strategy
@@ -204,12 +204,12 @@ class Composer:
         )
 
     def possible(self, step: TransferStep) -> bool:
-        """Are no partial sums wanted that the source has not, nor of what is not summed?"""
-        if not any(step.after.partial):
+        """Are no partial results wanted that the source has not, nor of what is combined otherwise?"""
+        if (reducer := reducer_of(step.after.partial)) is None:
             return True
         ends = Placements.single(step.before), Placements.single(step.after)
         item = self.graph.values[step.value].item_bytes
-        return step.reducer == "sum" and bool(np.isfinite(self.lowering.transfers.direct(*ends, item)[0, 0]))
+        return step.reducer == reducer and bool(np.isfinite(self.lowering.transfers.direct(*ends, item)[0, 0]))
 
     def new_variant(self, piece: _Piece, orders: Orders) -> int:
         """Price a piece whose inputs lie in memory in these orders; the number under which the columns have it."""

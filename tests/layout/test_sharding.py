@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from placements import shardings
 
 from girih.layout import Mesh, Sharding, Split, bounds_of, parse_sharding, regions_of, sharding_of
-from girih.layout.mesh import PARTIAL, REPLICATE, among
+from girih.layout.mesh import PARTIAL, PARTIAL_BY, REPLICATE, among
 from girih.layout.transfer import held_by_levels
 
 meshes = st.sampled_from([(), (2,), (3,), (2, 2), (2, 3), (2, 2, 2)]).map(Mesh)
@@ -20,6 +20,7 @@ def test_text() -> None:
     assert str(sharding_of((0, REPLICATE, PARTIAL))) == "S0·R·P"
     assert str(sharding_of((among(1, (0, 2)), among(REPLICATE, (1,)), PARTIAL - 1))) == "S1@0,2·R@1·P1"
     assert str(Sharding((Split(0, (7, 3)),))) == "S0[7:3]"
+    assert str(sharding_of((PARTIAL_BY["max"], among(PARTIAL_BY["max"], (1,))))) == "Pmax·Pmax@1"
     assert str(sharding_of(())) == "whole"
 
 
@@ -98,6 +99,7 @@ def test_shares_of_large_extents_do_not_overflow() -> None:
         ("S0@1,1", "in rising order"),
         ("S0@48", "coordinates below 48"),
         ("S2000", "a number from 0 to 1023"),
+        ("Pprod", "is no entry"),
     ],
 )
 def test_what_is_no_sharding_is_told(text: str, message: str) -> None:
@@ -120,6 +122,7 @@ def test_shares_are_whole_numbers(shares: tuple[int, ...]) -> None:
         ("S0[7:2:1]·R", "states 3 shares for 2 parts"),
         ("S0[7:3]@1·R", "states 2 shares for 1 parts"),
         ("R·P1", "expected P"),
+        ("Pmax·P", "mixes partial sums, maxima and minima"),
     ],
 )
 def test_what_does_not_fit_a_mesh_is_told(text: str, message: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from checking import check_divisions, check_passing, check_reference, make_case, results_of, to_torch
+from checking import check_divisions, check_order, check_passing, check_reference, make_case, results_of, to_torch
 from counts import LONG
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,6 +54,7 @@ def test_description_is_what_pytorch_computes(operator: str) -> None:
             check_reference(case)
             check_divisions(case, rng)
             check_passing(case, rng)
+            check_order(case, rng)
 
     check()
 

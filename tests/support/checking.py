@@ -17,9 +17,11 @@ from girih.kernels.own import KERNELS
 from girih.ops import Description, TensorType
 from girih.ops.catalogue import catalogue
 from girih.ops.derive.divisions import divisible, executable, passing_sets
+from girih.ops.derive.passing import passages
 from girih.ops.derive.pieces import make_piece
 from girih.ops.derive.reference import evaluate, has_reference
 from girih.ops.describe import describe_call
+from girih.run.worker.parts import neutral
 
 UNSET = {"aten.empty.memory_format", "aten.empty_like", "aten.new_empty", "aten.empty_strided"}  # hold anything
 COMBINE = {
@@ -210,6 +212,53 @@ def check_passing(case: Case, rng: np.random.Generator) -> int:
         tolerance = 1e-5 if torch.float32 in (case.whole.dtype, *(tensor.dtype for tensor in case.tensors)) else 1e-8
         torch.testing.assert_close(total, case.whole, rtol=tolerance, atol=tolerance)
     return len(sets)
+
+
+def check_order(case: Case, rng: np.random.Generator) -> int:
+    """Partial maxima and minima of the inputs of a passage give those of the result, whatever numbers they are, NaN and
+    infinities included; how many passages there are."""
+    every = () if case.description.operator.name in UNSET else passages(case.description)
+    through = [passage for passage in every if passage.takes != "sum"]
+    zeros, sizes = [0] * case.description.rank, case.description.sizes
+    piece = make_piece(case.description, case.attributes, zeros, sizes)
+
+    def computed(tensors: list[torch.Tensor]) -> torch.Tensor:
+        regions = zip(tensors, piece.regions, strict=True)
+        return run_piece(piece, [cut_out(tensor, region).clone() for tensor, region in regions])
+
+    for passage, odd in product(through, (False, True)):
+        tensors = [_odd(tensor, rng) if odd and number in passage.inputs else tensor
+                   for number, tensor in enumerate(case.tensors)]  # fmt: skip
+        terms = [list(tensors), list(tensors)]
+        for number in passage.inputs:
+            terms[0][number], terms[1][number] = _terms(tensors[number], passage.takes, rng)
+        made = COMBINE[passage.makes](*map(computed, terms))
+        what = f"{case.description.operator.name} of partial {passage.takes} of inputs {sorted(passage.inputs)}"
+        assert_equal(made, computed(tensors), what)
+    return len(through)
+
+
+def _odd(tensor: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+    """Some numbers replaced by those that are computed with in another way."""
+    if tensor.dtype == torch.bool:
+        return tensor
+    if tensor.is_floating_point():
+        odd = [float("nan"), float("inf"), -float("inf"), 0.0, -1.0]
+    else:
+        odd = [torch.iinfo(tensor.dtype).min, torch.iinfo(tensor.dtype).max]
+    chosen = torch.as_tensor(rng.choice(odd, size=tensor.shape), dtype=tensor.dtype)
+    return torch.where(torch.as_tensor(rng.random(tensor.shape) < 0.5), chosen, tensor)
+
+
+def _terms(tensor: torch.Tensor, reducer: str, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two tensors whose maxima, or minima, it has: beside its numbers lies what changes none, or others beyond them."""
+    beyond = torch.full_like(tensor, neutral(reducer, tensor.dtype))
+    other = tensor.clone()
+    if tensor.is_floating_point():
+        other += torch.as_tensor(rng.exponential(size=tensor.shape)) * (-1 if reducer == "max" else 1)
+    other = torch.where(torch.as_tensor(rng.random(tensor.shape) < 0.5), beyond, other)
+    first = torch.as_tensor(rng.random(tensor.shape) < 0.5)
+    return torch.where(first, tensor, other), torch.where(first, other, tensor)
 
 
 def _parts(tensor: torch.Tensor, count: int) -> list[torch.Tensor]:

@@ -18,8 +18,9 @@ MESHES = [(2,), (3,), (2, 2), (2, 3), (3, 2), (2, 2, 2)]
 
 @st.composite
 def shardings(draw: st.DrawFn, mesh: Mesh, dimensions: int, partial: bool = True) -> Sharding:
-    """Any sharding of so many dimensions: stated shares, some coordinates alone, partial sums."""
+    """Any sharding of so many dimensions: stated shares, some coordinates alone, partial sums, maxima or minima."""
     axes: list[Axis] = []
+    reducer = draw(st.sampled_from(["sum", "max", "min"]))
     for size in mesh.sizes:
         on = draw(st.none() | st.sets(st.integers(0, size - 1), min_size=1).map(lambda some: tuple(sorted(some))))
         parts = size if on is None else len(on)
@@ -28,7 +29,7 @@ def shardings(draw: st.DrawFn, mesh: Mesh, dimensions: int, partial: bool = True
             shares = st.lists(st.integers(1, 9), min_size=parts, max_size=parts).map(tuple)
             axes.append(Split(kind, draw(st.none() | shares), on))
         else:
-            axes.append(Replicated(on) if kind == "R" else Partial(0, on))
+            axes.append(Replicated(on) if kind == "R" else Partial(0, on, reducer))
     return Sharding(tuple(axes))
 
 
@@ -38,7 +39,7 @@ def changes(draw: st.DrawFn, possible: bool = True) -> tuple[Mesh, tuple[int, ..
     mesh = Mesh(draw(st.sampled_from(MESHES)))
     shape = tuple(draw(st.lists(st.integers(1, 7), min_size=0, max_size=3)))
     source, target = draw(shardings(mesh, len(shape))), draw(shardings(mesh, len(shape)))
-    if possible:  # sums that stay partial are partial already, and stay where they are
+    if possible:  # what stays partial is partial already, and stays where it is
         target = Sharding(tuple(
             axis if not isinstance(axis, Partial) else goal if isinstance(goal, Partial) else Replicated()
             for axis, goal in zip(target.axes, source.axes, strict=True)

@@ -13,7 +13,10 @@ from girih.gnn.adjacency import Adjacency
 from girih.gnn.partitioner.contiguous import best_cut
 from girih.gnn.partitioner.cost import CostModel
 from girih.gnn.partitioner.features import Features
-from girih.gnn.partitioner.partition import Partition, partition
+from girih.gnn.partitioner.partition import Partition, partition, with_cuts
+
+EPOCHS_SEEN = 3, 9
+"""Of a cut, after which its pieces' times count themselves, and of which the median is taken at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +27,10 @@ class Repartitioner:
     left: epochs that are still to come. row_seconds: what it takes to move a vertex, all that belongs to it, to another
     worker. threshold: the share of the slowest piece's time that a new cut has to save in an epoch: less than that is
     within what predictions err. moves: how often it was cut anew. move_seconds: what it takes to cut anew, whatever is
-    moved.
+    moved. seen: what each piece took in the last epochs with this cut.
+
+    What the model errs by on a piece that holds now, as the median of a few epochs has it, counts for the vertices of
+    this piece when it is cut anew: the regression cannot say everything, such as that one worker's core is slower.
     """
 
     graph: Adjacency
@@ -36,6 +42,7 @@ class Repartitioner:
     threshold: float = 0.02
     moves: int = 0
     move_seconds: float = 0.0
+    seen: tuple[NDArray[np.float64], ...] = ()
 
     def after(self, seconds: ArrayLike) -> Repartitioner:
         """What holds after an epoch in which each layer took these seconds on each piece: (layers, pieces).
@@ -48,16 +55,40 @@ class Repartitioner:
         """
         model = self.model.learned(self.known, self.partition.cuts, seconds)
         left = max(0, self.left - 1)
-        learned = replace(self, model=model, left=left)
-        cuts = best_cut(model.running(self.known), self.partition.pieces)
-        now, then = (model.seconds(self.known, own).sum(axis=0).max() for own in (self.partition.cuts, cuts))
+        seen = (*self.seen, np.asarray(seconds, float).sum(axis=0))[-EPOCHS_SEEN[1] :]
+        learned = replace(self, model=model, left=left, seen=seen)
+        told = model.running(self.known)
+        running = np.concatenate([[0.0], np.cumsum(np.diff(told) * np.repeat(learned.errs(), self.partition.vertices))])
+        cuts = best_cut(running, self.partition.pieces)
+        now, then = (
+            (model.seconds(self.known, own).sum(axis=0) * _ratio(running, told, own)).max()
+            for own in (self.partition.cuts, cuts)
+        )
         saved = now - then
         move = self.move_seconds + self.row_seconds * moved(self.partition.cuts, cuts)
         if saved <= self.threshold * now or saved * left <= move:
             return learned
-        new = partition(self.graph, self.partition.pieces, model, known=self.known)
+        if len(seen) < EPOCHS_SEEN[0]:
+            new = partition(self.graph, self.partition.pieces, model, known=self.known)
+        else:  # the best by the model and by its errors, of which a certificate knows nothing
+            new = with_cuts(self.graph, cuts, model, self.known)
         order, named = self.partition.order, self.partition.named
-        return replace(learned, partition=replace(new, order=order, named=named), moves=self.moves + 1)
+        return replace(learned, partition=replace(new, order=order, named=named), moves=self.moves + 1, seen=())
+
+    def errs(self) -> NDArray[np.float64]:
+        """What each piece took by what the model says that it takes: (pieces,); 1 before enough epochs were seen."""
+        told = self.model.seconds(self.known, self.partition.cuts).sum(axis=0)
+        if len(self.seen) < EPOCHS_SEEN[0]:
+            return np.ones(len(told))
+        took: NDArray[np.float64] = np.median(self.seen, axis=0)
+        errs: NDArray[np.float64] = np.divide(took, told, out=np.ones(len(told)), where=(told > 0) & (took > 0))
+        return errs
+
+
+def _ratio(above: NDArray[np.float64], below: NDArray[np.float64], cuts: Sequence[int]) -> NDArray[np.float64]:
+    """By piece, how much one running cost has of it to what another has; 1 where that has nothing."""
+    over, under = (np.diff(running[list(cuts)]) for running in (above, below))
+    return np.divide(over, under, out=np.ones(len(over)), where=under > 0)
 
 
 def repartitioner(

@@ -26,7 +26,7 @@ from itertools import combinations
 import numpy as np
 
 from girih.graph import Graph, Node, Value
-from girih.layout import PARTIAL, Layout, Placements, Sharding, sharding_of
+from girih.layout import PARTIAL, Layout, Placements, Sharding, kind_of, sharding_of
 from girih.ops import TensorType, description_of
 from girih.ops.describe import describe_call
 from girih.partition.solver.elimination import Problem
@@ -88,7 +88,7 @@ def widened(graph: Graph, objective: Objective, rules: Rules, held: Held, budget
         pairs: list[tuple[int, ...]] = []
         able = readers[number] > 1 and number not in updated and len(lone[0]) == 1
         if budget > 0 and able and 1 < len(layouts) <= MOST_LAYOUTS:
-            whole = [label for label, layout in enumerate(layouts) if PARTIAL not in layout]
+            whole = [label for label, layout in enumerate(layouts) if all(kind_of(code) > PARTIAL for code in layout)]
             pairs = [pair for pair in combinations(whole, 2) if already is None or already[0] in pair]
         taken = [_bytes(layout, value_of[number], objective) for layout in layouts] if pairs else []
         filled = [pair for pair in pairs if max(taken[label] for label in pair) <= budget]

@@ -2,9 +2,9 @@
 
 The space of the search (Tofu §4.2 and §5, without the restriction to recursive plans): each mesh axis divides any
 index variable of the node, an output's or a reduction's, several axes may divide one; or repeats the work; or lets
-partial sums pass where the operator is linear. `Rules` narrow the space: Tofu's rule for counting bytes (all work is
-divided over all workers and every stored tensor is held once, except what is too small to divide), or what a
-baseline knows.
+partial sums pass where the operator is linear, and partial maxima and minima where it keeps their order. `Rules` narrow
+the space: Tofu's rule for counting bytes (all work is divided over all workers and every stored tensor is held once,
+except what is too small to divide), or what a baseline knows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Value
-from girih.layout import PARTIAL, REPLICATE, Layout, Mesh, Placements, Sharding, among, bounds, kind_of, taking_part
+from girih.layout import (
+    PARTIAL,
+    PARTIAL_BY,
+    REPLICATE,
+    Layout,
+    Mesh,
+    Placements,
+    Sharding,
+    among,
+    bounds,
+    kind_of,
+    mark_of,
+    taking_part,
+)
 from girih.layout.mesh import Shares
 from girih.ops import Description
 from girih.ops.derive.arithmetic import operations_per_point
@@ -34,6 +47,7 @@ from girih.ops.derive.divisions import (
     spans_of,
 )
 from girih.ops.derive.kinds import dtype_of_products
+from girih.ops.derive.passing import Passage, passages, passages_of_sums
 from girih.ops.expressions import Affine
 from girih.partition.strategy import PASS, REPEAT
 
@@ -42,7 +56,8 @@ from girih.partition.strategy import PASS, REPEAT
 class Rules:
     """What the search may choose.
 
-    repeat: nodes may repeat work and values may be held in copies. partial: values may stay partial sums.
+    repeat: nodes may repeat work and values may be held in copies. partial: values may stay partial sums, and what
+    follows from a maximum or a minimum may stay partial (`girih.partition.space.extremes`).
     small: up to so many elements a value may be copied and a node repeated whatever `repeat` says.
     reductions: nodes may be divided along reduced index variables. one_dimension: all axes divide the same one.
     places: nodes and values may be placed on one coordinate of an axis (of at most MOST_PLACES), FlexFlow's operator
@@ -125,12 +140,16 @@ def _narrow(codes: NDArray[np.int64], copies: NDArray[np.bool_], small: bool, re
 
 
 @lru_cache(maxsize=65536)
-def value_layouts(shape: tuple[int, ...], floating: bool, mesh: Mesh, rules: Rules) -> tuple[Layout, ...]:
-    """The layouts that a value may have, in a fixed order."""
-    choices = [*range(len(shape)), REPLICATE]
-    if rules.partial and floating:
-        choices.append(PARTIAL)
-    codes = _combinations(tuple(choices), mesh, rules)
+def value_layouts(
+    shape: tuple[int, ...], floating: bool, mesh: Mesh, rules: Rules, extremes: tuple[str, ...] = ()
+) -> tuple[Layout, ...]:
+    """The layouts that a value may have, in a fixed order. extremes: the reducers, besides sums of floating-point
+    numbers, of which it may be partial results: of one on all axes."""
+    reducers = (*(("sum",) if floating else ()), *extremes) if rules.partial else ()
+    partial = [PARTIAL_BY[name] for name in reducers]
+    codes = _combinations((*range(len(shape)), REPLICATE, *partial), mesh, rules)
+    if len(partial) > 1:
+        codes = codes[_of_one_kind(codes)]
     parts, extents = _parts(codes, len(shape), mesh), np.maximum(np.asarray(shape, np.int64), 1)
     fits = (parts <= extents).all(axis=1) & _divides(codes, parts, extents, rules)
     codes = codes[fits]
@@ -138,10 +157,12 @@ def value_layouts(shape: tuple[int, ...], floating: bool, mesh: Mesh, rules: Rul
     return tuple(map(tuple, codes.tolist()))
 
 
-def layouts_of(value: Value, mesh: Mesh, rules: Rules, stored: bool) -> tuple[Layout, ...]:
-    """The layouts of a value; what lives from step to step (`stored`) is never a partial sum."""
+def layouts_of(
+    value: Value, mesh: Mesh, rules: Rules, stored: bool, extremes: tuple[str, ...] = ()
+) -> tuple[Layout, ...]:
+    """The layouts of a value; what lives from step to step (`stored`) is never a partial result."""
     floating = value.dtype.startswith(("float", "bfloat")) and not stored
-    return value_layouts(value.shape, floating, mesh, rules)
+    return value_layouts(value.shape, floating, mesh, rules, () if stored else extremes)
 
 
 def whole_options(inputs: tuple[Value, ...], outputs: tuple[Value, ...], mesh: Mesh) -> NodeOptions:
@@ -163,12 +184,14 @@ def whole_options(inputs: tuple[Value, ...], outputs: tuple[Value, ...], mesh: M
 
 
 @lru_cache(maxsize=16384)
-def node_options(description: Description, item_bytes: tuple[int, ...], mesh: Mesh, rules: Rules) -> NodeOptions:
+def node_options(
+    description: Description, item_bytes: tuple[int, ...], mesh: Mesh, rules: Rules, passed: tuple[int, ...] = ()
+) -> NodeOptions:
     """Every admissible division of a described node.
 
-    item_bytes: of each input and, last, the output.
+    item_bytes: of each input and, last, the output. passed: the `passages` of maxima and minima that are tried.
     """
-    codes = division_codes(description, mesh, rules)
+    codes = division_codes(description, mesh, rules, passed)
     return placed(description, codes, item_bytes, mesh)
 
 
@@ -221,9 +244,12 @@ def divisions_along(description: Description, variables: Collection[int], mesh: 
     return _executable(description, _combinations(choices, mesh, Rules()), mesh)
 
 
-def division_codes(description: Description, mesh: Mesh, rules: Rules) -> NDArray[np.int64]:
-    """[count, axes]: the divisions that the rules allow and whose pieces are boxes, none of them empty."""
-    codes = _admissible(description, mesh, rules)
+def division_codes(
+    description: Description, mesh: Mesh, rules: Rules, passed: tuple[int, ...] = ()
+) -> NDArray[np.int64]:
+    """[count, axes]: the divisions that the rules allow and whose pieces are boxes, none of them empty. passed: the
+    `passages` of maxima and minima that are tried."""
+    codes = _admissible(description, mesh, rules, passed)
     return _narrow(codes, codes == REPEAT, prod(description.sizes) <= rules.small, rules.repeat)
 
 
@@ -235,7 +261,7 @@ def joined_codes(
     return _executable(description, codes, mesh)
 
 
-def _admissible(description: Description, mesh: Mesh, rules: Rules) -> NDArray[np.int64]:
+def _admissible(description: Description, mesh: Mesh, rules: Rules, passed: tuple[int, ...] = ()) -> NDArray[np.int64]:
     """`division_codes`, those that repeat more work than they must included."""
     root = set(description.root.variables) if description.root is not None else set()
     able = [
@@ -245,8 +271,11 @@ def _admissible(description: Description, mesh: Mesh, rules: Rules) -> NDArray[n
     ]
     choices = [*able, REPEAT]
     if rules.partial:
-        choices += [PASS - number for number in range(len(passing_sets(description)))]
+        choices += [PASS - number for number in (*range(len(passing_sets(description))), *passed)]
     codes = _combinations(tuple(choices), mesh, rules)
+    other = [PASS - number for number in passed if passages(description)[number].makes != description.reducer]
+    if root and other:  # a piece makes terms of one reducer
+        codes = codes[~(_among(codes, sorted(root)).any(axis=1) & _among(codes, other).any(axis=1))]
     even = _divides(codes, _parts(codes, description.rank, mesh), np.asarray(description.sizes, np.int64), rules)
     return _executable(description, codes[even], mesh)
 
@@ -299,7 +328,12 @@ def _box_at_every_level(description: Description, codes: NDArray[np.int64], mesh
 
 
 def _one_pass(codes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Partial sums pass through one set of inputs only: through two, a bilinear operator would mix their terms."""
+    """Partial results pass through one set of inputs only: through two, a bilinear operator would mix their terms."""
+    return _of_one_kind(codes)
+
+
+def _of_one_kind(codes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """[assignments]: are the codes of partial results all the same?"""
     lowest = np.where(codes <= PASS, codes, 0).min(axis=1, initial=0)
     highest = np.where(codes <= PASS, codes, -(2**31)).max(axis=1, initial=-(2**31))
     good: NDArray[np.bool_] = (lowest == 0) | (lowest == highest)
@@ -314,17 +348,20 @@ def placed(
     spans = spans_of(starts, stops)
     root = list(description.root.variables) if description.root is not None else []
     kinds = kind_of(codes)
-    passing = passing_sets(description) if (kinds <= PASS).any() else ()
+    passing = _passing(description, PASS - int(kinds.min(initial=0)))
     whole = not shares and bool((kinds == codes).all())  # no device is left out
     terms = np.asarray(mesh.sizes, np.int64) if whole else _terms(codes, mesh)
     absent = None if whole else (stops <= starts).any(axis=-1) | ~taking_part(codes, mesh)
     summed = _among(kinds, root)
-    makes_partial = np.where(summed | (kinds <= PASS), terms, 0)
+    unknown = kinds <= PASS - len(passing)  # a plan's own number, of which the law will say that nothing passes there
+    makes_partial = np.where(summed, terms + mark_of(description.reducer or "sum"), np.where(unknown, terms, 0))
+    for number, passage in enumerate(passing):
+        makes_partial += np.where(kinds == PASS - number, terms + mark_of(passage.makes), 0)
     needs = []
     traffic = np.zeros(starts.shape[:2])
     known: dict[object, tuple[Placements, NDArray[np.int64]]] = {}  # most operators read several tensors alike
     for tensor, item in enumerate(item_bytes[:-1]):
-        passed = tuple([number for number, members in enumerate(passing) if tensor in members])
+        passed = tuple([number for number, passage in enumerate(passing) if tensor in passage.inputs])
         reads = description.reads[tensor]
         beside = tensor in description.alongside
         alike = (reads, description.inputs[tensor].shape, passed, beside)
@@ -334,7 +371,7 @@ def placed(
                 regions[absent] = 0
             partial = np.where(summed, terms, 0) if beside else np.zeros(codes.shape, np.int64)
             for number in passed:
-                partial += np.where(kinds == PASS - number, terms, 0)
+                partial += np.where(kinds == PASS - number, terms + mark_of(passing[number].takes), 0)
             keys = _keys(codes, (index for indices in reads for index in indices), partial)
             amount = (regions[..., 1] - regions[..., 0]).prod(axis=-1)
             known[alike] = Placements(regions, partial, keys=keys), amount
@@ -345,7 +382,7 @@ def placed(
     if absent is not None:
         places[absent] = 0
     traffic += (places[..., 1] - places[..., 0]).prod(axis=-1) * item_bytes[-1]
-    points = (stops - starts).prod(axis=-1).max(axis=1).astype(np.float64)
+    points = (stops - starts).prod(axis=-1, dtype=np.float64).max(axis=1)  # whole numbers of 64 bits are too small
     return NodeOptions(
         codes,
         tuple(needs),
@@ -356,6 +393,12 @@ def placed(
         description.reducer if root else None,
         dtype_of_products(description),
     )
+
+
+def _passing(description: Description, last: int) -> tuple[Passage, ...]:
+    """The passages up to the one with this number, at least. Those of sums are found sooner."""
+    sums = passages_of_sums(description) if last >= 0 else ()
+    return sums if last < len(sums) else passages(description)
 
 
 def _scalar_too(regions: NDArray[np.int64]) -> NDArray[np.int64]:

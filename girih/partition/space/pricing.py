@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from girih.graph import Value
-from girih.layout import Layout, Placements, Transfers
+from girih.layout import Layout, Placements, Transfers, mark_of
 from girih.layout.budget import Budget
+from girih.layout.mesh import COUNTED
 
 SMALL, LARGE = 1e5, 2e6
 """Pairs × devices below which looking for equal pieces takes longer than it saves, and above which the cores share the
@@ -37,14 +38,15 @@ class OutOfTimeError(Exception):
 class WantedTable:
     """The table [divisions, layouts] of a node and a value.
 
-    reads: does the node read the value, or make it? pieces: by division. sums: may what the node makes stay partial?
+    reads: does the node read the value, or make it? pieces: by division. stays: of which reducer what the node makes
+    may stay partial results; None: of any.
     """
 
     value: Value
     layouts: tuple[Layout, ...]
     pieces: Placements
     reads: bool
-    sums: bool = True
+    stays: str | None = None
 
     @property
     def contents(self) -> tuple[object, ...] | None:
@@ -53,7 +55,7 @@ class WantedTable:
         if regions.nbytes > BRIEF:
             return None
         pieces = (regions.shape, regions.tobytes(), self.pieces.partial.tobytes())
-        return (self.value.shape, self.value.item_bytes, self.layouts, *pieces, self.reads, self.sums)
+        return (self.value.shape, self.value.item_bytes, self.layouts, *pieces, self.reads, self.stays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +98,10 @@ def priced(wanted: Sequence[WantedTable], transfers: Transfers, budget: Budget |
             raise OutOfTimeError(f"{len(wanted)} tables could not be priced in time")
         for number, table in zip(group.members, _tables(wanted[group.members[0]], group, transfers), strict=True):
             item = wanted[number]
-            if not item.sums:
-                lies = Placements.of(item.layouts, item.value.shape, transfers.mesh)
-                table = np.where(lies.partial.any(axis=1), np.inf, table)
+            if item.stays is not None:
+                lies = Placements.of(item.layouts, item.value.shape, transfers.mesh).partial
+                others = (lies > 0) & (lies // COUNTED != mark_of(item.stays) // COUNTED)
+                table = np.where(others.any(axis=1), np.inf, table)
             tables[number] = table
 
     workers = os.cpu_count() or 1

@@ -24,6 +24,7 @@ from girih.machine import Machine
 from girih.ops import Description
 from girih.ops.known import several_descriptions
 from girih.partition.solver.elimination import Problem
+from girih.partition.space.extremes import NO_EXTREMES, Extremes, extremes_of
 from girih.partition.space.options import (
     APART,
     SECONDS,
@@ -218,16 +219,21 @@ def build(
     variable = value_variables(graph)
     count = max(variable.values(), default=-1) + 1
     layouts: list[tuple[Layout, ...]] = [()] * count
-    # What enters or leaves the step is never a partial sum.
+    # What enters or leaves the step is never a partial result.
     stored = {item.name for item in graph.inputs} | {item.name for item in graph.outputs}
+    extremes = extremes_of(graph, mesh) if rules.partial and not rules.even else NO_EXTREMES
     for name, number in variable.items():
         if layouts[number] and name not in candidates.layouts:
             continue
         value = graph.values[name]
         chosen = candidates.layouts.get(name)
-        layouts[number] = chosen if chosen is not None else layouts_of(value, mesh, rules, name in stored)
+        layouts[number] = (
+            chosen
+            if chosen is not None
+            else layouts_of(value, mesh, rules, name in stored, extremes.values.get(name, ()))
+        )
     tables = _Tables()
-    options = _options(graph, mesh, rules, candidates)
+    options = _options(graph, mesh, rules, candidates, extremes)
     known: dict[tuple[Layout, ...], int] = {}
     alike = [known.setdefault(choices, number) for number, choices in enumerate(layouts)]  # hashed once each
     pairs: list[tuple[int, int, int]] = []
@@ -243,10 +249,10 @@ def build(
             pairs.append((count + number, variable[name], table))
         for result, name in enumerate(node.outputs):
             key = (id(choice), "out", result, alike[variable[name]])
-            sums = choice.reducer in (None, "sum")  # only sums may stay partial
+            stays = choice.reducer if choice.reducer != "sum" else None  # sums may become partial maxima, too
             table = tables.add(
                 key,
-                lambda: WantedTable(graph.values[name], layouts[variable[name]], choice.makes[result], False, sums),  # noqa: B023
+                lambda: WantedTable(graph.values[name], layouts[variable[name]], choice.makes[result], False, stays),  # noqa: B023
             )
             pairs.append((count + number, variable[name], table))
     domains = (*(len(choices) for choices in layouts), *(len(choice.divisions) for choice in options))
@@ -260,7 +266,9 @@ def build(
     return PartitionProblem(graph, mesh, problem, variable, tuple(layouts), options, seconds)
 
 
-def _options(graph: Graph, mesh: Mesh, rules: Rules, candidates: Candidates) -> tuple[NodeOptions, ...]:
+def _options(
+    graph: Graph, mesh: Mesh, rules: Rules, candidates: Candidates, extremes: Extremes
+) -> tuple[NodeOptions, ...]:
     """The options of each node. Equal descriptions are mostly the same objects, and are looked up as such first."""
     items = {name: value.item_bytes for name, value in graph.values.items()}
     known: dict[tuple[object, ...], NodeOptions] = {}
@@ -271,21 +279,27 @@ def _options(graph: Graph, mesh: Mesh, rules: Rules, candidates: Candidates) -> 
             continue
         chosen = candidates.divisions.get(number)
         each = tuple([items[name] for name in (*node.inputs, *node.outputs)])
-        key = (*map(id, several), None if chosen is None else id(chosen), each)
+        passed = extremes.passed.get(number, ())
+        key = (*map(id, several), None if chosen is None else id(chosen), each, passed)
         if key not in known:
-            known[key] = _options_of(several, each, chosen, mesh, rules)
+            known[key] = _options_of(several, each, chosen, mesh, rules, passed)
         options.append(known[key])
     return tuple(options)
 
 
 def _options_of(
-    several: tuple[Description, ...], items: tuple[int, ...], chosen: np.ndarray | None, mesh: Mesh, rules: Rules
+    several: tuple[Description, ...],
+    items: tuple[int, ...],
+    chosen: np.ndarray | None,
+    mesh: Mesh,
+    rules: Rules,
+    passed: tuple[int, ...],
 ) -> NodeOptions:
     if chosen is not None:
         return options_at(several, tuple(map(tuple, chosen.tolist())), items, mesh)
     if len(several) > 1:
         return several_options(several, items, mesh, rules)
-    return node_options(several[0], items, mesh, rules)
+    return node_options(several[0], items, mesh, rules, passed)
 
 
 def _whole(graph: Graph, node: Node, mesh: Mesh) -> NodeOptions:

@@ -323,7 +323,7 @@ class _Completer:
             return np.flatnonzero((codes == REPLICATE).all(axis=1))
         able = _same_devices(codes, code)
         if any(self.decides[name] == number and self.maker.get(name, number) != number for name in names):
-            able = able[(kind_of(codes[able]) != PARTIAL).all(axis=1)]
+            able = able[(kind_of(codes[able]) > PARTIAL).all(axis=1)]
         return able
 
     def ties(self, number: int) -> list[tuple[int, int]]:

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.cost.pricing import price
-from girih.layout import Placement, Placements, route
+from girih.layout import Placement, Placements, reducer_of, route
 from girih.ops import description_of
 from girih.partition import Strategy
 from girih.partition.space.problem import Objective
 from girih.program import ComputeStep, Program, ReadPart, TransferStep
-from girih.program.lower import node_placements
+from girih.program.lower import combining, node_placements
 from girih.published.optimum.configurations import Space
 from girih.published.optimum.lower_bounds import IMPOSSIBLE, NOTHING, BoundTables
 from girih.search.memory.limit import WINDOWS
@@ -211,7 +211,8 @@ class Pieces:
             hops = (target,)
         steps = []
         for place in hops:
-            step = TransferStep(name, node, "", "", source, place, purpose, self.reducers[node])
+            by = combining(source, place, self.reducers[node] if purpose == "store" else "sum")
+            step = TransferStep(name, node, "", "", source, place, purpose, by)
             number = self.store.number(source, place, value.item_bytes)
             steps.append(_Hop(step, self.store.patterns[number]))
             source = place
@@ -221,10 +222,10 @@ class Pieces:
         return self.numbers[key]
 
     def impossible(self, name: str, node: int, source: Placement, target: Placement, purpose: str) -> bool:
-        """Are partial sums wanted that the source has not, or of what is not summed?"""
-        if not any(target.partial):
+        """Are partial results wanted that the source has not, or of what is combined otherwise?"""
+        if (reducer := reducer_of(target.partial)) is None:
             return False
-        if purpose == "store" and self.reducers[node] != "sum":
+        if purpose == "store" and self.reducers[node] not in ("sum", reducer):
             return True
         ends = Placements.single(source), Placements.single(target)
         value = self.graph.values[name]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,7 @@ def calibrate(
     *,
     store_path: str | Path,
     programs: Sequence[Program] = (),
+    data: Sequence[Mapping[str, Any]] = (),
     budget_seconds: float = 45.0,
     backend: str | Engine = "processes",
     threads: int = 0,
@@ -74,7 +75,10 @@ def calibrate(
 ) -> Profile:
     """Measure `local:N`, or the GPUs `cuda:N`, and keep the measurements and the profile.
 
-    programs: whose calls are measured beside the common ones; they must be for N devices. budget_seconds: about how
+    programs: whose calls are measured beside the common ones; they must be for N devices. data: of each program the
+    tensors that are a part of it, by path, as `plan.origin.data.data_tensors()` gives them: in which order the
+    neighbours in a graph lie decides how fast they are read. Other operands are drawn, and so is data of which there is
+    none here, or more than 256 MB. budget_seconds: about how
     long measuring takes, besides starting the workers; calls that are slow themselves take longer. threads: of each
     worker process; 0: the cores divided by the workers. largest_bytes: of messages, and of what common calls read and
     write. again: measure what is known, too. observe: told what is being measured, and which share of all is done.
@@ -109,7 +113,8 @@ def calibrate(
         crew = engine.crew(idle_program(workers), options)
         try:
             crowded = device == "cpu" and threads * workers > (os.cpu_count() or 1)
-            _operators(crew, store, setting, _wanted(programs, largest_bytes), budget_seconds, crowded, again, note)
+            wanted = _wanted(programs, largest_bytes)
+            _operators(crew, store, setting, wanted, data, budget_seconds, crowded, again, note)
             between: Between = "one clock" if crew.carries and not crowded else "nothing"
             links = tuple(measured_links(crew, budget_seconds * LINK_SHARE, largest_bytes, note, between))
             copy, combine = _copies(crew, workers, budget_seconds * COPY_SHARE, largest_bytes, note)
@@ -147,6 +152,7 @@ def _operators(
     store: Store,
     setting: Setting,
     wanted: list[list[Call]],
+    data: Sequence[Mapping[str, Any]],
     budget_seconds: float,
     crowded: bool,
     again: bool,
@@ -157,9 +163,10 @@ def _operators(
     count = sum(map(len, groups))
     share = budget_seconds * (1 - LINK_SHARE - COPY_SHARE - PREPARE_SHARE) / max(1, count)
     done = 0
-    for part in (part for group in groups for part in _chunks(group)):
+    of_groups = [*data, *({} for _ in groups)]  # the common calls have none
+    for part, own in ((part, own) for group, own in zip(groups, of_groups, strict=False) for part in _chunks(group)):
         note(f"operators {done} of {count}", (1 - LINK_SHARE - COPY_SHARE) * done / count)
-        replies = _ask(crew, OperatorTask(part, min(share, MOST_SECONDS) * len(part), crowded))
+        replies = _ask(crew, OperatorTask(part, min(share, MOST_SECONDS) * len(part), crowded, _named(part, own)))
         rows = []
         for number, call in enumerate(part):
             samples = [reply[number] for reply in replies if isinstance(reply[number], Sample)]
@@ -167,6 +174,13 @@ def _operators(
                 rows.append((call, _measurement(samples)))
         store.put(setting, rows)
         done += len(part)
+
+
+def _named(calls: Sequence[Call], data: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors of a program's data that its calls are given whole; none where they are too large to send along."""
+    paths = {operand.source for call in calls for operand in call.operands}
+    named = {path: data[path] for path in sorted(paths) if path in data}
+    return named if sum(tensor.nbytes for tensor in named.values()) <= CHUNK_BYTES else {}
 
 
 def _size(call: Call) -> float:

@@ -20,10 +20,12 @@ sleep, says how much all of its calls take together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,9 @@ from girih.run.worker.compute import Compute, Hole, Slots, bind, over_operand
 from girih.run.worker.parts import Cuts, Tensor
 
 LEAST_ROUNDS = 3
+COLD_ROUNDS = 2
+"""That are not counted: until a result and the one before it have had memory, it is new from the kernel, which clears
+it; a run's steps get what earlier steps have freed. It doubles what a matrix product of 100 MB takes."""
 SLEEP_CYCLES = 3e9
 """That a GPU sleeps for each second of a round: about twice as long, so that the next is queued meanwhile."""
 TURNS = 4
@@ -60,15 +65,18 @@ class Sample:
 class OperatorTask:
     """Measure calls in rounds for `seconds`, together with the other workers.
 
-    crowded: the workers share cores. Replies with a Sample for each call, or the text of its error.
+    crowded: the workers share cores. data: tensors that operands are (`Operand.source`), by path. Replies with a Sample
+    for each call, or the text of its error.
     """
 
     calls: tuple[Call, ...]
     seconds: float
     crowded: bool
+    data: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __call__(self, transport: Transport, rank: int, device: Any) -> list[Sample | str]:
-        return measure(self.calls, self.seconds, device, self.crowded, lambda: barrier(transport, rank, device))
+        meet = partial(barrier, transport, rank, device)
+        return measure(self.calls, self.seconds, device, self.crowded, meet, self.data)
 
 
 Task = Callable[[Transport, int, Any], Any]
@@ -95,18 +103,20 @@ def measure(
     device: Any = "cpu",
     crowded: bool = False,
     ready: Callable[[], None] = lambda: None,
+    data: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> list[Sample | str]:
-    """Execute calls in rounds for about `seconds`, at least three rounds.
+    """Execute calls in rounds for about `seconds`, at least three rounds, behind two that do not count.
 
     A call that cannot be executed on random inputs (a matrix that is not positive definite) gives its error's text.
-    ready: called before the first round, when everything has been executed once, and after the last.
+    ready: called before the first round, when everything has been executed once, and after the last. data: tensors that
+    operands are, by path.
     """
     device = torch.device(device)
     prepared: list[Prepared | str] = []
     with torch.no_grad():
         for call in calls:
             try:
-                instruction, slots = prepare(call, device)
+                instruction, slots = prepare(call, device, data)
                 before = None if call.over is None else (slots[call.over], slots[call.over].clone())
                 instruction.run(slots, [0.0, 0.0])
                 wait_for(device)
@@ -114,6 +124,9 @@ def measure(
             except Exception as error:
                 prepared.append(f"{type(error).__name__}: {error}")
         able = [item for item in prepared if not isinstance(item, str)]
+        for _ in range(COLD_ROUNDS):
+            _executed(able)
+        wait_for(device)
         ready()
         rounds: list[list[float]] = []
         deadline = perf_counter() + seconds
@@ -180,8 +193,8 @@ def _samples(took: np.ndarray, crowded: bool) -> list[Sample]:
     ]
 
 
-def prepare(call: Call, device: Any) -> tuple[Compute, Slots]:
-    """The instruction of a call, and slots with fresh inputs."""
+def prepare(call: Call, device: Any, data: Mapping[str, Tensor] = MappingProxyType({})) -> tuple[Compute, Slots]:
+    """The instruction of a call, and slots with its inputs: drawn, but for those that are in data."""
     holes = [Hole(number) for number in range(len(call.operands))]
     named = {name: _with_holes(value, holes) for name, value in call.arguments}
     function, arguments, options = bind(call.operator, named, device)
@@ -195,7 +208,10 @@ def prepare(call: Call, device: Any) -> tuple[Compute, Slots]:
     writes = tuple(range(len(reads), len(reads) + len(call.shapes)))
     instruction = Compute(function, arguments, options, reads, writes, call.shapes, call.padding, call.result, over)
     generator = torch.Generator().manual_seed(0)
-    inputs = [tensor_of(operand, generator, device) for operand in call.operands]
+    inputs = [
+        data[operand.source].to(device) if operand.source in data else tensor_of(operand, generator, device)
+        for operand in call.operands
+    ]
     return instruction, [*inputs, *([None] * len(writes))]
 
 

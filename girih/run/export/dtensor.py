@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from girih.graph import Graph, Value
-from girih.layout import PARTIAL, REPLICATE, Mesh, Placement, Sharding, regions_of, taking_part
+from girih.layout import PARTIAL, REPLICATE, Mesh, Placement, Sharding, reducer_of, regions_of, taking_part
 from girih.layout.sharding import Partial, Split
 from girih.ops import Description
 from girih.ops.derive.lookups import only_moves
@@ -218,6 +218,11 @@ def stages_of(plan: Plan) -> Stages | None:
     Raises:
         PlanError: it is one, but its stages are no runs of modules.
     """
+    if plan.choice.schedule == "interleaved":
+        raise PlanError(
+            "the plan has several runs of layers on each stage, which is not exported for "
+            "torch.distributed.pipelining: plan with search='pipeline-1f1b', without chunks"
+        )
     graph, mesh, count = plan.graph, plan.strategy.mesh, micro_batches(plan.graph)
     codes = np.asarray([division.codes for division in plan.strategy.divisions], np.int64)
     taking = taking_part(codes.reshape(len(graph.nodes), mesh.axes), mesh)
@@ -396,6 +401,11 @@ def _words(layout: Sharding, name: str) -> Words:
                 )
             found.append(f"S{axis.dimension}")
         else:
+            if isinstance(axis, Partial) and axis.reducer != "sum":
+                raise PlanError(
+                    f"{name!r} lies as {layout}: in partial maxima or minima, which the export does not say. Plan with "
+                    "for_engine='dtensor', which finds the best plan that it can"
+                )
             found.append("P" if isinstance(axis, Partial) else "R")
     return tuple(found)
 
@@ -425,6 +435,8 @@ def _needs(plan: Plan) -> Needs:
 def _as_words(place: Placement, shape: tuple[int, ...], mesh: Mesh) -> Words | None:
     """The words whose parts are those of a place; None if there are none."""
     choices = [*range(len(shape)), REPLICATE]
+    if reducer_of(place.partial) not in (None, "sum"):
+        return None
     each = [[PARTIAL] if terms > 1 else choices for terms in place.partial]
     if (sum(terms > 1 for terms in place.partial)) > 0 and len(place.partial) != mesh.axes:
         return None

@@ -1,20 +1,49 @@
-"""Which part of a value each device holds, and whole tensors from parts."""
+"""Which part of a value each device holds, how partial results are combined, and whole tensors from parts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
+from math import inf
 from typing import Any
 
 import numpy as np
 import torch
 
+from girih.kernels.numpy_fallback import in_place
+from girih.kernels.own import add_logsumexp_
 from girih.layout import Placement
 from girih.program import Program
 
 Tensor = Any  # torch is untyped for the type checker
 Box = tuple[tuple[int, int], ...]  # (start, stop) of each dimension, in the whole value's coordinates
 Cuts = tuple[tuple[int, int, int], ...]  # (dimension, start, length) where a box is narrower than its buffer
+
+COMBINE: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "sum": partial(in_place, np.add, lambda target, part: target.add_(part)),
+    "prod": partial(in_place, np.multiply, lambda target, part: target.mul_(part)),
+    "max": partial(in_place, np.maximum, lambda target, part: torch.maximum(target, part, out=target)),
+    "min": partial(in_place, np.minimum, lambda target, part: torch.minimum(target, part, out=target)),
+    "logsumexp": add_logsumexp_,
+}
+
+
+def neutral(reducer: str, dtype: Any) -> bool | int | float:
+    """The number of a dtype that changes no sum, maximum or minimum; of floating-point numbers an infinite one.
+
+    Raises:
+        ValueError: any other reducer.
+    """
+    if reducer == "sum":
+        return 0
+    if reducer not in ("max", "min"):
+        raise ValueError(f"what is whole becomes partial sums, maxima or minima, not what {reducer} combines")
+    least = reducer == "max"
+    if dtype == torch.bool:
+        return not least
+    if dtype.is_floating_point:
+        return -inf if least else inf
+    return int(torch.iinfo(dtype).min if least else torch.iinfo(dtype).max)
 
 
 def as_box(region: np.ndarray, shape: tuple[int, ...]) -> Box:
@@ -90,7 +119,7 @@ def reporters(program: Program, name: str) -> tuple[int, ...]:
 
 
 def assemble(program: Program, name: str, parts: Iterable[tuple[int, Tensor]]) -> Tensor:
-    """The whole value from (rank, part) of its reporters; partial sums are added in the order of ranks."""
+    """The whole value from (rank, part) of its reporters; partial results are combined in the order of ranks."""
     value = program.graph.values[name]
     dtype = getattr(torch, value.dtype)
     if not program.strategy.layouts[name].partial_axes:
@@ -98,9 +127,10 @@ def assemble(program: Program, name: str, parts: Iterable[tuple[int, Tensor]]) -
         for rank, part in parts:
             cut(whole, box_of(program, name, rank)).copy_(part)
         return whole
-    whole = torch.zeros(value.shape, dtype=dtype)
+    reducer = program.strategy.layouts[name].reducer
+    whole = torch.full(value.shape, neutral(reducer, dtype), dtype=dtype)
     for rank, part in sorted(parts, key=lambda item: item[0]):
-        cut(whole, box_of(program, name, rank)).add_(part.cpu())
+        COMBINE[reducer](cut(whole, box_of(program, name, rank)), part.cpu())
     return whole
 
 

@@ -15,33 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import torch
 
-from girih.kernels.numpy_fallback import in_place
-from girih.kernels.own import add_logsumexp_
 from girih.layout import becomes_partial
 from girih.program import Message, Program, TransferStep
 from girih.program.life.strides import contiguous_strides, is_contiguous
 from girih.run.tiles.spill import in_memory
 from girih.run.transport.transport import Messages, Transport
 from girih.run.worker.compute import Slots
-from girih.run.worker.parts import Cuts, Tensor, held_box, narrow, relative, shape_of
+from girih.run.worker.parts import COMBINE, Cuts, Tensor, held_box, narrow, neutral, relative, shape_of
 
 TRANSFERS = 1  # position in the measured seconds
-
-
-COMBINE: dict[str, Callable[[Tensor, Tensor], Any]] = {
-    "sum": partial(in_place, np.add, lambda target, part: target.add_(part)),
-    "prod": partial(in_place, np.multiply, lambda target, part: target.mul_(part)),
-    "max": partial(in_place, np.maximum, lambda target, part: torch.maximum(target, part, out=target)),
-    "min": partial(in_place, np.minimum, lambda target, part: torch.minimum(target, part, out=target)),
-    "logsumexp": add_logsumexp_,
-}
 
 
 @dataclass(slots=True)
@@ -62,11 +49,12 @@ class Transfer:
     """Assemble a new buffer from the parts at home and the messages of peers.
 
     Where contributions are combined, that is done in the order of terms, on every device that keeps a copy: copies
-    then have the same bits. Where a value becomes partial sums, what nobody keeps as its term begins with zeros.
+    then have the same bits. Where a value becomes partial results, what nobody keeps as its term begins with what
+    changes none: zeros of sums.
     """
 
     __slots__ = (
-        "combine", "device", "dtype", "placed", "receives", "sends", "shape", "source", "target", "transport", "zeros"
+        "begins", "combine", "device", "dtype", "placed", "receives", "sends", "shape", "source", "target", "transport"
     )  # fmt: skip
 
     def __init__(self, program: Program, step: TransferStep, rank: int, slots: Mapping[str, int], transport: Transport,
@@ -83,7 +71,7 @@ class Transfer:
         self.device = device
         self.transport = transport
         self.combine = COMBINE[step.reducer] if program.terms_of(step) > 1 else None
-        self.zeros = becomes_partial(step.before, step.after)
+        self.begins = neutral(step.reducer, self.dtype) if becomes_partial(step.before, step.after) else None
         mine = sorted((message for message in messages if message.target == rank), key=_term)
         self.sends = [
             (message.target, relative(message.box, held))
@@ -120,8 +108,8 @@ class Transfer:
     def start(self, slots: Slots) -> ExchangeUnderway:
         source, packs = slots[self.source], self.transport.packs
         target = self._empty(self.shape) if self.combine is None else None
-        if self.zeros and target is not None:
-            target.zero_()
+        if self.begins is not None and target is not None:
+            target.fill_(self.begins)
         sends: list[tuple[int, Tensor]] = []
         packed: dict[Cuts, Tensor] = {}
         for peer, cuts in self.sends:

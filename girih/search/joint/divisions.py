@@ -29,7 +29,12 @@ from girih.partition.space.problem import Objective, build, rules_of
 from girih.partition.strategy import SearchError
 from girih.search.table import search_of
 
-NAMES = ("exact", "data", "sharded", "megatron", "single", "one-weird-trick", "model", "pipeline", "pipeline-1f1b")
+Labels = NDArray[np.int64]
+
+NAMES = (
+    "exact", "data", "sharded", "megatron", "single", "one-weird-trick", "model", "pipeline", "pipeline-1f1b",
+    "pipeline-1f1b:chunks=2",
+)  # fmt: skip
 """Searches whose divisions are held and judged, whatever they take without a limit."""
 SMALL = 60
 """Variables of the largest problem whose strategies are drawn in the order of their cost, and changed node by node."""
@@ -74,8 +79,7 @@ class Prices:
 class Divisions:
     """Proposes strategies of one graph on one machine.
 
-    budget: of the whole joint search, which it spends. names: of the searches that were not asked yet. drawn: were
-    strategies drawn in the order of their cost?
+    budget: of the whole joint search, which it spends. names: of the searches that were not asked yet.
     """
 
     graph: Graph
@@ -83,7 +87,6 @@ class Divisions:
     exchanged: Exchanged
     budget: Budget
     names: list[str] = field(init=False)
-    drawn: bool = False
 
     def __post_init__(self) -> None:
         self.names = [*(NAMES if self.objective.machine.devices > 1 else NAMES[:1])]
@@ -135,15 +138,14 @@ class Divisions:
             labels = np.asarray([kept[label] for kept, label in zip(among, labels, strict=True)])
         return self.space.plain.strategy(labels)
 
-    def in_order(self) -> Iterator[tuple[float, Strategy]]:
-        """Strategies of a small graph with their seconds by tables, the cheapest first; once."""
-        if self.drawn:
-            return
-        self.drawn = True
+    def in_order(self) -> Iterator[tuple[float, Labels]]:
+        """Labels of the strategies of a small graph with their seconds by tables, the cheapest first."""
         search = InOrder(self.space, steps=DRAWN)
         if search.able:
-            for cost, labels in search:
-                yield cost, self.space.plain.strategy(labels)
+            yield from search
+
+    def strategy(self, labels: Labels) -> Strategy:
+        return self.space.plain.strategy(labels)
 
     def near(self, strategy: Strategy) -> Iterator[Strategy]:
         """Strategies of a small graph in which one node is divided otherwise, or one value lies otherwise: all other

@@ -13,6 +13,7 @@ from girih.partition.space.problem import Objective
 from girih.plans.plan import Plan
 from girih.plans.rewritten import ProofError, Rewrite, Rewriting, rules
 from girih.search.joint.rounds import Rounds, Ways
+from girih.search.joint.small import search_small
 from girih.search.joint.told import told
 from girih.simulate.bounds import bound_of
 
@@ -41,13 +42,14 @@ def jointly(
     for other, rewrites in _rewritten(graph, rounds):
         if bound_of(other, aim.machine).seconds < rounds.seconds:  # else no plan of it is faster
             rounds.compose(other, rewrites, partial(sequential, other, max(rounds.budget.seconds, 1.0)))
+    search_small(rounds)
     stopped = ""
     while not stopped:
         before = len(rounds.steps), len(rounds.graphs)
-        for written in sorted(rounds.graphs, key=rounds.is_other):
-            if rounds.seconds > bound_of(written.graph, aim.machine).seconds:
+        for written in sorted(rounds.graphs, key=rounds.promise):
+            if rounds.open(written.graph):
                 rounds.round(written)
-        if rounds.seconds <= min(bound_of(written.graph, aim.machine).seconds for written in rounds.graphs):
+        if not any(rounds.open(written.graph) for written in rounds.graphs):
             stopped = "optimal"
         elif rounds.budget.late:
             stopped = rounds.budget.why

@@ -1,14 +1,15 @@
 """The rounds of the joint search: what is proposed, in which order, and how it is judged.
 
 It begins with the best sequential composition: the graph as it is, and as proved rules make it cheapest for one device,
-each divided, ordered and held as `portfolio` does. So it is never worse than that. Then, the graph of the best first:
+each divided, ordered and held as `portfolio` does. So it is never worse than that. Small graphs are searched by branch
+and bound (`girih.search.joint.small`). Then, what has the fastest plan first:
 
 1. Divisions that others choose (`girih.search.joint.divisions.NAMES`) are held within the limit. The portfolio compares
    them by an estimate of what their movements cost; here they are moved, computed again, reordered, and simulated.
 2. The division is solved anew under prices. These begin with what computing, links and bytes cost, and follow what the
    simulated step was short of: where ports are busy longer than devices compute, links become dearer, and where memory
    was exceeded, the bytes held then.
-3. Of small graphs the cheapest strategies by tables are held, one after another, and those beside the best.
+3. Of small graphs the strategies beside the best are held, one after another.
 4. The layers of the best plans are exchanged, each exchange held within the limit.
 5. Rules are applied to one layer, or to all that are alike, and what they make is divided as is cheapest beside the
    rest of the best (`girih.search.joint.regions`). What is faster is one more way to write the graph.
@@ -52,8 +53,10 @@ from girih.search.memory.step_seconds import simulated_seconds
 from girih.search.memory.together import seconds_per_byte, together
 from girih.search.moves import proposals
 from girih.search.table import ORDERS, order_of, search_of
+from girih.simulate.bounds import bound_of
 from girih.simulate.incremental import Simulator
 from girih.simulate.spans import busy_devices, busy_ports
+from girih.simulate.ticks import TICKS_PER_SECOND
 
 TURNS = 6
 """How often the prices move in a round."""
@@ -61,16 +64,12 @@ FULLY = 3
 """How many proposals of one kind, the fastest when they are held quickly, are then held in the best way."""
 NEAR = 1.1
 """Times the seconds of the best: what takes longer when it is held quickly is not held in full."""
-DRAWN, NEIGHBOURS = 100, 200
-"""Strategies of a small graph that are held quickly: drawn by their cost, and beside the best."""
-SCANNED = 1000
-"""Strategies that are drawn, at most, to be judged without a limit first."""
+NEIGHBOURS = 200
+"""Strategies of a small graph beside the best that are held quickly."""
 JUDGED, HELD = 300_000.0, 40_000_000.0
 """Nanoseconds of judging a strategy, and of holding one within the limit, beside those of its nodes."""
 REGIONS = 12
 """Groups of layers that are written otherwise, each by itself, at most."""
-WRITTEN = 6
-"""Ways to write a small graph of which divisions are searched, at most."""
 QUICK = 0.0
 """Seconds that holding a proposal quickly takes beyond its first ways."""
 
@@ -147,9 +146,20 @@ class Rounds:
         divisions = Divisions(graph, objective, exchanges(objective), self.budget)
         self.graphs.append(Written(graph, rewrites, plain, judge, divisions))
 
-    def is_other(self, written: Written) -> bool:
-        """Is this not the way in which the graph of the best is written?"""
-        return self.best is not None and self.best.choice.rewrites != written.rewrites
+    def open(self, graph: Graph) -> bool:
+        """May a plan of the graph be faster than the best?"""
+        return self.least(graph) < self.seconds
+
+    def least(self, graph: Graph) -> float:
+        """Seconds that no plan of the graph is below, as far as the ticks tell to which each step is rounded."""
+        return bound_of(graph, self.machine).seconds + len(graph.nodes) / TICKS_PER_SECOND
+
+    def promise(self, written: Written) -> float:
+        """Seconds of the fastest plan that is known of a way to write the graph; infinite where none is."""
+        own = [item[0] for item in self.seen.values() if item is not None and item[1].graph is written.graph]
+        if self.best is not None and self.best.graph is written.graph:
+            own.append(self.seconds)
+        return min(own, default=float("inf"))
 
     # -------------------------------------------------------------------------------------------- what is taken
 
@@ -267,7 +277,6 @@ class Rounds:
         if self.best is None:  # what follows begins with plans that keep the limit
             return
         if written.divisions.small:
-            yield "cheapest strategies", self.drawn(written), DRAWN
             yield "strategies beside the best", self.beside(written), NEIGHBOURS
         yield "exchange layers", self.crossed(written), 2**62
         yield "rewrites of layers", self.regions(written), REGIONS
@@ -319,14 +328,6 @@ class Rounds:
             0.0 if plan.memory is None else float(worst.peak - plan.memory),
             worst.at,
         )
-
-    def drawn(self, written: Written) -> Iterator[tuple[str, Plan]]:
-        for number, (cost, strategy) in enumerate(written.divisions.in_order()):
-            # A table's seconds are of what may at best overlap with as much again.
-            if self.budget.late or number == SCANNED or cost > 2 * self.seconds:
-                return
-            if self.promising(written, strategy):
-                yield "strategies by cost", self.divided(written, strategy)
 
     def beside(self, written: Written) -> Iterator[tuple[str, Plan]]:
         """What differs in one node or value from the best."""
@@ -381,12 +382,6 @@ class Rounds:
         objective = replace(written.divisions.objective, budget=None)
         for graph, rewrites, strategy in regions(written.graph, best.strategy, objective, self.budget):
             every = (*written.rewrites, *rewrites)
-            if (
-                written.divisions.small
-                and len(self.graphs) < WRITTEN
-                and all(every != it.rewrites for it in self.graphs)
-            ):
-                self.write(graph, every)  # divided anew in the next round, not only beside the rest as it is
             yield "layers rewritten", written.plain.but(graph=graph, strategy=strategy, rewrites=every)
 
     def reorder(self, best: Plan) -> None:

@@ -65,7 +65,8 @@ def told(rounds: Rounds, stopped: str) -> Plan:
 
 def bound(rounds: Rounds, best: Plan) -> tuple[Bound, str]:
     """The least bound of any way in which the graph was written, with its parts, and of which space it speaks."""
-    written = {id(graph): graph for graph in (*(item.graph for item in rounds.graphs), best.graph)}
+    every = (item.graph for item in rounds.graphs if rounds.open(item.graph))  # no plan of others is below the best
+    written = {id(graph): graph for graph in (*every, best.graph)}
     graphs, machine, choice = list(written.values()), rounds.machine, best.choice
     work = min((bound_of(graph, machine) for graph in graphs), key=lambda item: item.seconds)
     if work.seconds >= rounds.seconds:

@@ -211,6 +211,17 @@ def test_a_move_that_does_not_pay_is_not_made(options: dict[str, Any]) -> None:
     assert cutter.moves == 0
 
 
+def test_a_piece_on_a_slower_core_gets_less() -> None:
+    graph = blocks((5,) * 16, shuffled=False)
+    alike, slower = times_of(graph, 30.0, 1.0), np.array([1.0, 1.5])
+    cutter = repartitioner(graph, 2, CostModel((Layer(10, 0),), Access(caches=())), epochs=50)
+    for _ in range(20):
+        cutter = cutter.after(alike(cutter.partition.cuts) * slower)
+    least = min((alike((0, cut, 80)) * slower).max() for cut in range(81))
+    assert (alike(cutter.partition.cuts) * slower).max() <= 1.05 * least  # a vertex is 2 %
+    assert cutter.moves <= 4
+
+
 def test_vertices_that_change_their_piece_are_counted() -> None:
     assert moved((0, 5, 10), (0, 5, 10)) == 0
     assert moved((0, 5, 10), (0, 8, 10)) == 3

@@ -23,10 +23,10 @@ from girih.graph import Ref
 from girih.layout import Mesh
 from girih.machine import MachineError, machine
 from girih.ops.derive.kinds import KINDS
-from girih.run.calibrate.calibrate import calibrate, idle_program, measured_handing, measured_links
+from girih.run.calibrate.calibrate import _named, calibrate, idle_program, measured_handing, measured_links
 from girih.run.calibrate.common_calls import common_calls
 from girih.run.calibrate.measure_links import patterns, sizes_of
-from girih.run.calibrate.measure_operators import _samples, measure, tensor_of
+from girih.run.calibrate.measure_operators import _samples, measure, prepare, tensor_of
 from girih.run.engines.threads import ThreadCrew
 from girih.run.worker.service import Options
 
@@ -266,3 +266,28 @@ def test_a_sum_over_neighbours_is_measured_with_skewed_ones() -> None:
             (True, False),
             (False, True),
         ]
+
+
+def test_calls_on_data_of_the_program_are_measured_on_that_data() -> None:
+    data = gnn.rmat(50, 400, features=4, classes=3)
+    network = gnn.GCN(4, 8, 3)
+    step = girih.TrainingStep(network, loss=gnn.loss, optimizer=torch.optim.SGD(network.parameters(), lr=0.1))
+    plan = girih.plan(step, data, machine="local:1", search="single", compare=())
+    own = plan.origin.data.data_tensors()
+    sums = [call for call in local_calls(plan.program, over=True).calls if "neighbour_sum" in call.operator]
+    assert sums
+    for call in sums:
+        named = [operand.source for operand in call.operands]
+        assert sum(source in own for source in named) >= 2  # offsets and neighbours; weights, where it has them
+        _, slots = prepare(call, torch.device("cpu"), own)
+        drawn = prepare(call, torch.device("cpu"))[1]
+        for source, given, other in zip(named, slots, drawn, strict=False):
+            assert (given is own[source]) if source else torch.equal(given, other)
+
+
+def test_data_beyond_what_is_sent_to_workers_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = Call("neg", (), (Operand((4,), "int64", source="edges"),), ((4,),), Work("copy", "neg", 1.0, 64.0, "int64"))
+    edges = torch.arange(4)
+    assert _named([call], {"edges": edges, "others": edges}) == {"edges": edges}
+    monkeypatch.setattr("girih.run.calibrate.calibrate.CHUNK_BYTES", 31)
+    assert _named([call], {"edges": edges}) == {}

@@ -94,12 +94,12 @@ def lerp(x, end, weight):
 
 @operator("aten.fmax", elementwise=True, numpy=np.fmax)
 def larger_number(x, other):
-    return maximum_of(x, other)
+    return Select(is_nan(x), other, Select(is_nan(other), x, maximum_of(x, other)))
 
 
 @operator("aten.fmin", elementwise=True, numpy=np.fmin)
 def smaller_number(x, other):
-    return minimum_of(x, other)
+    return Select(is_nan(x), other, Select(is_nan(other), x, minimum_of(x, other)))
 
 
 @operator("aten.maximum", "aten.clamp_min", "aten.clamp_min.Tensor", elementwise=True)

@@ -11,7 +11,7 @@
     if (what === "divides") return [`divides ${variable}`, `${kind} dimension of ${size}, over ${ways}`];
     if (what === "sums")
       return [`divides the sum over ${variable}`, `${kind} dimension of ${size}, over ${ways}: partial sums`];
-    if (what === "passes") return ["lets partial sums pass", `over ${ways}`];
+    if (what === "passes") return ["lets partial results pass", `over ${ways}`];
     return ["repeats the work", `over ${ways}`];
   };
   girih.axisWords = axisWords;
@@ -29,7 +29,7 @@
     if (girih.isCopy(item)) return line(what, `${girih.bytes(item.bytes)} copied by all devices`);
     return line(what, `${girih.bytes(item.bytes)} received by all devices, ${when}`);
   };
-  const KEY = "S0: an axis splits dimension 0; R: copies; P: partial sums; @: on these coordinates alone.";
+  const KEY = "S0: an axis splits dimension 0; R: copies; P: partial sums, Pmax and Pmin maxima and minima; @: on these coordinates alone.";
 
   girih.showNode = number => {
     const node = girih.node(number);
