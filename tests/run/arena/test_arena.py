@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -211,33 +210,6 @@ def test_a_tensor_outlives_its_arena() -> None:
     del arena
     assert tensor.sum() == 700
     assert outside.sum() == 300
-
-
-def test_without_a_compiler_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CC", "no-such-compiler")
-    with pytest.raises(ArenaError, match="no-such-compiler cannot be run"):
-        module._compiled(tmp_path)
-    monkeypatch.setenv("CC", "false")
-    with pytest.raises(ArenaError, match="false fails"):
-        module._compiled(tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_library_that_is_empty_damaged_or_not_the_users_own_is_compiled_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    first = module._compiled(tmp_path)
-    content = first.read_bytes()
-    monkeypatch.setenv("CC", "no-such-compiler")
-    assert module._compiled(tmp_path) == first
-    monkeypatch.delenv("CC")
-    for damaged in (b"", content[: len(content) // 2], content[:-1] + b"x", content):
-        first.write_bytes(damaged)
-        first.chmod(0o666 if damaged == content else 0o600)
-        again = module._compiled(tmp_path)
-        assert again.read_bytes() == content
-        assert again.stat().st_mode & 0o777 == 0o600
-        assert list(tmp_path.iterdir()) == [again]
 
 
 PRODUCT = """
