@@ -114,8 +114,6 @@ class Operator:
         only a measurement on the processor can tell.
     walked: the number of the input that the kernel goes through from end to end for whatever part of the result it
         makes (the indices of a scatter, a matrix that is factored): a division pays only where it cuts this input.
-    scan: it goes through a dimension once, with an addition or multiplication for each element: for what is made of
-        files that takes less than to write it down and read it again.
     order_of: the number of the input in whose order the result lies where that is channels last; else, and without, it
         is contiguous (element-wise operators keep any order).
     numpy: computes it with NumPy, for dtypes for which PyTorch has no kernel: tensors come by position, as arrays, and
@@ -136,7 +134,6 @@ class Operator:
     temporary: Temporary | None = None
     results: int = 1
     walked: int | None = None
-    scan: bool = False
     numpy: Callable[..., Any] | None = None
     module: str = ""
     order_of: int | None = None
