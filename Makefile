@@ -2,7 +2,10 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# Modules are compiled as they are first imported: of twenty thousand that are installed few ever are.
+# Modules are compiled as they are first imported: of twenty thousand that are installed few ever are. They are kept
+# compiled where PYTHONDONTWRITEBYTECODE is set, too: else each process of the tests compiled two thousand anew.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/compiled
 PIP    := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 
 # A test whose process dies fails, and the others go on in a new process: dividing by files waits for ever then.

@@ -9,7 +9,8 @@ it has after the first run: pages of mapped files are not counted. Seconds are t
 Results are compared with each other's.
 Floors: every program runs on girih and stays below the limit of both workers together (`--quick`: and 32 MB, which
 allocators keep); against each of Dask's cuts it takes at most 0.7 of its memory or is `--floor` times as fast. A cut
-that Dask cannot run, or that takes more than the limit allows, is no rival. cubed is not measured: it is no dependency.
+that Dask cannot run, or that takes more than the limit allows, is no rival. Each row says which of these it is. cubed
+is not measured: it is no dependency. `--programs 1-3` takes some of the programs.
 """
 
 from __future__ import annotations
@@ -283,17 +284,20 @@ def compared(program: Program, folder: Path, options: argparse.Namespace) -> tup
     most = MOST[options.quick]
     mine = run_apart(program, "girih", warm, path, options.limit, most)
     row: Row = {"program": program.name, "file": program.file}
-    misses, notes = [], []
+    misses, notes, verdicts = [], [], []
     if "failed" in mine:
         misses.append(f"{program.name}: {mine['failed']}")
+        verdicts.append("failed")
     else:
         row |= {"seconds": round(mine["cpu"], 2), "wall": round(mine["wall"], 2), "memory": round(mine["bytes"] / 1e6)}
         if mine["bytes"] > 2 * options.limit + KEPT[options.quick]:
             misses.append(f"{program.name}: {row['memory']} MB of memory, the limit is {2 * options.limit / 1e6:.0f}")
+            verdicts.append("above the limit")
     for cut, pieces in (("", 128 << 20), (" in small pieces", options.limit // 16)):
         theirs = run_apart(program, "dask", warm, path, pieces, most)
         if "failed" in theirs:
             notes.append(f"{program.name}, Dask{cut}: {theirs['failed']}")
+            verdicts.append("Dask fails")
             continue
         row |= {f"dask{cut}": round(theirs["cpu"], 2), f"dask memory{cut}": round(theirs["bytes"] / 1e6)}
         if "failed" in mine:
@@ -302,11 +306,13 @@ def compared(program: Program, folder: Path, options: argparse.Namespace) -> tup
             misses.append(f"{program.name}: another result than Dask's")
         if theirs["bytes"] > 2 * options.limit + KEPT[options.quick]:
             notes.append(f"{program.name}, Dask{cut}: {theirs['bytes'] / 1e6:.0f} MB is more than the limit")
+            verdicts.append("Dask above the limit")
             continue
         share, faster = mine["bytes"] / max(theirs["bytes"], 1), theirs["cpu"] / mine["cpu"]
+        verdicts.append(f"{share:.2f} of the memory, {faster:.2f} × as fast")
         if share > LEAN and faster < options.floor:
             misses.append(f"{program.name}: {share:.2f} of the memory and {faster:.2f} × the speed of Dask{cut}")
-    return row, misses, notes
+    return row | {"verdict": "; ".join(verdicts)}, misses, notes
 
 
 def measure(options: argparse.Namespace) -> Report:
@@ -315,9 +321,7 @@ def measure(options: argparse.Namespace) -> Report:
     rows, misses, notes = [], [], []
     with tempfile.TemporaryDirectory(prefix="girih-outofcore-", dir=options.folder) as name:
         written = None
-        for program in PROGRAMS:
-            if options.select not in program.name:
-                continue
+        for program in options.programs:
             kind = program.file, program.layout
             if kind != written:  # one large file at a time
                 for path in Path(name).iterdir():
@@ -331,15 +335,34 @@ def measure(options: argparse.Namespace) -> Report:
     columns = (
         ("program", "program"), ("file", "file"), ("CPU s", "seconds"), ("wall s", "wall"), ("MB", "memory"),
         ("Dask, CPU s", "dask"), ("MB", "dask memory"), ("small pieces, CPU s", "dask in small pieces"),
-        ("MB", "dask memory in small pieces"),
+        ("MB", "dask memory in small pieces"), ("against both", "verdict"),
     )  # fmt: skip
     title = f"{options.size / 1e6:.0f} MB in 2 × {options.limit / 1e6:.0f} MB"
     summary = f"{len(rows)} programs within the limit, leaner or faster than Dask"
     return Report(title, columns, tuple(rows), summary, tuple(misses), tuple(notes))
 
 
+def chosen_programs(text: str) -> tuple[Program, ...]:
+    """Programs by numbers from 1 on, and ranges of them.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no such list.
+    """
+    known, numbers = range(1, len(PROGRAMS) + 1), set[int]()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        ends = [int(end) if end.isdecimal() else 0 for end in (first, last or first)]
+        if not set(ends) <= set(known) or ends[0] > ends[1]:
+            raise argparse.ArgumentTypeError(f"{part!r}: expected numbers from 1 to {known[-1]}, or a range as 1-3")
+        numbers |= set(range(ends[0], ends[1] + 1))
+    return tuple(PROGRAMS[number - 1] for number in sorted(numbers))
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--select", default="", metavar="WORD", help="only programs whose names have it")
+    parser.add_argument(
+        "--programs", type=chosen_programs, default=PROGRAMS, metavar="1-3,7",
+        help=f"which of the {len(PROGRAMS)}, by their numbers in the table; one takes up to three minutes",
+    )  # fmt: skip
     parser.add_argument("--size", type=int, default=0, help="bytes of the data (default 3 GB; --quick: 96 MB)")
     parser.add_argument("--limit", type=int, default=0, help="bytes for each worker (default a sixth of the data)")
     parser.add_argument("--folder", type=Path, help="where files are written (default: that of temporary files)")

@@ -301,6 +301,8 @@ def _searched_for(engine: str, search: str | Search | None, objective: str) -> t
     own = search_of("exact" if search is None else search)
     if not isinstance(own, Exact):
         raise PlanError(f"for_engine={engine!r} has a search of its own, exact: leave search={own.name} out")
+    if own.attention == "cheapest":  # DTensor has PyTorch's operators only
+        own = replace(own, attention="whole")
     return ForDTensor(**vars(own)), "seconds" if objective == "time" else objective
 
 

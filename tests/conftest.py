@@ -8,6 +8,7 @@ import logging
 import os
 import secrets
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -49,12 +50,14 @@ if "PYTEST_XDIST_WORKER" not in os.environ and "GIRIH_TESTS_CACHE" not in os.env
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[object]:
-    """What is imported and collected stays: no garbage is looked for meanwhile."""
+    """What is imported and collected stays: no garbage is looked for meanwhile. Only what is imported up to here is
+    kept compiled: a program that a test writes twice within a second would be taken for the first."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.enable()
+        sys.dont_write_bytecode = True
 
 
 # Files whose single tests take tens of seconds. They come first: where one of them came last, all other processes of a

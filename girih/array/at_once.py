@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
-from functools import cache, partial, wraps
+from functools import cache, partial, update_wrapper, wraps
+from importlib import import_module
 from sys import getrefcount
 from types import ModuleType
 from typing import Any
@@ -24,12 +25,11 @@ from girih.array.core.memory import keep_freed
 from girih.array.core.small import (
     BORDER,
     LATER,
-    NUMBERS_AND_TYPES,
+    NATIVE,
     PLAIN,
     SINGLE,
     Deferred,
     SmallArray,
-    alike,
     computed,
     deferred,
     known,
@@ -39,7 +39,6 @@ from girih.array.core.small import (
     product_bytes,
     small,
     taken,
-    tiny,
     wrote,
 )  # fmt: skip
 from girih.array.core.universal import UniversalFunction
@@ -195,6 +194,8 @@ MADE: dict[str, Function] = {
     **dict.fromkeys(("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"), _transformed),
 }  # fmt: skip
 """By name: the bytes of what a function makes of its arguments, at most, or of the work that it is."""
+ALIKE, BRIEF, PAIRS, SHAPE, SQUARE, RANGE = range(6)
+"""What `small.c` knows of how much functions make, in its words."""
 OF_PAIRS: tuple[Function, ...] = (_all_pairs, _contracted, _slid, _tensordot)
 """What makes at most a number of each element with each."""
 FREE = frozenset(("broadcast_to", "broadcast_arrays", "sliding_window_view", "may_share_memory", "shares_memory"))
@@ -316,14 +317,6 @@ JOINS = frozenset("concatenate concat stack vstack hstack dstack column_stack ap
 """What makes as many bytes as its arguments have together."""
 ALONE = frozenset(("reshape", "transpose", "ravel", "flatten", "take", "repeat", "searchsorted", "compress"))
 """Methods whose arguments do not broadcast with the array."""
-RESHAPING = frozenset(("reshape", "transpose", "ravel", "flatten", "astype"))
-SHAPES = NUMBERS_AND_TYPES | {tuple}
-OPTIONS = frozenset(("axis", "keepdims", "dtype", "ddof"))
-"""Arguments of methods, by type and by name, that NumPy is given as they are."""
-
-
-def _is_simple(options: dict[str, Any]) -> bool:
-    return OPTIONS.issuperset(options) and SHAPES.issuperset(map(type, options.values()))
 
 
 def call(
@@ -380,9 +373,10 @@ def _references(*items: Any) -> int:
 
 def _of_temporary() -> int:
     """How often a function's argument is referred to where the caller has no name for it; 0 where it cannot be told."""
+    references = _references if NATIVE is None else NATIVE.Function(None, _references, PAIRS)  # as `asarray` is
     named = object()
-    alone = _references(object())
-    return alone if alone < _references(named) else 0
+    alone = references(object())
+    return alone if alone < references(named) else 0
 
 
 _TEMPORARY = _of_temporary()
@@ -435,50 +429,71 @@ def written(function: Function, lazy: Function, items: tuple[Any, ...], options:
     return function(*map(computed, items), **{key: computed(item) for key, item in options.items()})
 
 
-def answered(name: str, function: Function, lazy: Function) -> Function:
-    """A function of ours that NumPy answers where all is small. name: NumPy's of the function, by which tables go."""
+ASKED = {
+    **dict.fromkeys(("zeros", "ones", "empty", "full"), SHAPE), **dict.fromkeys(("eye", "identity"), SQUARE),
+    "arange": RANGE,
+}  # fmt: skip
+
+
+def _rule(name: str) -> int | None:
+    """How `small.c` bounds what a function makes; None: it does not."""
     estimate = MADE.get(name)
-    waits = name == "where" or estimate is not None  # it begins chains, or makes more than its arguments
+    if name in ASKED:
+        return ASKED[name]
+    if name == "where":
+        return BRIEF
+    if estimate in OF_PAIRS or name in JOINS:
+        return PAIRS
+    return ALIKE if estimate is None else None
+
+
+def answered(name: str, function: Function, lazy: Function, space: str) -> Function:
+    """A function of ours that NumPy answers where all is small. name: NumPy's of the function, by which tables go.
+    space: the module that has it."""
 
     @wraps(lazy)
     def either(*items: Any, **options: Any) -> Any:
-        if not (options and not _is_simple(options)) and (estimate is None or estimate in OF_PAIRS):
-            plain = tiny(items)  # as scripts mostly call it
-            if plain is None and not waits:
-                plain = alike(items)
-            if plain is not None:
-                try:
-                    return ours(function(*plain, **options), items)
-                except TypeError:  # which says whether it is girih's to answer
-                    pass
-        return call(function, lazy, items, options, name, estimate)
+        return call(function, lazy, items, options, name, MADE.get(name))
 
     @wraps(lazy)
     def of_list(*items: Any, **options: Any) -> Any:
-        if len(items) == 1 and not options and type(items[0]) is list and SINGLE.issuperset(map(type, items[0])):
-            made = function(items[0])  # as scripts write most of their arrays
-            if made.nbytes < BORDER.bytes and made.dtype.char != "O":
-                return small(made)
         alone = name == "asarray" and len(items) == 1 and not options and type(items[0]) is np.ndarray
         if alone and getrefcount(items[0]) <= _TEMPORARY and items[0].flags.owndata:
             return own(items[0])  # nobody else has it, who could write to it later
-        return call(function, lazy, items, options, name, estimate)
+        return call(function, lazy, items, options, name)
 
     @wraps(lazy)
     def into(*items: Any, **options: Any) -> Any:
         return written(function, lazy, items, options)
 
-    return into if name in WRITING else of_list if name in ("array", "asarray") else either
+    rule = None if name in WRITING else _rule(name)
+    in_python = into if name in WRITING else of_list if name in ("array", "asarray") else either
+    return in_python if NATIVE is None or rule is None else _quick(NATIVE.Function(function, in_python, rule), space)
 
 
-class SmallOrLarge(UniversalFunction):
+def _quick(function: Any, space: str) -> Function:
+    """A function of `small.c`, with the names of what it asks in Python."""
+    update_wrapper(function, function.in_python.__wrapped__)
+    function.found = (_found, (space, function.__name__))
+    return function  # type: ignore[no-any-return]
+
+
+def _found(space: str, name: str) -> Any:
+    """What was pickled by its name."""
+    return getattr(sys.modules.get(space) or import_module(space), name)
+
+
+class SmallOrLarge(*(() if NATIVE is None else (NATIVE.Function,)), UniversalFunction):  # type: ignore[misc]
     """A universal function that NumPy's answers where all is small."""
 
     def __init__(self, lazy: UniversalFunction) -> None:
+        if NATIVE is not None:
+            NATIVE.Function.__init__(self, lazy.ufunc, self.in_python, BRIEF, lazy.nin)
         self.__dict__.update(vars(lazy))
         self._lazy = lazy
+        self.found = (_found, ("girih.array", self.__name__))
 
-    def __call__(self, *items: Any, **options: Any) -> Any:
+    def in_python(self, *items: Any, **options: Any) -> Any:
         if len(items) == self.nin and not options and type(items[0]) is SmallArray:  # as nearly always
             x, y = items[0].held, items[-1]
             place = None
@@ -501,6 +516,10 @@ class SmallOrLarge(UniversalFunction):
             items, options = items[: self.nin], {**options, "out": items[self.nin :]}
         return call(self.ufunc, self._lazy, items, options, self.__name__)
 
+    __repr__ = UniversalFunction.__repr__
+    if NATIVE is None:
+        __call__ = in_python
+
 
 def _ufunc_method(name: str, lazy: Function) -> Function:
     estimate = _all_pairs if name == "outer" else None
@@ -522,7 +541,6 @@ def _method(name: str, lazy: Function) -> Function:
     """A method of small arrays."""
     estimate = MADE.get(name)
     numpys = getattr(np.ndarray, name, None)
-    as_it_is = name in ALONG or name in RESHAPING
 
     def method(self: SmallArray, *items: Any, **options: Any) -> Any:
         if type(self) is Deferred and self.grows:
@@ -530,13 +548,6 @@ def _method(name: str, lazy: Function) -> Function:
             if made is not None:
                 return made
         x = self.held
-        if (
-            as_it_is
-            and x.nbytes < BORDER.tiny
-            and SHAPES.issuperset(map(type, items))
-            and (not options or _is_simple(options))
-        ):
-            return ours(getattr(x, name)(*items, **options))
         if not items and not options and x.nbytes < BORDER.bytes:
             result = getattr(x, name)()
             return small(result) if type(result) is np.ndarray else ours(result, (self,))
@@ -551,7 +562,12 @@ def _method(name: str, lazy: Function) -> Function:
         if not self.scalar:  # of which NumPy writes a copy
             getattr(self.held, name)(*map(computed, items), **{key: computed(item) for key, item in options.items()})
 
-    return writes if numpys is not None and name in WRITERS else method
+    if numpys is not None and name in WRITERS:
+        return writes
+    rule = _rule(name)
+    if NATIVE is None or numpys is None or rule not in (ALIKE, PAIRS):
+        return method
+    return NATIVE.Method(numpys, method, rule)  # type: ignore[no-any-return]
 
 
 @cache
@@ -567,8 +583,8 @@ def _attribute(name: str) -> property:
     def read(x: SmallArray) -> Any:
         return ours(getattr(x.held, name), (x,))
 
-    if name in ("T", "mT"):
-        return property(lambda x: small(getattr(x.held, name)))
+    if name == "mT":
+        return property(lambda x: small(x.held.mT))
 
     def write(x: SmallArray, value: Any) -> None:
         wrote()
@@ -620,11 +636,11 @@ def attach(
             if isinstance(lazy, UniversalFunction):
                 setattr(space, name, SmallOrLarge(lazy))
             elif getattr(lazy, "__module__", "").startswith("girih"):
-                setattr(space, name, answered(function.__name__, OTHERS.get(name, function), lazy))
+                setattr(space, name, answered(function.__name__, OTHERS.get(name, function), lazy, space.__name__))
     for name, lazy in of_ufuncs.items():
         setattr(SmallOrLarge, name, _ufunc_method(name, lazy))
     for name, lazy in methods.items():
         setattr(SmallArray, name, _method(name, lazy))
-    for name in ("T", "mT", "real", "imag"):
+    for name in ("mT", "real", "imag"):
         setattr(SmallArray, name, _attribute(name))
     SmallArray.flat = property(Flat, _set_flat)  # type: ignore[attr-defined]

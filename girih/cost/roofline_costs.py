@@ -33,8 +33,8 @@ def compute(graph: Graph, machine: Machine, strategy: Strategy) -> tuple[Amounts
         if description is not None:
             division = strategy.divisions[number]
             starts, stops = bounds_of(division, description.sizes, mesh)
-            points = (stops - starts).prod(axis=-1) * division.taking_part(mesh)
-            amount = points.astype(np.float64) * operations_per_point(description)
+            points = (stops - starts).prod(axis=-1, dtype=np.float64) * division.taking_part(mesh)
+            amount = points * operations_per_point(description)
             traffic = traffic * (points / max(float(points.max()), 1.0))
         operations += amount
         seconds += np.maximum(amount / flops, traffic / memory) + launch

@@ -6,12 +6,17 @@ together of several calls, exactly:
 
 - heads that share keys: one call for each head of a group;
 - rows that begin at `first`, as a piece of a divided plan has them: what all rows see, and the square at the end of
-  it, merged by the logarithms of the sums of their exponentials, as ring attention does (Liu et al., ICLR 2024).
+  it, merged by the logarithms of the sums of their exponentials.
+
+`attention_blocks` leaves that merging to the graph: what the rows find in each block of keys, and the logarithms by
+which results of several devices are put together (Liu et al., "Ring attention", ICLR 2024). Its gradients read no
+result of the whole, but the logarithms and one number of each row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -266,12 +271,14 @@ def _blocks(query: Tensor, keys: int) -> Iterator[slice]:
     return (slice(start, start + extent) for start in range(0, query.shape[2], extent))
 
 
-def _scores(query: Tensor, key: Tensor, scale: float, mask: Tensor | None, causal: bool, rows: slice) -> Tensor:
+def _scores(
+    query: Tensor, key: Tensor, scale: float, mask: Tensor | None, causal: bool, rows: slice, first: int = 0
+) -> Tensor:
     scores = (query[:, :, rows].to(key.dtype) * scale) @ key.mT
     if mask is not None:
         scores += mask if mask.shape[-2] == 1 else mask[:, :, rows]
     if causal:
-        row = torch.arange(rows.start, rows.start + scores.shape[2], device=query.device)
+        row = torch.arange(first + rows.start, first + rows.start + scores.shape[2], device=query.device)
         hidden = row[:, None] < torch.arange(key.shape[2], device=query.device)
         scores.masked_fill_(hidden, -torch.inf)
     return scores
@@ -295,22 +302,130 @@ def _by_blocks_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, total: Tensor, scale: float,
     mask: Tensor | None, causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    def mean(rows: slice) -> Tensor:
+        return (grad[:, :, rows].to(total.dtype) * out[:, :, rows]).sum(-1, keepdim=True)
+
+    return _from_mean(grad, query, key, value, mean, total, scale, mask, causal)
+
+
+def _from_mean(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, mean: Callable[[slice], Tensor], total: Tensor,
+    scale: float, mask: Tensor | None, causal: bool, first: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients. mean: of some rows the products of the result and its gradient, added up over the features."""
     exact = total.dtype
     own_key, own_value = key.to(exact), value.to(exact)
     by_query = query.new_empty(query.shape)
     by_key, by_value = (torch.zeros(item.shape, dtype=exact, device=item.device) for item in (key, value))
     for rows in _blocks(query, key.shape[2]):
-        shares = _scores(query, own_key, scale, mask, causal, rows).sub_(total[:, :, rows].unsqueeze(-1)).exp_()
+        scores = _scores(query, own_key, scale, mask, causal, rows, first)
+        shares = scores.sub_(total[:, :, rows].unsqueeze(-1)).exp_()
         grads = grad[:, :, rows].to(exact)
         by_value += shares.mT @ grads
-        mean = (grads * out[:, :, rows]).sum(-1, keepdim=True)
-        change = (grads @ own_value.mT).sub_(mean).mul_(shares).mul_(scale)
+        change = (grads @ own_value.mT).sub_(mean(rows)).mul_(shares).mul_(scale)
         by_query[:, :, rows] = change @ own_key
         by_key += change.mT @ query[:, :, rows].to(exact)
     return by_query, by_key.to(key.dtype), by_value.to(value.dtype)
 
 
+# ------------------------------------------------------------------------------------------- blocks of keys
+
+
+def attention_blocks(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, blocks: int, mask: Tensor | None = None,
+    causal: bool = False, first: int = 0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """([blocks, batch, heads, rows, features], [blocks, batch, heads, rows, 1]): `attention` under each of so many
+    equal blocks of the keys. A row that sees no key of a block finds zeros there, and the logarithm is -inf.
+
+    first: as in `attention`, also negative: then the first rows see no key at all. A mask, or causal.
+    """
+    _check(query, key, value, mask)
+    made = [
+        _block(query, key[:, :, keys], value[:, :, keys], scale, _cut(mask, keys), causal, first - keys.start)
+        for keys in _equal(key, blocks)
+    ]
+    if blocks == 1:
+        return made[0][0].unsqueeze(0), made[0][1].unsqueeze(0)
+    return torch.stack([out for out, _ in made]), torch.stack([total for _, total in made])
+
+
+def attention_blocks_backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, mean: Tensor, logsumexp: Tensor, scale: float, blocks: int,
+    mask: Tensor | None = None, causal: bool = False, first: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients by the query, of each block of keys [blocks, batch, heads, rows, width], by key, and by value.
+
+    logsumexp: [batch, heads, rows], of all keys there are; mean: [batch, heads, rows, 1], the products of what all of
+    them gave and `grad`, added up over the features.
+    """
+    _check(query, key, value, mask)
+    by_query = query.new_zeros((blocks, *query.shape))
+    sums = [torch.zeros(item.shape, dtype=_exact(item.dtype), device=item.device) for item in (key, value)]
+    groups = query.shape[1] // key.shape[1]
+    for block, keys in enumerate(_equal(key, blocks)):
+        own = first - keys.start
+        rows = _seeing(query, causal, own)
+        if rows.start == query.shape[2]:
+            continue
+        seen = _of_rows(_cut(mask, keys), rows)
+        for group in range(groups):
+            heads = slice(group, None, groups)
+            grad_, query_, means, total = (item[:, heads, rows] for item in (grad, query, mean, logsumexp))
+            added = _added(_of_heads(seen, heads), query)
+            operands = grad_, query_, key[:, :, keys], value[:, :, keys], partial(_part, means), total
+            part = _from_mean(*operands, scale, added, causal, max(own, 0))
+            by_query[block, :, heads, rows] = part[0]
+            for total, more in zip(sums, part[1:], strict=True):
+                total[:, :, keys] += more
+            del part, more
+    return by_query, sums[0].to(key.dtype), sums[1].to(value.dtype)
+
+
+def _part(of_rows: Tensor, rows: slice) -> Tensor:
+    return of_rows[:, :, rows]
+
+
+def _equal(key: Tensor, blocks: int) -> Iterator[slice]:
+    """Raises ValueError where blocks of keys are not equal."""
+    extent, rest = divmod(key.shape[2], blocks)
+    if rest:
+        raise ValueError(f"{key.shape[2]} keys are no {blocks} equal blocks")
+    return (slice(start, start + extent) for start in range(0, key.shape[2], extent))
+
+
+def _seeing(query: Tensor, causal: bool, first: int) -> slice:
+    """The rows that see a key of a block, which begins `first` keys before them."""
+    return slice(min(max(-first, 0), query.shape[2]) if causal else 0, query.shape[2])
+
+
+def _of_rows(mask: Tensor | None, rows: slice) -> Tensor | None:
+    return mask if mask is None or mask.dim() < 2 or mask.shape[-2] == 1 else mask[..., rows, :]
+
+
+def _block(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Tensor | None, causal: bool, first: int
+) -> tuple[Tensor, Tensor]:
+    """What the rows find in one block, and the logarithms [batch, heads, rows, 1]."""
+    rows = _seeing(query, causal, first)
+    if rows.start:
+        out, total = _results(query, value)
+        out[:, :, : rows.start], total[:, :, : rows.start] = 0.0, -torch.inf
+        if rows.start < query.shape[2]:
+            seen = _of_rows(mask, rows)
+            out[:, :, rows], total[:, :, rows] = attention(query[:, :, rows], key, value, scale, seen, causal, 0)
+    else:
+        out, total = attention(query, key, value, scale, mask, causal, first)
+    total = total.unsqueeze(-1)
+    if mask is not None:
+        hidden = mask.logical_not() if mask.dtype == torch.bool else mask == -torch.inf
+        total.masked_fill_(hidden.all(-1, keepdim=True), -torch.inf)
+    return out, total
+
+
 ATTENTION_KERNELS: dict[str, Callable[..., Any]] = {
     "girih.attention": attention,
     "girih.attention_backward": attention_backward,
+    "girih.attention_blocks": attention_blocks,
+    "girih.attention_blocks_backward": attention_blocks_backward,
 }

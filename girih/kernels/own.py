@@ -30,6 +30,7 @@ from girih.kernels.tiles import TILE_KERNELS
 from girih.kernels.windows import convolution_input_gradient, convolution_weight_gradient, max_pool, max_pool_gradient
 from girih.layout.compiled import compiled
 from girih.ops.derive.temporaries import (
+    COUNTED,
     NEIGHBOURS,
     STRETCH,
     by_channel,
@@ -591,6 +592,27 @@ def search_sorted(sequence: Tensor, values: Tensor, right: bool = False) -> Tens
     return positions.masked_fill_(values.isnan(), len(sequence) if right else known)
 
 
+def bin_counts(input: Tensor, edges: Tensor) -> Tensor:
+    """How many numbers lie in each bin between ascending edges, the last of which belongs to its bin; by NumPy, some
+    numbers at a time: its arrays are then small enough that the system is not asked for their memory each time."""
+    numbers, ends = input.reshape(-1).numpy(force=True), edges.numpy(force=True)
+    out, bins = np.zeros(len(ends) - 1, np.int64), _numpys_bins(ends, np.result_type(numbers, ends))
+    for start in range(0, len(numbers), COUNTED):
+        out += np.histogram(numbers[start : start + COUNTED], *bins)[0]
+    return torch.from_numpy(out)
+
+
+def _numpys_bins(ends: Any, dtype: Any) -> tuple[Any, ...]:
+    """The number of bins, and where they begin and end, if these are the edges that NumPy then has: it counts by
+    arithmetic, where it sorts for other edges."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = 0 < ends[-1] - ends[0] < np.inf
+    own = finite and ends.dtype.kind == "f" and dtype == ends.dtype
+    if own and np.array_equal(np.linspace(ends[0], ends[-1], len(ends), dtype=dtype), ends):
+        return len(ends) - 1, (ends[0], ends[-1])
+    return (ends,)
+
+
 def correlate(input: Tensor, weight: Tensor) -> Tensor:
     """Σ weight[k] · input[i + k] of sequences, wherever all of the weight lies on the input; by NumPy, which has it of
     all numbers and needs no windows in memory."""
@@ -751,6 +773,7 @@ KERNELS: dict[str, Callable[..., Any]] = (
             sort_indices,
             topk_indices,
             search_sorted,
+            bin_counts,
             random_uniform,
             random_normal,
             random_mask,

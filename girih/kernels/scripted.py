@@ -68,7 +68,7 @@ def sums_by_position(input: Tensor, positions: Tensor, groups: int, first: int =
 
 def counts_by_position(positions: Tensor, groups: int, first: int = 0) -> Tensor:
     """How many positions are each of first ... first + groups - 1."""
-    spot = positions - first
+    spot = positions.reshape(-1) - first
     outside = outside_of(spot, groups)
     if outside is None:
         return torch.bincount(spot, minlength=groups)

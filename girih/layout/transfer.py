@@ -278,8 +278,7 @@ class Transfers:
         a part of what the group holds, along one dimension, or all of it. None: no source has such terms."""
         found: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         for cut in self.cuts:
-            partial = sources.partial > 0
-            rows = partial[:, :cut].any(axis=1) & partial[:, cut:].any(axis=1)
+            rows = sources.partial[:, :cut].any(axis=1) & sources.partial[:, cut:].any(axis=1)
             if not rows.any():
                 continue
             terms = sources.partial[rows].copy()

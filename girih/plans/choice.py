@@ -144,7 +144,10 @@ def widest_lifetimes(program: Program, machine: Machine, notes: Notes) -> Lifeti
 
 # What follows writes the page of a Choice. The words for a part are "" where nothing was chosen of it.
 
-SCHEDULES = {"1f1b": "1f1b: each stage of the pipeline computes one micro-batch forward and one backward in turn"}
+SCHEDULES = {
+    "1f1b": "1f1b: each stage of the pipeline computes one micro-batch forward and one backward in turn",
+    "interleaved": "interleaved: 1f1b with several runs of layers on each stage, to which micro-batches come again",
+}
 
 
 def _entry(name: str, words: str) -> str:

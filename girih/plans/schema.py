@@ -141,7 +141,7 @@ class PlanFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"version
     scratch: ScratchFile | None = None
     keys: dict[Text, Text] | None = None
     constants: dict[Text, Text] = {}  # msgspec copies it
-    schedule: Literal["graph", "1f1b"] = "graph"
+    schedule: Literal["graph", "1f1b", "interleaved"] = "graph"
     sequence: tuple[RangeFile, ...] | None = None
     pieces: tuple[PiecesFile, ...] = ()
     residency: ResidencyFile | None = None

@@ -1,4 +1,5 @@
-"""One forward, one backward: the order of a pipeline's stages that holds few activations (PipeDream-flush).
+"""One forward, one backward: the order of a pipeline's stages that holds few activations (PipeDream-flush), and its
+interleaved form, in which stages wait less.
 
 Narayanan, Phanishayee, Shi, Chen, Zaharia, "Memory-Efficient Pipeline-Parallel DNN Training", ICML 2021, §2.2 and
 figure 2; the order within a step is that of PipeDream's 1F1B (Narayanan et al., SOSP 2019, §3.2) with a flush before
@@ -7,13 +8,23 @@ graph, sends all m micro-batches forward before the first comes back, and a stag
 stage s of p takes min(m, p - s) micro-batches forward (warm-up), then one backward and one forward in turn, then what
 is left backward (cool-down): it holds those of at most p - s. The bubble is the same.
 
-What is implemented: nodes get a *chunk* (stage, forward or backward, micro-batch), by the slice of the batch on which
-they depend, by their phase, and by the devices on which they lie. Each stage works off its chunks in that order, as
-soon as what they need is there; by the roofline this gives each node the time at which it begins, and the program's
-steps are in the order of these times. (Devices wait for their exchanges where the order has them, so an order that is
-far from the real times makes stages wait for each other.) What depends on no slice is computed right before its first
-reader, what depends on several with the last of them, and the update comes at the end. A graph whose values go back and
-forth between stages gets an order too: where no stage can go on in its own, the first node that can be computed is.
+Interleaved (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC
+2021, §2.2 and figure 4): the layers are cut into v · p runs, and stage s has the runs s, s + p, s + 2p, ..., v in all,
+so that a micro-batch comes round v times; each time is a *lap*. Micro-batches go in groups of p: all of a group make
+one lap, then all make the next. Stage s takes 2 (p - s - 1) + (v - 1) p + 1 of these forward as its warm-up, and so
+holds at most that many, each the activations of one run. Where the micro-batches are whole groups, the bubble is v
+times as short; what passes from stage to stage is v times as much. The run of a node follows from the graph: going
+forward, the first run on its devices that is not before those of what it reads; going backward the last one that is
+not behind them.
+
+What is implemented: nodes get a *chunk* (stage, forward or backward, micro-batch, lap), by the slice of the batch on
+which they depend, by their phase, by the devices on which they lie, and by what they read. Each stage works off its
+chunks in that order, as soon as what they need is there; by the roofline this gives each node the time at which it
+begins, and the program's steps are in the order of these times. (Devices wait for their exchanges where the order has
+them, so an order that is far from the real times makes stages wait for each other.) What depends on no slice is
+computed right before its first reader, what depends on several with the last of them, and the update comes at the end.
+A graph whose values go back and forth between stages gets an order too: where no stage can go on in its own, the first
+node that can be computed is.
 
 A value that goes to another stage starts on its way when it is made, but not before the receiver begins the chunk
 before the one that reads it: so the sender goes on, and what waits for a stage is one micro-batch's.
@@ -37,9 +48,9 @@ from girih.program.orders import Mask, Shares, arranged
 from girih.program.program import Program
 from girih.program.steps import ComputeStep, StartStep, Step, TransferStep
 
-SCHEDULES = ("graph", "1f1b")
-"""The orders of a pipeline's work: that of the graph (GPipe's, where it has micro-batches), or one forward, one
-backward."""
+SCHEDULES = ("graph", "1f1b", "interleaved")
+"""The orders of a pipeline's work: that of the graph (GPipe's, where it has micro-batches); one forward, one backward;
+or this with several runs of layers on each stage."""
 LAST = float("inf")
 
 Place = tuple[int, int] | None  # the stage of a node, and which of its chunks that of the node is
@@ -62,13 +73,14 @@ def scheduled(program: Program, schedule: str, machine: Machine) -> Program:
             float(roofline.node_costs(node_placements(program.graph, number, program.strategy))[0])
             for number in range(len(program.graph.nodes))
         ],
+        interleaved=schedule == "interleaved",
     )
 
 
-def one_forward_one_backward(program: Program, seconds: Sequence[float]) -> Program:
+def one_forward_one_backward(program: Program, seconds: Sequence[float], *, interleaved: bool = False) -> Program:
     """The program with its stages' work in the order 1F1B; as it is where it has one stage, or no micro-batches.
 
-    seconds: an estimate of what each node takes.
+    seconds: an estimate of what each node takes. interleaved: does a micro-batch come round the stages several times?
 
     Raises:
         ValueError: the program's exchanges overlap already.
@@ -80,7 +92,8 @@ def one_forward_one_backward(program: Program, seconds: Sequence[float]) -> Prog
     number = len(set(stages.values()))
     if count == 1 or number <= 1:
         return program
-    chunks = _chunks(program.graph, parts, stages, number, count)
+    laps = _laps(program.graph, parts, stages, number) if interleaved else dict.fromkeys(stages, 0)
+    chunks = _chunks(program.graph, parts, stages, laps, number, count)
     begins, chunks = _late(program.graph, parts, chunks, _begins(program.graph, chunks, seconds))
     order = _sorted(program.graph, begins, chunks)
     groups: dict[int, list[Step]] = {node: [] for node in order}
@@ -155,24 +168,54 @@ def _stages(program: Program, parts: Sequence[int | None]) -> dict[int, int]:
     return {node: stage[key] for node, mask in masks.items() if (key := mask.tobytes()) in stage}
 
 
-def sequence(stage: int, stages: int, count: int) -> list[tuple[bool, int]]:
-    """What a stage does, in its order, as (backward?, micro-batch): warm-up, one backward and one forward in turn,
-    cool-down."""
-    warm = min(count, stages - stage)
-    work = [(False, part) for part in range(warm)]
-    for part in range(count):
-        work.append((True, part))
-        if warm + part < count:
-            work.append((False, warm + part))
+def _laps(graph: Graph, parts: Sequence[int | None], stages: dict[int, int], number: int) -> dict[int, int]:
+    """How often a micro-batch has gone through all stages before it comes to each node that belongs to one."""
+    runs: dict[str, dict[str, int]] = {"forward": {}, "backward": {}}  # by value: counted on from lap to lap
+    laps: dict[int, int] = {}
+    last = 0  # lap of the forward pass
+    for node, item in enumerate(graph.nodes):
+        if parts[node] is None or item.phase == "update":
+            continue
+        ahead, back = ([known[name] for name in item.inputs if name in known] for known in runs.values())
+        run = min(back) if back else max(ahead, default=None)
+        if (stage := stages.get(node)) is not None:
+            if run is None:
+                run = stage
+            elif back:
+                run = max(run - (run - stage) % number, stage)
+            else:
+                run += (stage - run) % number
+            if item.phase == "forward":
+                last = max(last, run // number)
+            laps[node] = min(run // number, last)
+        if run is not None:
+            runs[item.phase].update(dict.fromkeys(item.outputs, run))
+    return laps
+
+
+def sequence(stage: int, stages: int, count: int, laps: int = 1) -> list[tuple[bool, int, int]]:
+    """What a stage does, in its order, as (backward?, micro-batch, lap): warm-up, one backward and one forward in turn,
+    cool-down. With several laps the micro-batches go in groups of as many as there are stages."""
+    groups = [range(first, min(first + stages, count)) for first in range(0, count, stages)]
+    turns = [(part, lap) for group in groups for lap in range(laps) for part in group]
+    warm = stages - stage if laps == 1 else 2 * (stages - stage - 1) + (laps - 1) * stages + 1
+    work = [(False, *turn) for turn in turns[:warm]]
+    for place, (part, lap) in enumerate(turns):
+        work.append((True, part, laps - 1 - lap))
+        work += [(False, *turn) for turn in turns[warm + place : warm + place + 1]]
     return work
 
 
-def _chunks(graph: Graph, parts: Sequence[int | None], stages: dict[int, int], number: int, count: int) -> list[Place]:
-    places = [{chunk: place for place, chunk in enumerate(sequence(stage, number, count))} for stage in range(number)]
+def _chunks(
+    graph: Graph, parts: Sequence[int | None], stages: dict[int, int], laps: dict[int, int], number: int, count: int
+) -> list[Place]:
+    most = max(laps.values(), default=0) + 1
+    orders = [sequence(stage, number, count, most) for stage in range(number)]
+    places = [{chunk: place for place, chunk in enumerate(order)} for order in orders]
     return [
         None
         if part is None or node not in stages or item.phase == "update"
-        else (stages[node], places[stages[node]][item.phase == "backward", part])
+        else (stages[node], places[stages[node]][item.phase == "backward", part, laps[node]])
         for node, (item, part) in enumerate(zip(graph.nodes, parts, strict=True))
     ]
 

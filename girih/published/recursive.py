@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -91,7 +92,7 @@ def _extend(graph: Graph, decided: Strategy, mesh: Mesh, rules: Rules) -> Candid
         codes = division_codes(description, mesh, free)
         able_codes = codes[(codes[:, :-1] == np.asarray(decided.divisions[number].codes, np.int64)).all(axis=1)]
         cutting_codes = able_codes[able_codes[:, -1] != REPEAT]
-        points = int(np.prod(description.sizes))
+        points = prod(description.sizes)
         keep_all = rules.repeat or points <= rules.small or not len(cutting_codes)
         divisions[number] = able_codes if keep_all else cutting_codes
     return Candidates(layouts, divisions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -13,13 +14,14 @@ from girih.machine import Machine
 from girih.machine.units import format_bytes, format_seconds
 from girih.partition import SearchResult
 from girih.partition.search import Search
-from girih.partition.searches.exact import Exact
+from girih.partition.searches.exact import ByKeys, Exact
 from girih.partition.space.problem import Objective
 from girih.plans.choice import Choice
 from girih.plans.plan import Goal, Observe, Plan, PlanError
 from girih.plans.predict import by_measurements, calibrated
 from girih.plans.scratch import followed
 from girih.program.life.accounts import memory_uses
+from girih.rewrite.passes.attention import has_key_blocks, key_blocks
 from girih.search.compare import beside, compared, simulated_step
 from girih.search.joint.jointly import jointly
 from girih.search.joint.rounds import Ways
@@ -141,10 +143,38 @@ class _Planning:
     first: tuple[Search, SearchResult] | None = None
 
     def plan(self, graph: Graph, limit: int | None) -> Plan:
-        """The plan that keeps the limit, with its certificate.
+        """The plan that keeps the limit, with its certificate. Where none is found with attention as it costs least,
+        it is looked for with the other: blocks of keys hold less of keys and values, and more of results.
 
         Raises:
             PlanError: the search can make nothing of the graph, or the limit cannot be met.
+        """
+        try:
+            return self.as_costs_least(graph, limit)
+        except PlanError:
+            other = self.otherwise(graph)
+            if other is None:
+                raise
+            with suppress(PlanError):
+                return replace(self, search=other, first=None).as_costs_least(graph, limit)
+            raise
+
+    def otherwise(self, graph: Graph) -> Search | None:
+        """The search with attention by blocks of keys where it was left whole, or the other way round; None where the
+        search does not choose that."""
+        search, first = self.search, self.first
+        if not isinstance(search, Exact) or search.attention != "cheapest" or self.goal.name == "time":
+            return None
+        if first is None or not key_blocks(graph, self.goal.machine.devices):
+            return None
+        keys = first[1].graph is not None and has_key_blocks(first[1].graph)
+        return replace(search, attention="whole" if keys else "keys")
+
+    def as_costs_least(self, graph: Graph, limit: int | None) -> Plan:
+        """The plan that keeps the limit, of the graph as the first search writes it.
+
+        Raises:
+            PlanError: as `plan`.
         """
         goal, search = self.goal, self.search
         first = beginning(search, goal, limit)
@@ -217,11 +247,17 @@ class _Planning:
         """What stands apart (`APART`), where its step is faster than that of the best plan and within the limit. What
         does not keep the limit counts with its price until it is moved, so that it is compared again afterwards."""
         search, alone = self.search, best.certificate.statistics.get("found by") == "single"
-        if not isinstance(search, Exact | Portfolio) or best.machine.devices == 1 or alone:
+        if not isinstance(search, Exact | Portfolio) or best.machine.devices == 1:
             return None
-        searches = tuple(search_of(name, search.seconds) for name in APART if name not in best.certificate.tried)
+        chosen = getattr(search, "attention", "cheapest") == "cheapest"
+        keys = (ByKeys(search.seconds),) if chosen and key_blocks(best.graph, best.machine.devices) else ()
+        if alone and not keys:
+            return None
+        names = () if alone else tuple(name for name in APART if name not in best.certificate.tried)
         budget = Budget(BESIDE * search.seconds)
-        faster = improved(best, (*searches, ProposedStages(search.seconds, budget)), judge, budget, self.note)
+        stages = () if alone else (ProposedStages(search.seconds, budget),)
+        others = (*(search_of(name, search.seconds) for name in names), *stages)
+        faster = improved(best, (*others, *keys), judge, budget, self.note)  # what comes last writes another graph
         return None if faster is best else faster
 
     def fitting_apart(self, plan: Plan) -> Plan | None:

@@ -17,8 +17,14 @@ time that is given, the least Σ is found by
 where s stages are left, the first of which begins with unit u and has n devices from device d on, which are a submesh.
 Largest times are tried in rising order, TRIED of them.
 
-Not searched: stages that are no run of units, submeshes that do not begin at a multiple of their size, and the division
-of a stage together with those beside it.
+Beside these, interleaved pipelines (Narayanan et al., SC 2021, §2.2): p stages on neighbouring submeshes of one size,
+divided in one way, each with v runs of units, cut so that the longest run is as short as can be. They are few, and each
+is looked at: with r the times of the runs and d their sums on each stage, m micro-batches take m · max d +
+(p - 1) / (p v) · Σ r, and what passes the borders; how much a stage holds is counted along its order
+(`girih.program.schedule.sequence`).
+
+Not searched: stages that are no run of units, submeshes that do not begin at a multiple of their size, the division of
+a stage together with those beside it, and interleaved stages that differ in size or in the way they are divided.
 
 Cost: one search over narrow tables for each shape of a submesh and each way to divide it; then, for each count of
 micro-batches, TRIED · stages · devices / n · units² elementary operations of NumPy for each size n.
@@ -30,6 +36,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import inf, prod
 from typing import ClassVar
 
@@ -58,18 +65,21 @@ from girih.partition.space.options import SECONDS
 from girih.partition.space.problem import Candidates, Objective, build
 from girih.partition.strategy import REPEAT, SearchError
 from girih.plans.plan import Plan
+from girih.program.schedule import sequence
 from girih.search.judge import Judge
 from girih.search.moves import Move
 from girih.search.table import search_of
 
-WITHIN = ("data", "megatron", "sharded")
-ALONG_ROWS = ("data", "sharded")
+WITHIN = ("data", "megatron", "sharded", "experts")
+ALONG_ROWS = ("data", "sharded", "experts")
 """How a stage may be divided over its devices; and those ways that divide the rows of a micro-batch."""
 UNITS, STAGES, TRIED, WIDER = 40, 16, 12, 2.0
 """Units, beyond which neighbours are taken together; stages, at most; largest times of a stage that are tried; and
 times the least that there can be, up to which they are."""
 COUNTS = (2, 4, 8, 16, 32)
 """Micro-batches that are tried where the step has none."""
+CHUNKS = 4
+"""Runs of units on each stage of an interleaved pipeline, at most."""
 NODES = 30_000
 """Nodes of a step in micro-batches, at most: each is lowered and simulated for each plan that is proposed."""
 NODE, MEMBER = 300_000.0, 12_500.0
@@ -77,8 +87,9 @@ NODE, MEMBER = 300_000.0, 12_500.0
 machine's devices on top."""
 DEVICES = 128
 """Of a machine, at most: beyond, the programme and the plans that it proposes take minutes."""
-PROPOSED = 2
-"""Plans that are made and simulated, at most, of those whose estimate is below the seconds of the best plan."""
+PROPOSED, INTERLEAVED = 2, 1
+"""Plans that are made and simulated, at most, of those whose estimate is below the seconds of the best plan; and
+interleaved ones besides."""
 
 Floats = NDArray[np.float64]
 
@@ -96,11 +107,13 @@ class Stage:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What is proposed. seconds: of the step, an estimate. count: of micro-batches."""
+    """What is proposed. seconds: of the step, an estimate. count: of micro-batches. stages: runs of units in their
+    order, which go round the submeshes `laps` times."""
 
     seconds: float
     count: int
     stages: tuple[Stage, ...]
+    laps: int = 1
 
 
 @dataclass(frozen=True)
@@ -161,9 +174,13 @@ class ProposedStages(Move):
         objective = replace(judge.goal, score=None, budget=budget)
         room = machine.device.memory_bytes if plan.memory is None else plan.memory
         own = micro_batches(graph)
-        for item in pipelines(graph, objective, room, self.seconds)[:PROPOSED]:
+        found = pipelines(graph, objective, room, self.seconds)
+        plain = [item for item in found if item.laps == 1][:PROPOSED]
+        for item in (*plain, *[item for item in found if item.laps > 1][:INTERLEAVED]):
             work = (NODE + MEMBER * machine.devices) * len(graph.nodes) * item.count / own
-            if item.seconds > plan.certificate.cost or not budget.affords(work):
+            if item.seconds > plan.certificate.cost:
+                continue
+            if not budget.affords(work):
                 return
             budget.spend(work)
             try:
@@ -180,20 +197,23 @@ def laid_out(graph: Graph, objective: Objective, item: Pipeline, seconds: float)
         OutOfTimeError: the objective has a budget, and it is too small for the tables.
     """
     names = list(dict.fromkeys(_units(graph, objective).values()))
-    stage_of = {unit: number for number, stage in enumerate(item.stages) for unit in names[stage.first : stage.last]}
+    own = item.stages[: len(item.stages) // item.laps]
+    runs = enumerate(item.stages)
+    stage_of = {unit: run % len(own) for run, stage in runs for unit in names[stage.first : stage.last]}
     cut = graph if item.count == micro_batches(graph) else _cut(graph, item.count)
-    submeshes = [_known(submesh_of(objective.machine.mesh, stage.devices)) for stage in item.stages]
-    searches = [search_of(stage.within, seconds) if stage.within else None for stage in item.stages]
+    submeshes = [_known(submesh_of(objective.machine.mesh, stage.devices)) for stage in own]
+    searches = [search_of(stage.within, seconds) if stage.within else None for stage in own]
     written, inside = divided_inside(cut, objective, submeshes, searches)
     stages = {number: stage_of[unit] for number, unit in _units(written, objective).items() if unit in stage_of}
     ways = Counter(
-        f"{len(stage.devices)} devices each by {stage.within}" if stage.within else "one device each"
-        for stage in item.stages
+        f"{len(stage.devices)} devices each by {stage.within}" if stage.within else "one device each" for stage in own
     )
     told = ", ".join(f"{count} on {way}" for way, count in ways.items())
     space = f"{item.count} micro-batches through {len(submeshes)} stages ({told})"
+    space += f", {item.laps} times round" if item.laps > 1 else ""
     result = in_stages(written, objective, stages, submeshes, inside, seconds=seconds, space=space)
-    return replace(result, schedule="1f1b", graph=None if written is graph else written)
+    schedule = "1f1b" if item.laps == 1 else "interleaved"
+    return replace(result, schedule=schedule, graph=None if written is graph else written)
 
 
 def _known(submesh: Submesh | None) -> Submesh:
@@ -220,7 +240,8 @@ def _cut(graph: Graph, count: int) -> Graph:
 
 
 def pipelines(graph: Graph, objective: Objective, room: int, seconds: float) -> list[Pipeline]:
-    """For each count of micro-batches the fastest pipeline by the estimate; the fastest of all first.
+    """For each count of micro-batches the fastest pipeline by the estimate, and the fastest interleaved one; the
+    fastest of all first.
 
     room: bytes of each device. seconds: of work, of each search inside of a submesh.
 
@@ -238,7 +259,8 @@ def pipelines(graph: Graph, objective: Objective, room: int, seconds: float) -> 
     inner = list(_inner(graph, objective, units, names, seconds))
     borders = _borders(graph, units, names)
     rows = _rows(graph)
-    found = [_programme(machine, inner, borders, count, rows, room) for count in counts]
+    ways = (_programme, _interleaved)
+    found = [way(machine, inner, borders, count, rows, room) for count in counts for way in ways]
     return sorted((item for item in found if item is not None), key=lambda item: item.seconds)
 
 
@@ -431,6 +453,45 @@ def _programme(
         for left, (first, last, at, size) in zip(range(len(runs), 0, -1), runs, strict=True)
     ]
     return Pipeline(least, count, tuple(stages))
+
+
+def _interleaved(
+    machine: Machine, inner: Sequence[Inner], borders: Floats, count: int, rows: int, room: int
+) -> Pipeline | None:
+    """The fastest interleaved pipeline of so many micro-batches of a batch of so many rows; None where none fits."""
+    best: Pipeline | None = None
+    crossing = _crossing(machine, borders / count)
+    for item in inner:
+        number = machine.devices // item.size
+        whole = item.within not in ALONG_ROWS or rows % (count * item.size) == 0
+        if number > STAGES or count % number or not whole:
+            continue
+        seconds, state, saved = _ranges(item, count)
+        for laps in range(2, min(len(borders) // number, CHUNKS) + 1):
+            cut = np.asarray(balanced(np.diag(seconds, 1).tolist(), number * laps))
+            ends = np.searchsorted(cut, np.arange(number * laps + 1))
+            runs = [slice(first, last) for first, last in pairwise(ends.tolist())]
+            takes, holds, saves = (np.asarray([column[run.start, run.stop] for run in runs]).reshape(laps, number)
+                                   for column in (seconds, state, saved))  # fmt: skip
+            held = holds.sum(axis=0) + [_most_held(stage, number, count, saves[:, stage]) for stage in range(number)]
+            if held.max() > room:
+                continue
+            at = np.arange(number * laps) % number * item.size
+            comes_over = np.where(at == 0, machine.devices // machine.mesh.sizes[0], at)  # round again: the longest way
+            passing = float(crossing[comes_over, ends[:-1]][1:].sum()) / item.size
+            total = count * takes.sum(axis=0).max() + (number - 1) / len(runs) * takes.sum() + passing
+            if best is None or total < best.seconds:
+                stages = tuple(Stage(run.start, run.stop, range(first, first + item.size), item.within)
+                               for run, first in zip(runs, at.tolist(), strict=True))  # fmt: skip
+                best = Pipeline(float(total), count, stages, laps)
+    return best
+
+
+def _most_held(stage: int, stages: int, count: int, saved: Floats) -> float:
+    """The most bytes that a stage holds at once for micro-batches which come back. saved: of each of its runs, of the
+    whole batch."""
+    order = sequence(stage, stages, count, len(saved))
+    return float(np.cumsum([-saved[lap] if backward else saved[lap] for backward, _, lap in order]).max()) / count
 
 
 def _ranges(item: Inner, count: int) -> tuple[Floats, Floats, Floats]:

@@ -42,6 +42,7 @@ SEARCHES: dict[str, str] = {
     "stages": "girih.search.stages.DividedStages",
     "rnn-expert": "girih.published.divisions.experts.RnnExpert",
     "hybrid": "girih.published.divisions.experts.Hybrid",
+    "experts": "girih.published.divisions.experts.ExpertParallel",
     "parameter-server": "girih.published.divisions.experts.ParameterServer",
     "proportional": "girih.partition.searches.proportional.Proportional",
     "vertices": "girih.gnn.partitioner.search.Vertices",

@@ -208,9 +208,9 @@ class Kinds:
         pieces = parts.prod(axis=1)
         name = description.operator.name
         dtype = dtype_of_products(description)
-        seconds = self.best(kind, name, extents.prod(axis=1) * each, sizes, dtype)
+        seconds = self.best(kind, name, extents.prod(axis=1, dtype=np.float64) * each, sizes, dtype)
         # However uneven the pieces are, their arithmetic adds up to the whole.
-        together = self.best(kind, name, float(whole.prod()) * each / pieces, sizes, dtype) * pieces
+        together = self.best(kind, name, whole.prod(dtype=np.float64) * each / pieces, sizes, dtype) * pieces
         if 0 in description.sizes:
             seconds, together = np.zeros(len(seconds)), np.zeros(len(together))
         return seconds, together, tuple(chained)

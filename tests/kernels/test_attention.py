@@ -155,6 +155,25 @@ def test_it_is_priced_as_five_products_and_two() -> None:
     assert 5 * product < counts["girih.attention_backward"] < 6.5 * product
 
 
+def test_long_rows_are_priced_and_divided() -> None:
+    """The points of its index space are more than whole numbers of 64 bits can say."""
+    with torch.device("meta"):
+        model, x = Attention(1, 1), torch.empty(1, 2**16, 16)
+    plan = girih.plan(girih.Inference(model), x, machine="dgx-v100:4", objective="seconds", compare=())
+    (number,) = kinds_of(plan).values()
+    assert set(plan.strategy.divisions[number].codes) == {2}
+    whole = floating_point_operations(first_description(plan.graph, plan.graph.nodes[number]))
+    assert plan.certificate.cost > whole / 4 / plan.machine.device.flops_per_second
+
+
+def test_stages_have_it() -> None:
+    pair = torch.randn(4, 6, 16), torch.randn(4, 6, 16)
+    model = nn.Sequential(Attention(4, 4), Attention(4, 2))
+    step = girih.TrainingStep(model, F.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    plan = girih.plan(step, pair, machine="local:2", objective="seconds", search="model", compare=())
+    assert {division.axes[0].on for division in plan.strategy.divisions} >= {(0,), (1,)}
+
+
 @pytest.mark.parametrize("how", ["dropout", "asked for", "mask with a gradient"])
 def test_what_the_operator_does_not_say_is_taken_apart(how: str) -> None:
     class Model(nn.Module):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 
 from girih.kernels.own import KERNELS, OVER_FIRST, add_logsumexp_
 from girih.kernels.philox import philox
@@ -293,3 +296,30 @@ def test_ridge_regression_of_every_row_is_that_of_what_is_rated() -> None:
         wide = torch.cat([near, (0.3 * count) ** 0.5 * torch.eye(3, dtype=torch.float64)])
         expected = torch.linalg.lstsq(wide, torch.cat([row[rated], torch.zeros(3, dtype=torch.float64)])).solution
         close(solution, expected if count else torch.zeros(3, dtype=torch.float64))
+
+
+TENTHS = st.integers(-30, 30).map(lambda number: number / 10)
+
+
+@given(
+    edges=st.one_of(
+        st.lists(st.one_of(TENTHS, st.floats(allow_nan=False)), min_size=2, max_size=9).map(sorted),
+        st.tuples(TENTHS, st.floats(1e-3, 9), st.integers(1, 40)).map(
+            lambda t: np.linspace(t[0], t[0] + t[1], t[2] + 1)
+        ),
+    ),
+    numbers=st.lists(st.one_of(TENTHS, st.floats()), max_size=40),
+    picked=st.lists(st.integers(0, 40), max_size=9),
+    whole=st.booleans(),
+)
+def test_bins_are_numpys(edges, numbers, picked, whole) -> None:
+    """On the edges themselves too, and however they lie."""
+    edges = np.asarray(edges, float)
+    with np.errstate(all="ignore"):
+        near = [np.nextafter(edges[place % len(edges)], side) for place in picked for side in (-np.inf, np.inf)]
+        values = np.asarray([*numbers, *near, *edges])
+        if whole:
+            values, edges = (np.nan_to_num(item).clip(-(2**60), 2**60).astype(np.int64) for item in (values, edges))
+    with np.errstate(all="ignore"):
+        counts = KERNELS["girih.bin_counts"](torch.from_numpy(values), torch.from_numpy(edges)).numpy()
+        np.testing.assert_array_equal(counts, np.histogram(values, edges)[0])

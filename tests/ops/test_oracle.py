@@ -98,6 +98,24 @@ MISSED: dict[str, dict[str, str]] = {
     "aten.view_as_complex": {"P->P": COMPLEX},
     "girih.assign": {"PRP->P": TOGETHER},
     "girih.attention": dict.fromkeys(("RRPR->R", "RRS->S", "RRSR->R", "RRSR->S", "SRPR->S", "SRSR->S"), ONE),
+    "girih.attention_blocks": dict.fromkeys(("RRPR->R", "RRS->S", "RRSR->R", "RRSR->S", "SRPR->S", "SRSR->S"), ONE),
+    "girih.attention_blocks_backward": dict.fromkeys(
+        (
+            "PRRPPR->P",
+            "PRRPRR->P",
+            "PRRPSR->P",
+            "PRRRPR->P",
+            "PRRRRR->P",
+            "PRRRSR->P",
+            "RRRPPR->P",
+            "RRRPPR->R",
+            "RRRPRR->R",
+            "RRRPSR->R",
+            "RRRRPR->R",
+            "RRRRSR->R",
+        ),
+        ONE,
+    ),
     "girih.attention_backward": dict.fromkeys(
         (
             "PRRPPR->P",

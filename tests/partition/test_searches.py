@@ -105,8 +105,8 @@ COPYING = {"data", "sharded", "single", "megatron", *PLACING}
 SCORED = {"optimum", "sampled", "portfolio", "joint"}  # these ask for the simulated step
 # Not pipelines, which want micro-batches (test_pipeline.py), nor "megatron", which wants blocks (test_megatron.py), nor
 # "stages", which wants a training step (search/test_stages.py), nor "vertices", which wants a graph network
-# (gnn/partitioner/test_search.py).
-PARTICULAR = ("pipeline", "pipeline-1f1b", "stages", "megatron", "vertices")
+# (gnn/partitioner/test_search.py), nor "experts", which wants some (published/divisions/test_experts.py).
+PARTICULAR = ("pipeline", "pipeline-1f1b", "stages", "megatron", "vertices", "experts")
 ANY_GRAPH = [name for name in SEARCHES if name not in (*PARTICULAR, *SCORED)]
 # These may end where Tofu's rule of least copies does not hold: it is applied to what they may choose from.
 OTHERWISE = {"row", "equal", "recursive"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from itertools import groupby
+from itertools import accumulate, groupby
 
 import pytest
 import torch
@@ -28,15 +28,41 @@ LAYERS, WIDTH, ROWS = 8, 256, 8192
 def test_a_stage_goes_back_as_early_as_it_can(stages: int, count: int) -> None:
     for stage in range(stages):
         order = sequence(stage, stages, count)
-        held, most = 0, 0
-        for backward, _ in order:
-            held += -1 if backward else 1
-            most = max(most, held)
-        assert held == 0
-        assert most == min(count, stages - stage)
-        assert [part for backward, part in order if backward] == list(range(count))
-        assert [part for backward, part in order if not backward] == list(range(count))
-        assert all(order.index((False, part)) < order.index((True, part)) for part in range(count))
+        held = list(accumulate(-1 if backward else 1 for backward, _, _ in order))
+        assert held[-1] == 0
+        assert max(held) == min(count, stages - stage)
+        assert [part for backward, part, _ in order if backward] == list(range(count))
+        assert [part for backward, part, _ in order if not backward] == list(range(count))
+        assert all(order.index((False, part, 0)) < order.index((True, part, 0)) for part in range(count))
+
+
+@given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 4))
+def test_with_more_laps_the_bubble_is_as_many_times_shorter(stages: int, groups: int, laps: int) -> None:
+    """Chunks of which one takes 1 forward and 2 backward: nobody waits in a circle, and all wait for stages - 1."""
+    count = stages * groups
+    left = [sequence(stage, stages, count, laps)[::-1] for stage in range(stages)]
+    assert all(len(set(order)) == len(order) == 2 * count * laps for order in left)
+    held = [max(accumulate(1 if backward else -1 for backward, *_ in order)) for order in left]
+    if laps > 1:
+        most = [2 * (stages - stage - 1) + (laps - 1) * stages + 1 for stage in range(stages)]
+        assert held == [min(count * laps, number) for number in most]
+    done: dict[tuple[bool, int, int], int] = {}  # by backward, micro-batch, and run of layers
+    free = [0] * stages
+    while any(left):
+        before = len(done)
+        for stage, order in enumerate(left):
+            while order:
+                backward, part, lap = order[-1]
+                run = lap * stages + stage
+                needed = [(True, part, run + 1)] if backward and run + 1 < stages * laps else []
+                needed += [(False, part, run if backward else run - 1)] if backward or run else []
+                if not done.keys() >= set(needed):
+                    break
+                free[stage] = max([free[stage], *(done[chunk] for chunk in needed)]) + 1 + backward
+                done[backward, part, run] = free[stage]
+                order.pop()
+        assert len(done) > before
+    assert max(free) == 3 * (count * laps + stages - 1)
 
 
 def tower(count: int, tied: bool = False) -> tuple[girih.TrainingStep, tuple[torch.Tensor, torch.Tensor]]:
@@ -63,12 +89,16 @@ def masked(output, target):
     return ((output - target).square() * kept).sum() / kept.sum()
 
 
-def chunks_of(plan: Plan, device: int) -> list[tuple[str, int]]:
-    """What a device does, node by node, without repetitions: phase and micro-batch."""
+def chunks_of(plan: Plan, device: int) -> list[tuple[bool, int, int]]:
+    """What a device does, node by node, without repetitions: backward?, micro-batch, and how many of its layers come
+    before."""
     graph, (parts, _) = plan.graph, micro_batches_of(plan.graph)
     nodes = [step.node for step in plan.program.steps_of(device) if isinstance(step, ComputeStep)]
     heavy = [node for node in nodes if graph.nodes[node].operator == "aten.mm" and parts[node] is not None]
-    return [key for key, _ in groupby((graph.nodes[node].phase, parts[node]) for node in heavy)]
+    layers = sorted({int(graph.nodes[node].scope) for node in heavy}) if plan.choice.schedule == "interleaved" else []
+    runs = {str(layer): number for number, layer in enumerate(layers)}
+    found = [(graph.nodes[at].phase == "backward", parts[at], runs.get(graph.nodes[at].scope, 0)) for at in heavy]
+    return [key for key, _ in groupby(found)]
 
 
 @pytest.mark.parametrize(("machine", "stages"), [("local:2", 2), ("local:4", 4), ("2x2", 4)])
@@ -76,8 +106,23 @@ def chunks_of(plan: Plan, device: int) -> list[tuple[str, int]]:
 def test_each_stage_has_its_order(machine: str, stages: int, count: int) -> None:
     plan = planned(count, "pipeline-1f1b", machine)
     for stage in range(stages):
-        expected = [("backward" if back else "forward", part) for back, part in sequence(stage, stages, count)]
-        assert chunks_of(plan, stage) == expected
+        assert chunks_of(plan, stage) == sequence(stage, stages, count)
+
+
+@pytest.mark.parametrize(("machine", "stages", "count", "laps"), [("local:2", 2, 4, 4), ("local:4", 4, 8, 2)])
+def test_each_stage_comes_round_again_when_interleaved(machine: str, stages: int, count: int, laps: int) -> None:
+    plan = planned(count, f"pipeline-1f1b:chunks={laps}", machine)
+    assert plan.choice.schedule == "interleaved"
+    for stage in range(stages):
+        assert chunks_of(plan, stage) == sequence(stage, stages, count, laps)
+
+
+def test_interleaved_stages_wait_less() -> None:
+    plain, other = planned(8, "pipeline-1f1b"), planned(8, "pipeline-1f1b:chunks=2")
+    assert other.bytes_received.sum() > 2 * plain.bytes_received.sum()
+    plain_time, other_time = (plan.predict().timeline for plan in (plain, other))
+    assert other_time.busy().max() == pytest.approx(plain_time.busy().max(), rel=0.02)
+    assert other_time.seconds - other_time.busy().max() < 0.6 * (plain_time.seconds - plain_time.busy().max())
 
 
 def test_a_loss_that_divides_by_a_count_waits_for_nothing() -> None:
@@ -135,7 +180,7 @@ def test_a_program_without_stages_stays() -> None:
     program = lower(graph, strategy, Objective("bytes", machine_of((2,))).transfers)
     assert scheduled(program, "1f1b", machine_of((2,))) is program
     assert scheduled(program, "graph", machine_of((2,))) is program
-    with pytest.raises(ValueError, match="no schedule 'gpipe': expected one of graph, 1f1b"):
+    with pytest.raises(ValueError, match="no schedule 'gpipe': expected one of graph, 1f1b, interleaved"):
         scheduled(program, "gpipe", machine_of((2,)))
     started = overlapped(program, Overlap(3, 3))
     assert any(isinstance(step, StartStep) for step in started)
@@ -164,7 +209,7 @@ def test_layers_that_go_back_and_forth_have_an_order_too() -> None:
 
 
 def test_the_schedule_is_kept_in_the_file(tmp_path) -> None:
-    for search, kept in (("pipeline", False), ("pipeline-1f1b", True)):
+    for search, kept in (("pipeline", False), ("pipeline-1f1b:chunks=2", True), ("pipeline-1f1b", True)):
         plan = planned(4, search)
         plan.save(tmp_path / "plan.json")
         assert ('"schedule"' in (tmp_path / "plan.json").read_text()) == kept

@@ -14,12 +14,13 @@ from graphs import machine_of, perceptron
 import girih
 from girih.api import plan_graph
 from girih.machine import Machine, machine
+from girih.partition.space.problem import Objective
 from girih.plans.check import check
 from girih.plans.inputs import program_of
 from girih.plans.plan import PlanError
 from girih.program.schedule import micro_batches_of
 from girih.search import stages as room
-from girih.search.stages import Inner, _crossing, _programme
+from girih.search.stages import Inner, _crossing, _most_held, _programme, pipelines
 
 WIDTH, ROWS, LAYERS = 256, 64, 4
 
@@ -113,3 +114,33 @@ def test_what_a_device_has_no_room_for_is_not_proposed() -> None:
         plan_graph(graph, machine=small, search="stages", objective="seconds", compare=(), memory="unlimited")
     with pytest.raises(PlanError, match="search stages: no pipeline can be made of this step"):
         plan_graph(perceptron(1), machine="local:1", search="stages", objective="seconds", compare=())
+
+
+def test_stages_come_round_again_where_they_would_wait_long() -> None:
+    """Fast links, and as few micro-batches as stages: the estimates are near the simulated steps."""
+    where = machine("local:2")
+    quick = tuple(replace(level, bytes_per_second=1e12, latency_seconds=1e-9) for level in where.levels)
+    where = replace(where, levels=quick, device=replace(where.device, launch_seconds=1e-9))
+    step, batch = tower(8 * ROWS)
+    graph = program_of(replace(step, micro_batches=2), batch).graph
+    found = pipelines(graph, Objective("seconds", where), where.device.memory_bytes, 5.0)
+    assert [(item.laps, len(item.stages)) for item in found] == [(2, 4), (1, 2)]
+    plans = [plan_graph(graph, machine=where, search=search, objective="seconds", compare=())
+             for search in ("stages", "pipeline-1f1b")]  # fmt: skip
+    check(plans[0])
+    assert [plan.choice.schedule for plan in plans] == ["interleaved", "1f1b"]
+    took = [plan.predict().seconds for plan in plans]
+    assert took[0] < 0.95 * took[1]
+    assert [item.seconds for item in found] == pytest.approx(took, rel=0.1)
+
+
+def test_what_interleaved_stages_hold_is_counted_along_their_order() -> None:
+    """Runs of which each keeps 1 byte of a micro-batch: 2 (p - s - 1) + (v - 1) p + 1 at once, or all there are."""
+    stages, laps = 4, 3
+    for count in (4, 8, 32):
+        held = [_most_held(stage, stages, count, np.full(laps, float(count))) for stage in range(stages)]
+        most = [2 * (stages - stage - 1) + (laps - 1) * stages + 1 for stage in range(stages)]
+        assert held == [min(laps * count, number) for number in most]
+    # Only the first run of the first stage keeps anything. Its warm-up ends with the third of the second group; what
+    # goes back first is of the second run, and so the fourth comes, too.
+    assert _most_held(0, 4, 16, np.asarray([16.0, 0.0])) == 8

@@ -39,7 +39,7 @@ LOADED = (
     "girih.loop.code.kernel", "girih.run.engines.processes", "girih.run.worker.service", "girih.run.transport.shared",
 )  # fmt: skip
 KIND = ProcessKind(__name__, "main", LOADED)
-WITHOUT_GIRIH = ProcessKind(__name__, "main", ("torch", "torch._dynamo", "numba"))
+WITHOUT_GIRIH = ProcessKind(__name__, "main", ("torch", "torch._dynamo", "all_of_numba"))
 NURSERY = ProcessKind(__name__, "nursed", WITHOUT_GIRIH.loaded)
 SERVER = ["-c", f"from {launch.__module__} import main; main()"]
 """How `girih.run.engines.fork_server` starts a fork server."""

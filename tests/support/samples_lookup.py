@@ -281,6 +281,12 @@ def search_sorted(rng: Generator) -> Arguments:
     return {"sequence": np.sort(real(rng, (5,))), "values": real(rng, shape(rng)), "right": some(rng, False, True)}
 
 
+@sample("girih.bin_counts")
+def bin_counts(rng: Generator) -> Arguments:
+    edges = some(rng, np.sort(real(rng, (5,))), np.linspace(-1, 1, 6), np.array([0.0, 0.0, 1.0]))
+    return {"input": real(rng, shape(rng, 1)), "edges": edges}
+
+
 @sample("girih.ctc_loss_gradient")
 def ctc_loss_gradient(rng: Generator) -> Arguments:
     given = ctc_loss(rng)

@@ -224,10 +224,11 @@ def label_positions(rng: Generator) -> Arguments:
 @sample("girih.counts_by_position")
 def counts_by_position(rng: Generator) -> Arguments:
     groups, first = int(rng.integers(1, 5)), int(rng.integers(0, 2))
-    return {"positions": whole(rng, shape(rng, 1, 1), 0, 6), "groups": groups, "first": first}
+    return {"positions": whole(rng, shape(rng, 1, 2), 0, 6), "groups": groups, "first": first}
 
 
 @sample("girih.sums_by_position")
 def sums_by_position(rng: Generator) -> Arguments:
     given = counts_by_position(rng)
+    given["positions"] = given["positions"].reshape(-1)
     return {"input": real(rng, (len(given["positions"]), *shape(rng, 0, 2))), **given}

@@ -418,6 +418,31 @@ def attention_backward(rng: Generator) -> Arguments:
     return {"grad": of_rows.pop("grad"), **tensors, **of_rows, **given}
 
 
+@sample("girih.attention_blocks")
+def attention_blocks(rng: Generator) -> Arguments:
+    """Also rows that see no key of a block, or none at all."""
+    given = attention(rng)
+    blocks, extent = 2, integer(rng, 2, 3)
+    shapes = {name: (*given[name].shape[:2], blocks * extent, given[name].shape[3]) for name in ("key", "value")}
+    given |= {name: real(rng, shape) for name, shape in shapes.items()} | {"blocks": blocks}
+    if "causal" in given:
+        given["first"] = integer(rng, 2 - given["query"].shape[2], 4)
+    if "mask" in given:
+        shape = (*given["mask"].shape[:-1], blocks * extent)
+        given["mask"] = some(rng, real(rng, shape), truth(rng, shape) | (np.arange(shape[-1]) < 2))
+    return given
+
+
+@sample("girih.attention_blocks_backward")
+def attention_blocks_backward(rng: Generator) -> Arguments:
+    given = attention_blocks(rng)
+    size = given["query"].shape[:3]
+    of_rows = {"mean": real(rng, (*size, 1)), "logsumexp": 1.0 + real(rng, size)}
+    tensors = {name: given.pop(name) for name in ("query", "key", "value")}
+    grad = real(rng, (*size, tensors["value"].shape[3]))
+    return {"grad": grad, **tensors, **of_rows, **given}
+
+
 # ------------------------------------------------------------------------------------------- calls as recorded
 
 

@@ -16,6 +16,8 @@ from girih.array.core.dtypes import dtype_of
 from girih.array.core.evaluation import current
 from girih.capture.lazy.expressions import Expression
 
+NO_SLOTS: tuple[str, ...] = ()
+"""Of classes whose subclasses have the attributes, in slots of their own: mypy cannot read it."""
 UNKNOWN = False
 Layout = tuple[int, ...] | bool | None
 """How an array lies in the whole that it shows a part of: its strides in elements, None for C order without gaps, or
@@ -61,24 +63,18 @@ class Array:
     reference to it goes.
     """
 
-    __slots__ = ("__weakref__", "expression", "family", "layout", "path", "scalar", "writeable")
+    __slots__ = NO_SLOTS
     __array_priority__ = 1000.0
+
+    expression: Expression
+    family: Family | None
+    path: tuple[ViewStep, ...]
+    layout: Layout
+    scalar: bool
+    writeable: bool
 
     def __new__(cls, *_: Any) -> Array:
         return object.__new__(Shown if cls is Array else cls)
-
-    def __init__(self, expression: Expression) -> None:
-        self.expression = expression
-        expression.holders += 1
-        self._alone()
-
-    def _alone(self) -> None:
-        """It shares elements with no other array (`girih.array.core.views`). scalar: NumPy would give a number instead
-        of an array without dimensions: nobody can write to it, and what is reshaped from it is a copy."""
-        self.family: Family | None = None
-        self.path: tuple[ViewStep, ...] = ()
-        self.layout: Layout = None
-        self.scalar, self.writeable = False, True
 
     def bind(self, expression: Expression) -> None:
         """The array was written to: from now on it is this expression."""
@@ -256,12 +252,6 @@ class Array:
     def tofile(self, fid: Any, sep: str = "", format: str = "%s") -> None:
         self.compute().tofile(fid, sep, format)
 
-    # ------------------------------------------------------------------------------------------- methods
-
-    def __getattr__(self, name: str) -> Any:
-        hint = f": x.compute().{name} is NumPy's" if hasattr(np.ndarray, name) and not name.startswith("_") else ""
-        raise AttributeError(f"girih arrays have no attribute {name!r}{hint}")
-
     if TYPE_CHECKING:  # what `girih.array.methods` gives to the class
         T: Array
         mT: Array  # noqa: N815 - NumPy's name
@@ -269,6 +259,7 @@ class Array:
         imag: Array
         strides: tuple[int, ...]
 
+        def __getattr__(self, name: str) -> Any: ...
         def __getitem__(self, key: Any) -> Array: ...
         def __setitem__(self, key: Any, value: Any) -> None: ...
         def _unary(self) -> Array: ...
@@ -283,11 +274,32 @@ class Array:
         reshape = transpose = ravel = flatten = astype = _method
 
 
+def no_attribute(name: str) -> AttributeError:
+    hint = f": x.compute().{name} is NumPy's" if hasattr(np.ndarray, name) and not name.startswith("_") else ""
+    return AttributeError(f"girih arrays have no attribute {name!r}{hint}")
+
+
 class Shown(Array):
     """What `Array(expression)` is: an array that the expression knows of, until it goes. Small arrays, of which a
     program makes and drops millions, have no expression to leave."""
 
-    __slots__ = ()
+    __slots__ = ("__weakref__", "expression", "family", "layout", "path", "scalar", "writeable")
+
+    def __init__(self, expression: Expression) -> None:
+        self.expression = expression
+        expression.holders += 1
+        self._alone()
+
+    def _alone(self) -> None:
+        """It shares elements with no other array (`girih.array.core.views`). scalar: NumPy would give a number instead
+        of an array without dimensions: nobody can write to it, and what is reshaped from it is a copy."""
+        self.family = None
+        self.path = ()
+        self.layout = None
+        self.scalar, self.writeable = False, True
+
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute(name)
 
     def __del__(self) -> None:
         expression = getattr(self, "expression", None)  # none, where __init__ was interrupted

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -86,8 +86,19 @@ class Border:
     BLOCK = 1 << 19
     ALONE = 4
 
+    WRITTEN_OVER = 1 << 18
+
     def __init__(self) -> None:
+        self.limits = np.zeros(3, np.int64)
+        """What `small.c` goes by: elements of one array times those of another, bytes of a small array, and bytes from
+        which operators may write over what has no name."""
         self.put(None)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in ("bytes", "quick") and hasattr(self, "quick"):
+            most = min(self.bytes, 1 << 62)
+            self.limits[:] = min(self.quick, most) / 16, most, min(self.WRITTEN_OVER, self.quick, most)
 
     def put(self, own: float | None, alone: bool = False) -> None:
         """The border of a cluster; None: the default. alone: has the cluster one worker?"""

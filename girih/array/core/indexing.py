@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from girih.array.core import views
-from girih.array.core.array import UNKNOWN, Array, Layout
+from girih.array.core.array import UNKNOWN, Array, Layout, Shown
 from girih.array.core.builder import apply, as_array, broadcast_shapes, cast, choice
 from girih.array.core.order import strides_of
 from girih.capture.lazy.expressions import Expression
@@ -43,7 +43,7 @@ def get(x: Array, key: Any) -> Array:
     return _advanced(x, _whole(x, items))
 
 
-class Masked(Array):
+class Masked(Shown):
     """x[mask]: how many elements it has is known once the mask is computed, which is when somebody asks for it.
 
     Sums and means over what the mask chose do not ask (`girih.array.functions.reductions.reduce`).

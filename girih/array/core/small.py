@@ -8,6 +8,11 @@ large arrays it is a constant: its `expression` is a copy of what it has at that
 An element of a small array is a number of NumPy's own types, which also has `compute()`. All other results are arrays
 of ours, `x.sum()` too.
 
+The calls that scripts make most are done by `small.c`, where that could be compiled (`girih.cost.compiled`): it
+takes operators, elements and views of few bytes, and leaves all else to `InPython`. NumPy's own arrays would be as
+quick, but have no `compute()`. A class that inherits from them is not: NumPy takes 0.4 µs longer to make its results
+than its own, as long as operators in Python take.
+
 Of small arrays some megabytes large element-wise results come later: they are `Deferred`, calls of a chain
 (`girih.array.core.chains`), until something needs the value. All that looks at `held` does.
 """
@@ -19,18 +24,20 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
 from girih.array.core import chains
-from girih.array.core.array import UNKNOWN, Array, Layout
+from girih.array.core.array import NO_SLOTS, UNKNOWN, Array, Layout, no_attribute
 from girih.array.core.builder import apply, from_memory, number
 from girih.array.core.dtypes import SUPPORTED, name_of
 from girih.array.core.evaluation import BORDER
 from girih.array.core.temporaries import HELD, LEAST_BYTES, OPERAND, takes, temporaries
 from girih.capture.lazy.expressions import Expression
+from girih.cost.compiled import extension
 
 _LIKE_LARGE: dict[str, Any] = {"scalar": True, "compute": lambda self: np.array(self), "persist": lambda self: self}
 """What an element of a small array has beside NumPy's number: what an element of a large one has."""
@@ -44,21 +51,39 @@ SINGLE = frozenset({int, float, complex, bool, np.bool_, *NUMBERS, *NUMBERS.valu
 """Types of numbers."""
 PLAIN = SINGLE | {str, bytes, slice, type(None), type(Ellipsis), np.ndarray, type, np.dtype}
 """Types of what NumPy is given as it is; of other objects it is asked first whether arrays are in them."""
-NUMBERS_AND_TYPES = SINGLE | {type(None), type, np.dtype}
-"""Types of arguments that have no arrays in them, and are not written to."""
 PLACES = frozenset({int, slice, type(None), type(Ellipsis), np.int64, np.int32, NUMBERS[np.int64]})
 """Types of indices that choose what is a view, or an element."""
 _new, _array = object.__new__, np.ndarray
 
 
-class SmallArray(Array):
-    """A small array, or one of a dtype that only NumPy has: `held` is NumPy's array, or its number where NumPy gives a
-    number."""
+class HeldInPython:
+    """What `small.c` has as `Held`: an object with NumPy's array, or its number."""
 
-    __slots__ = ("_constant", "held")
+    __slots__ = ("__weakref__", "_constant", "held")
 
-    family = None  # type: ignore[assignment]
-    path = ()  # type: ignore[assignment]
+    held: Any
+    shape = property(lambda self: self.held.shape, lambda self, value: setattr(self.held, "shape", value))
+    dtype = property(lambda self: self.held.dtype)
+    ndim = property(lambda self: self.held.ndim)
+    size = property(lambda self: self.held.size)
+    nbytes = property(lambda self: self.held.nbytes)
+    itemsize = property(lambda self: self.held.itemsize)
+    T = property(lambda self: small(self.held.T))
+
+
+NATIVE = extension(Path(__file__).with_name("small.c"), "array", np.get_include(), np.__version__)
+Held: Any = HeldInPython if NATIVE is None else NATIVE.Held
+
+
+class InPython(Array):
+    """What small arrays are and do. Of what is named here, `Held` of `small.c` does the simple cases by itself."""
+
+    __slots__ = NO_SLOTS
+
+    held: Any
+    _constant: tuple[Expression, int]
+    family = None
+    path = ()
 
     def __init__(self, held: Any) -> None:
         self.held = held
@@ -81,7 +106,7 @@ class SmallArray(Array):
         known, writes = getattr(self, "_constant", (None, -1))
         if known is None or (writes != WRITES[0] and not _same(known.content, content)):
             known = from_memory(content, copy=True).expression
-        self._constant: tuple[Expression, int] = (known, WRITES[0])
+        self._constant = (known, int(WRITES[0]))
         return known
 
     def lazily(self) -> Array:
@@ -102,10 +127,6 @@ class SmallArray(Array):
     def layout(self) -> Layout:  # type: ignore[override]
         return None if self.held.flags.c_contiguous else UNKNOWN
 
-    shape = property(lambda self: self.held.shape, lambda self, value: setattr(self.held, "shape", value))
-    dtype = property(lambda self: self.held.dtype)  # type: ignore[assignment]
-    ndim = property(lambda self: self.held.ndim)  # type: ignore[assignment]
-    size = property(lambda self: self.held.size)  # type: ignore[assignment]
     strides = property(lambda self: self.held.strides)  # type: ignore[assignment]
     flags = property(lambda self: self.held.flags)  # type: ignore[assignment]
 
@@ -153,40 +174,26 @@ class SmallArray(Array):
     # ------------------------------------------------------------------------------------------- elements
 
     def __getitem__(self, key: Any) -> Any:
-        kind = type(key)
-        if kind is tuple and len(key) == 2:  # the test is written out here: an element costs as much as a call
-            plain = type(key[0]) in PLACES and type(key[1]) in PLACES
-        else:
-            plain = kind in PLACES or (kind is tuple and PLACES.issuperset(map(type, key)))
-        if not plain:
+        if type(key) not in PLACES and not (type(key) is tuple and PLACES.issuperset(map(type, key))):
             places = known(key)
             if places is LATER or _chosen_bytes(self.held, places) > BORDER.bytes:
                 return Array.__getitem__(self.lazily(), key)
             key = places
         part = self.held[key]
-        kind = type(part)
-        if kind is _array:
-            x = _new(SmallArray)
-            x.held = part
-            return x
-        number_of = NUMBERS.get(kind)
+        if type(part) is _array:
+            return small(part)
+        number_of = NUMBERS.get(type(part))
         return part if number_of is None else number_of(part)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        kind, of_value = type(key), type(value)
-        if kind is tuple and len(key) == 2:
-            plain = type(key[0]) in PLACES and type(key[1]) in PLACES
-        else:
-            plain = kind in PLACES or (kind is tuple and PLACES.issuperset(map(type, key)))
-        if not plain:
+        of_value = type(value)
+        if type(key) not in PLACES and not (type(key) is tuple and PLACES.issuperset(map(type, key))):
             key = computed(key)
         elif of_value is Deferred and value.grows and self.writeable and _into(value, value.call, self.held[key]):
             return
         elif of_value is SmallArray and value.held.nbytes >= LEAST_BYTES and self._is_part(key, value.held):
             return  # x[key] += y has written already
-        WRITES[0] += 1
-        if chains.pending:
-            chains.settle()
+        wrote()
         self.held[key] = value if of_value in PLAIN else computed(value)
 
     def _is_part(self, key: Any, part: Any) -> bool:
@@ -211,21 +218,32 @@ class SmallArray(Array):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         if method == "__call__" and not options:
-            y = inputs[-1]
-            if (
-                type(y) is SmallArray
-                and len(inputs) == 2
-                and type(inputs[0]) in SINGLE
-                and y.held.nbytes < BORDER.quick
-            ):
-                return ours(ufunc(inputs[0], y.held))  # a number of NumPy's with an array
             given = taken(inputs)
             if given is not None and given[1] < BORDER.quick:
                 return ours(ufunc(*given[0]))
         return Array.__array_ufunc__(self, ufunc, method, *inputs, **options)  # type: ignore[attr-defined]
 
 
-WRITES = [0]
+def _missing(name: str) -> property:
+    def read(_: Any) -> Any:
+        raise no_attribute(name)
+
+    return property(read)
+
+
+for _name in ["base", "byteswap", "ctypes", "data", "dump", "dumps", "getfield", "resize", "setfield", "setflags"]:
+    setattr(InPython, _name, _missing(_name))  # not by __getattr__, which makes all other attributes slower
+
+
+class SmallArray(Held, InPython):  # type: ignore[misc]
+    """A small array, or one of a dtype that only NumPy has: `held` is NumPy's array, or its number where NumPy gives a
+    number."""
+
+    __slots__ = ()
+    __hash__ = InPython.__hash__
+
+
+WRITES = np.zeros(1, np.int64)
 """How often a small array was written to: constants that were made since the last time are still right."""
 COMPARED = 1 << 16
 """A constant of more bytes is made anew after any write: comparing costs as much."""
@@ -367,33 +385,6 @@ def taken(items: tuple[Any, ...], joined: bool = False) -> tuple[list[Any], floa
     return plain, most
 
 
-def tiny(items: tuple[Any, ...]) -> list[Any] | None:
-    """What NumPy takes in the place of arguments that are numbers, types, and arrays so small that nothing that is made
-    of each element with each is large; None where there is anything else among them."""
-    plain, size = [], 1
-    for item in items:
-        kind = type(item)
-        if kind is SmallArray:
-            x = item.held
-            size *= x.size
-            plain.append(x)
-        elif kind in NUMBERS_AND_TYPES:
-            plain.append(item)
-        else:
-            return None
-    return plain if size < BORDER.tiny else None
-
-
-def alike(items: tuple[Any, ...]) -> list[Any] | None:
-    """As `tiny`, with small arrays of one shape, of which nothing large is made element by element."""
-    arrays = [item.held for item in items if type(item) is SmallArray]
-    if not arrays or any(x.shape != arrays[0].shape or x.nbytes >= BORDER.bytes for x in arrays):
-        return None
-    if not all(type(item) is SmallArray or type(item) in NUMBERS_AND_TYPES for item in items):
-        return None
-    return [item.held if type(item) is SmallArray else item for item in items]
-
-
 def now(plain: Sequence[Any]) -> list[Any]:
     """What NumPy takes, with the values of what is deferred."""
     return [item.held if isinstance(item, SmallArray) else item for item in plain]
@@ -431,7 +422,7 @@ def ours(result: Any, before: tuple[Any, ...] = ()) -> Any:
 # ------------------------------------------------------------------------------------------- deferred
 
 
-class Deferred(SmallArray):
+class Deferred(SmallArray):  # type: ignore[misc]
     """A small array whose value is a call of a chain until something needs it; from then on it is a SmallArray."""
 
     __slots__ = ()
@@ -473,12 +464,13 @@ class Deferred(SmallArray):
     dtype = property(lambda self: _slot.__get__(self).dtype)  # type: ignore[assignment]
     ndim = property(lambda self: len(_slot.__get__(self).shape))  # type: ignore[assignment]
     size = property(lambda self: _slot.__get__(self).size)  # type: ignore[assignment]
+    nbytes, itemsize = Array.nbytes, Array.itemsize
 
     def __len__(self) -> int:
         return self.shape[0] if self.ndim else super().__len__()
 
 
-_slot: Any = vars(SmallArray)["held"]
+_slot: Any = vars(Held)["held"]
 
 
 def deferred(
@@ -740,18 +732,21 @@ CHAINED: dict[str, Callable[[Any], Callable[..., Any] | None]] = {
 """By operator, what gives the function of a chain for the second operand."""
 for _name in ARITHMETIC.split():
     _bare = _name.rstrip("_")
-    setattr(SmallArray, f"__{_bare}__", _forward(f"__{_bare}__", getattr(operator, _name)))
-    setattr(SmallArray, f"__r{_bare}__", _reflected(f"__r{_bare}__", getattr(operator, _name)))
-    setattr(SmallArray, f"__i{_bare}__", _in_place(f"__i{_bare}__", getattr(operator, f"i{_bare}")))
+    setattr(InPython, f"__{_bare}__", _forward(f"__{_bare}__", getattr(operator, _name)))
+    setattr(InPython, f"__r{_bare}__", _reflected(f"__r{_bare}__", getattr(operator, _name)))
+    setattr(InPython, f"__i{_bare}__", _in_place(f"__i{_bare}__", getattr(operator, f"i{_bare}")))
     if _bare != "matmul":
         setattr(Deferred, f"__{_bare}__", _deferring(f"__{_bare}__", f"__{_bare}__"))
         setattr(Deferred, f"__r{_bare}__", _deferring(f"__r{_bare}__", f"__{_bare}__"))
 for _name in COMPARISONS.split():
-    setattr(SmallArray, f"__{_name}__", _forward(f"__{_name}__", getattr(operator, _name)))
+    setattr(InPython, f"__{_name}__", _forward(f"__{_name}__", getattr(operator, _name)))
     setattr(Deferred, f"__{_name}__", _deferring(f"__{_name}__", f"__{_name}__"))
 for _name in ALONE:
-    setattr(SmallArray, _name, _alone(_name, getattr(operator, _name)))
+    setattr(InPython, _name, _alone(_name, getattr(operator, _name)))
     setattr(Deferred, _name, _deferring(_name, _name))
-setattr(SmallArray, "__divmod__", _forward("__divmod__", divmod))  # noqa: B010 - as the others
-setattr(SmallArray, "__rdivmod__", _reflected("__rdivmod__", divmod))  # noqa: B010
-Deferred.__hash__ = SmallArray.__hash__  # type: ignore[method-assign]  # which == takes away
+setattr(InPython, "__divmod__", _forward("__divmod__", divmod))  # noqa: B010 - as the others
+setattr(InPython, "__rdivmod__", _reflected("__rdivmod__", divmod))  # noqa: B010
+IN_PYTHON = dict(vars(InPython))
+"""What `small.c` asks, by name, where a call is not as simple as it takes."""
+if NATIVE is not None:
+    NATIVE.bind(SmallArray, NUMBERS, ours, IN_PYTHON, chains.pending, WRITES, BORDER.limits)

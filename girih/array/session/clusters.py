@@ -503,6 +503,7 @@ class Cluster:
             keep,
             (*report, *planned.tiled.looks),
             free,
+            max(0, self.budget.limit - self.budget.held - planned.peak),
         )
         try:
             if spilled:

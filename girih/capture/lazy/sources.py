@@ -12,7 +12,7 @@ import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,11 +27,12 @@ class Source(ABC):
     """An array that can be read part by part: a frozen dataclass, hashable and picklable.
 
     shape: in elements. dtype: NumPy's, in this machine's byte order. chunks: what is best read together, where that
-    matters. name: for messages.
+    matters. read_at_once: bytes that should be read by one call, where a call takes long by itself. name: for messages.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype
+    read_at_once: ClassVar[int] = 0
 
     @property
     def chunks(self) -> tuple[int, ...] | None:
@@ -174,10 +175,12 @@ def _of_function(function: bytes, shape: tuple[int, ...], dtype: np.dtype) -> Fu
 
 @dataclass(frozen=True)
 class Part:
-    """What one worker reads of a source: (start, stop) for each dimension."""
+    """What one worker reads of a source: (start, stop) for each dimension. room: bytes that it may take to read more at
+    once than it needs."""
 
     source: Source
     box: tuple[tuple[int, int], ...]
+    room: int = 0
 
     def read(self) -> np.ndarray:
         return self.source.read([start for start, _ in self.box], [stop for _, stop in self.box])

@@ -15,6 +15,8 @@ from girih.capture.lazy.file_sources import InFile, Stamp, stamp_of
 from girih.capture.lazy.sources import Source, SourceError
 
 _METADATA = ("zarr.json", ".zarray")
+AT_ONCE = 1 << 22
+"""Bytes that are read by one call, which finds the chunks anew: HDF5 opens the file."""
 
 
 def library(name: str) -> Any:
@@ -43,6 +45,7 @@ class InZarr(Source):
     shape: tuple[int, ...]
     dtype: np.dtype
     pieces: tuple[int, ...]
+    read_at_once = AT_ONCE
 
     @property
     def name(self) -> str:
@@ -68,6 +71,7 @@ class InHdf5(InFile):
 
     dataset: str
     pieces: tuple[int, ...] | None
+    read_at_once = AT_ONCE
 
     @property
     def name(self) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from girih.capture.errors import CaptureError
-from girih.capture.torch.record import RecordedCall, Recorder, Slot
+from girih.capture.torch.record import Recorder, written_by
 from girih.graph import Graph
 
 Tensor = Any
@@ -22,7 +21,7 @@ def check_writes(recorder: Recorder) -> None:
     if not kept:
         return
     for record in recorder.records:
-        for slot in _written(record):
+        for slot in written_by(record):
             number = kept.get(_storage(recorder.tensors[slot.number]))
             if number is not None:
                 raise CaptureError(
@@ -70,15 +69,3 @@ def _bytes(tensor: Tensor) -> tuple[int, int]:
     begin = tensor.storage_offset() * tensor.element_size()
     reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return begin, begin + (reach + 1) * tensor.element_size()
-
-
-def _written(record: RecordedCall) -> Iterator[Slot]:
-    """What a call writes into."""
-    schema = record.function._schema
-    if not schema.is_mutable:
-        return
-    arguments = dict(zip((argument.name for argument in schema.arguments), record.args, strict=False))
-    for argument in schema.arguments:
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            item = arguments.get(argument.name, record.kwargs.get(argument.name))
-            yield from (part for part in (item if isinstance(item, tuple) else (item,)) if isinstance(part, Slot))

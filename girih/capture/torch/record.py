@@ -6,9 +6,11 @@ each call it notes where it came from: the innermost frame outside PyTorch, the 
 of the backward pass gets the place of the forward call whose gradient it is: autograd numbers its nodes, and
 the number is known when the forward call is recorded and when the backward node runs.
 
-`functionalise` replays a record under `torch.func.functionalize`, so that no call writes into a tensor; it
-is left out when none does. The two stand for two passes of `make_fx`, which take 2.4 and 2.2 CPU-seconds
-for WResNet-152-10 where these take 1.7 and 1.0 (torch 2.13), because no symbolic graph is kept.
+`functionalise` makes of a record one in which no call writes into a tensor. Most writes are into a tensor that
+nothing else lies in the memory of, by a call that PyTorch also has without the write: then the record only names what
+was written anew. Else it is replayed under `torch.func.functionalize`. The two stand for two passes of `make_fx`, which
+take 2.4 and 2.2 CPU-seconds for WResNet-152-10 where these take 1.7 and, replayed, 1.0 (torch 2.13), because no
+symbolic graph is kept.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from girih.capture.torch.environment import LSTM_LAYER, lstm_workspace, next_dra
 
 Tensor = Any
 _VALUE = torch.ops.aten._local_scalar_dense.default
+_COPY = torch.ops.aten.copy_.default
 _CHECKS = (torch.nn.functional.gaussian_nll_loss.__code__,)
 """Functions that read a value only to refuse what is not admissible (a negative variance)."""
 Phase = Literal["forward", "backward", "update"]
@@ -307,9 +310,86 @@ def is_functional(records: Sequence[RecordedCall]) -> bool:
 
 
 def functionalise(
-    recorder: Recorder, inputs: Sequence[Slot], outputs: Sequence[Slot], lay: bool = False
+    recorder: Recorder, inputs: Sequence[Slot], outputs: Sequence[Slot], exact: bool = False
 ) -> tuple[Recorder, list[Slot], list[Slot]]:
-    """The same program without writes: (its recorder, its inputs, its outputs). lay: note how its tensors lay."""
+    """The same program without writes: (its recorder, its inputs, its outputs). exact: note how its tensors lay."""
+    renamed = None if exact else _renamed(recorder, outputs)
+    return _replayed(recorder, inputs, outputs, exact) if renamed is None else (renamed[0], [*inputs], renamed[1])
+
+
+WITHOUT_WRITE = {
+    getattr(getattr(torch.ops.aten, name), overload): getattr(getattr(torch.ops.aten, other), overload)
+    for name, other, overload in (
+        ("_native_batch_norm_legit", "_native_batch_norm_legit_functional", "default"),
+        *((f"{name}_", name, "default") for name in ("copy", "relu", "zero")),
+        *((f"{name}_", name, "Tensor") for name in ("add", "sub", "mul", "div")),
+        ("fill_", "fill", "Scalar"),
+    )
+}
+"""What gives, as further results at its end, what the other writes into its arguments."""
+
+
+def _renamed(recorder: Recorder, outputs: Sequence[Slot]) -> tuple[Recorder, list[Slot]] | None:
+    """The record with a new slot for what each call writes, and the slots of the outputs then. None where that is not
+    all: something else lies in the same memory, a call has no form without the write, or one of another dtype."""
+    made = {slot for record in recorder.records for slot in record.outputs}
+    second = Recorder(recorder.fake_mode, recorder.decomposition_of)
+    second.constants, second.tensors = recorder.constants, [*recorder.tensors]
+    alone: dict[Any, Slot | None] = {}  # by memory, the one slot in it; None for several
+    now: dict[Slot, Slot] = {}
+
+    def memory(slot: Slot) -> Any:
+        tensor = recorder.tensors[slot.number]
+        return tensor.untyped_storage()._cdata if tensor.layout == torch.strided else slot
+
+    def see(slot: Slot) -> None:
+        alone[memory(slot)] = slot if alone.get(memory(slot), slot) == slot else None
+
+    def current(item: Any) -> Any:
+        if isinstance(item, Slot):
+            return now.get(item, item)
+        return tuple(map(current, item)) if isinstance(item, tuple) else item
+
+    for slot in map(Slot, range(len(recorder.tensors))):
+        if slot not in made:
+            see(slot)
+    for record in recorder.records:
+        function, results = record.function, record.outputs
+        args, kwargs = current(record.args), {name: current(item) for name, item in record.kwargs.items()}
+        if function._schema.is_mutable:
+            written = [*written_by(record)]
+            dtypes = {recorder.tensors[item.number].dtype for item in record.args if isinstance(item, Slot)}
+            is_known = function in WITHOUT_WRITE and (function is _COPY or len(dtypes) == 1)
+            if not is_known or any(alone[memory(slot)] != slot for slot in written):
+                return None
+            function = WITHOUT_WRITE[function]
+            for slot in written:
+                now[slot] = Slot(len(second.tensors))
+                second.tensors.append(recorder.tensors[slot.number])
+            results = (*(slot for slot in results if slot not in written), *map(current, written))
+        second.records.append(RecordedCall(function, args, kwargs, results, record.note))
+        for slot in record.outputs:
+            if slot is not None:
+                see(slot)
+    return second, [current(slot) for slot in outputs]
+
+
+def written_by(record: RecordedCall) -> Iterator[Slot]:
+    """What a call writes into."""
+    schema = record.function._schema
+    if not schema.is_mutable:
+        return
+    arguments = dict(zip((argument.name for argument in schema.arguments), record.args, strict=False))
+    for argument in schema.arguments:
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            item = arguments.get(argument.name, record.kwargs.get(argument.name))
+            yield from (part for part in (item if isinstance(item, tuple) else (item,)) if isinstance(part, Slot))
+
+
+def _replayed(
+    recorder: Recorder, inputs: Sequence[Slot], outputs: Sequence[Slot], lay: bool
+) -> tuple[Recorder, list[Slot], list[Slot]]:
+    """lay: note how its tensors lay."""
     entering = [*inputs, *(Slot(number) for number in recorder.constants)]
     fakes = [recorder.tensors[slot.number].detach().clone() for slot in entering]
     second = Recorder(recorder.fake_mode, recorder.decomposition_of)

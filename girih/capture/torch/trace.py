@@ -2,7 +2,7 @@
 
 The program is run once on fake tensors while a `Recorder` notes each ATen call; parameters, buffers,
 optimizer state, batch and learning rate enter as inputs, and what replaces them leaves as outputs. Calls that
-write into tensors are replayed under functionalisation; the result is rewritten into girih's vocabulary.
+write into tensors become calls that do not; the result is rewritten into girih's vocabulary.
 """
 
 from __future__ import annotations

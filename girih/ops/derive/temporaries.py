@@ -32,6 +32,8 @@ TURNED = 60
 STRETCH = 8192
 """Elements of a weight that are gone through at a time: of more, BLAS shares a product among threads, and those of
 several workers wait for each other."""
+COUNTED = 1 << 15
+"""Numbers that a histogram counts at a time."""
 
 
 def is_channels_last(shape: Shape, strides: Shape | None) -> bool:

@@ -97,7 +97,14 @@ class ShardedDataParallel(Search):
 
 
 def _data_parallel(graph: Graph, objective: Objective, seconds: float, *, sharded: bool) -> SearchResult:
-    mesh = objective.machine.mesh
+    candidates = data_parallel_candidates(graph, objective.machine.mesh, sharded=sharded)
+    space = f"data parallel, {'sharded' if sharded else 'replicated'} state; other layouts searched"
+    # With partial sums: the gradient of a weight that is used several times is reduced once.
+    return exact(graph, objective, rules=SECONDS, candidates=candidates, seconds=seconds, space=space)
+
+
+def data_parallel_candidates(graph: Graph, mesh: Mesh, *, sharded: bool) -> Candidates:
+    """What data parallelism fixes: values and nodes that carry the batch, and the state, in copies or sharded."""
     layouts: dict[str, tuple[Layout, ...]] = {}
     carriers = batch_dimensions(graph)
     for name, dimension in carriers.items():
@@ -108,11 +115,7 @@ def _data_parallel(graph: Graph, objective: Objective, seconds: float, *, sharde
         value = graph.values[item.name]
         longest = int(np.argmax(value.shape)) if value.shape else None
         layouts[item.name] = (along(value, longest if sharded else None, mesh),)
-    divisions = along_the_batch(graph, mesh, carriers)
-    space = f"data parallel, {'sharded' if sharded else 'replicated'} state; other layouts searched"
-    candidates = Candidates(layouts, divisions)
-    # With partial sums: the gradient of a weight that is used several times is reduced once.
-    return exact(graph, objective, rules=SECONDS, candidates=candidates, seconds=seconds, space=space)
+    return Candidates(layouts, along_the_batch(graph, mesh, carriers))
 
 
 def along_the_batch(graph: Graph, mesh: Mesh, carriers: Mapping[str, int] | None = None) -> dict[int, np.ndarray]:

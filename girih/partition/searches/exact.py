@@ -8,11 +8,13 @@ elimination solve (`girih.partition.solver.elimination`); repeated layers are pr
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
 from girih.graph import Graph
 from girih.layout.budget import Clock
 from girih.partition.search import Search
+from girih.partition.searches.by_keys import by_keys, whole_or_by_keys
 from girih.partition.solver.elimination import Problem, Solution, minimise
 from girih.partition.space.choice import applied
 from girih.partition.space.fetches import FetchProblem, fetched_once
@@ -28,8 +30,9 @@ from girih.partition.space.problem import (
 )
 from girih.partition.strategy import SearchError, SearchResult
 from girih.rewrite.certificate import Certificate
-from girih.rewrite.passes.attention import TakeAttentionApart
+from girih.rewrite.passes.attention import TakeAttentionApart, key_blocks
 
+ATTENTION = ("cheapest", "whole", "keys", "apart")
 SPACE = "every assignment of mesh axes to index variables of every node and to dimensions of every value"
 
 TOFUS = f"{SPACE}, every sum added where it is made"
@@ -60,8 +63,10 @@ class Exact(Search):
     space: by `bytes` `whole`, `apart`, where each reader fetches for itself what it lacks, or `tofu`, Tofu's own, where
     every sum is added where it is made, too. rules: what may be chosen, in the place of the space. By `time`,
     `girih.search.fastest` goes on from what it finds by `seconds`. enough: the gap, as a share of the cost, with which
-    it may end once `closing` seconds of work have not closed it. attention: `whole`, or `apart`: as products and a
-    softmax (`girih.rewrite.passes.attention`), whose scores are values of the graph.
+    it may end once `closing` seconds of work have not closed it. attention: `whole`; `keys`, by blocks of keys;
+    `apart`, as products and a softmax, whose scores are values of the graph (`girih.rewrite.passes.attention`); or
+    `cheapest`: whole, or by keys where it has fewer heads than there are devices and that costs less, by `bytes` and
+    `seconds`.
 
     Raises:
         SearchError: there is no such space, or no such attention.
@@ -71,7 +76,7 @@ class Exact(Search):
     enough: float = field(default=0.0, repr=False)
     closing: float = field(default=0.0, repr=False)
     space: str = "whole"
-    attention: str = "whole"
+    attention: str = "cheapest"
 
     name: ClassVar[str] = "exact"
 
@@ -79,20 +84,29 @@ class Exact(Search):
         super().__post_init__()
         if self.space not in SPACES:
             raise SearchError(f"no space {self.space!r}: expected one of {', '.join(SPACES)}")
-        if self.attention not in ("whole", "apart"):
-            raise SearchError(f"no attention {self.attention!r}: expected whole, or apart")
+        if self.attention not in ATTENTION:
+            raise SearchError(f"no attention {self.attention!r}: expected one of {', '.join(ATTENTION)}")
 
     def search(self, graph: Graph, objective: Objective) -> SearchResult:
         if self.attention == "apart":
             apart = TakeAttentionApart().apply(graph)
             result = replace(self, attention="whole").search(apart, objective)
             return result if apart is graph or result.graph is not None else replace(result, graph=apart)
+        devices, search = objective.machine.devices, partial(self._as_it_is, objective)
+        if self.attention == "keys" and (blocks := key_blocks(graph, devices)):
+            return by_keys(graph, blocks, self.seconds, search)
+        if self.attention == "cheapest" and objective.name != "time" and self.space != "tofu":
+            return whole_or_by_keys(graph, devices, self.seconds, search)
+        return search(graph, self.seconds)
+
+    def _as_it_is(self, objective: Objective, graph: Graph, seconds: float) -> SearchResult:
+        """What is found of a graph that is not written otherwise."""
         rules = self.rules_of(objective)
         if rules.shared and objective.unit == "bytes":
-            return whole_space(graph, objective, rules, self.seconds, self.candidates(graph, objective))
+            return whole_space(graph, objective, rules, seconds, self.candidates(graph, objective))
         told = TOFUS if rules == TOFU else FOR_EACH if objective.unit == "bytes" else SPACE
         return exact(
-            graph, objective, rules=rules, candidates=self.candidates(graph, objective), seconds=self.seconds,
+            graph, objective, rules=rules, candidates=self.candidates(graph, objective), seconds=seconds,
             enough=self.enough, closing=self.closing, space=told,
         )  # fmt: skip
 
@@ -103,6 +117,15 @@ class Exact(Search):
     def candidates(self, graph: Graph, objective: Objective) -> Candidates:
         """What may be chosen from, where that is narrower than the rules."""
         return EVERYTHING
+
+
+@dataclass(frozen=True)
+class ByKeys(Exact):
+    """`exact` where attention is by blocks of keys: what the fastest plan of a graph that has such is put beside."""
+
+    attention: str = "keys"
+
+    name: ClassVar[str] = "attention by keys"
 
 
 def exact(

@@ -140,7 +140,7 @@ def _slowest(options: NodeOptions, several: tuple[Description, ...], division: S
     if objective.name == "bytes" or options.operations == 0 or not several:
         return float(objective.node_costs(options)[0])
     starts, stops = bounds_of(division, several[0].sizes, machine.mesh)
-    points = (stops - starts).prod(axis=-1).astype(float)
+    points = (stops - starts).prod(axis=-1, dtype=np.float64)
     share = points / max(float(points.max()), 1.0)
     arithmetic = points * operations_per_point(several[0]) / machine.figures("flops_per_second")
     traffic = share * float(options.bytes[0]) / machine.figures("memory_bytes_per_second")

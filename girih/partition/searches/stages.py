@@ -38,10 +38,10 @@ from girih.layout import (
     own_mesh,
 )
 from girih.machine import Machine
-from girih.ops.known import descriptions
+from girih.ops.known import several_descriptions
 from girih.partition.search import Search
 from girih.partition.searches.exact import exact
-from girih.partition.space.options import SOAP, placed_at, whole_options
+from girih.partition.space.options import SOAP, options_at, whole_options
 from girih.partition.space.problem import Candidates, Objective, value_variables
 from girih.partition.strategy import PASS, REPEAT, SearchError, SearchResult, Strategy, check_placeable
 
@@ -245,13 +245,13 @@ def work_of(graph: Graph, units: Mapping[int, str], objective: Objective) -> dic
 def _seconds(graph: Graph, number: int, roofline: Objective) -> float:
     """The seconds that one device takes for a whole node."""
     node, mesh = graph.nodes[number], roofline.machine.mesh
-    description = descriptions(graph)[number]
+    described = several_descriptions(graph)[number]
     inputs, outputs = (tuple(graph.values[name] for name in names) for names in (node.inputs, node.outputs))
-    if description is None:
+    if not described:
         options = whole_options(inputs, outputs, mesh)
     else:
         items = tuple(value.item_bytes for value in (*inputs, *outputs))
-        options = placed_at(description, ((REPEAT,) * mesh.axes,), items, mesh)
+        options = options_at(described, ((REPEAT,) * mesh.axes,), items, mesh)
     return float(roofline.node_costs(options)[0])
 
 

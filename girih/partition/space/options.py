@@ -382,7 +382,7 @@ def placed(
     if absent is not None:
         places[absent] = 0
     traffic += (places[..., 1] - places[..., 0]).prod(axis=-1) * item_bytes[-1]
-    points = (stops - starts).prod(axis=-1).max(axis=1).astype(np.float64)
+    points = (stops - starts).prod(axis=-1, dtype=np.float64).max(axis=1)  # whole numbers of 64 bits are too small
     return NodeOptions(
         codes,
         tuple(needs),

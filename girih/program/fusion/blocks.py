@@ -45,6 +45,10 @@ CALL_SECONDS = 2e-6
 """What a call of a kernel takes beside its work."""
 SMALL_BYTES = 1 << 16
 """A sixteenth of the cache of a block."""
+SCANS = frozenset(("aten.cumsum", "aten.cumprod"))
+"""They take about as long as element-wise functions."""
+BESIDE = 16
+"""What is so many times as small as a result may be read each time that the result is made again."""
 
 _Pulled = dict[str, tuple[ComputeStep, int, int]]  # views by result: step, variable, dimension that is cut
 
@@ -83,6 +87,7 @@ class _Gathering:
         self.deferred: dict[str, ComputeStep] = {}
         self.views: dict[str, ComputeStep] = {}  # by result
         self.again: set[str] = {item.name for item in program.graph.inputs if self.small(item.name)} | options.streamed
+        self.of_files: set[str] = set(options.streamed)  # what is read of files, or made again of that
         self.kept = lasting(program.graph)
 
     # ------------------------------------------------------------------------------------------- steps
@@ -94,6 +99,8 @@ class _Gathering:
             again = self.made_again(step, description)
             if again:
                 self.again.update(step.writes)
+                if any(part.buffer in self.of_files for part in step.reads):
+                    self.of_files.update(step.writes)
             if view:
                 self.views[step.writes[0]] = step
             if view or again:
@@ -111,7 +118,17 @@ class _Gathering:
         if description is None or len(step.writes) != 1 or self.small(self.program.value_of[step.writes[0]]):
             return False
         cheap = elementwise(description) or description.operator.view or kind_of(description) == CREATION
-        return cheap and all(part.buffer in self.again for part in step.reads)
+        if cheap and all(part.buffer in self.again for part in step.reads):
+            return True
+        # To read a file again and compute takes less than to write a file as large and read that.
+        of_files = any(part.buffer in self.of_files for part in step.reads)
+        return of_files and (cheap or description.operator.name in SCANS) and self.beside(step)
+
+    def beside(self, step: ComputeStep) -> bool:
+        """Is all that it reads small beside what it makes, but for what is made again?"""
+        values, value_of = self.program.graph.values, self.program.value_of
+        most = values[value_of[step.writes[0]]].bytes // BESIDE
+        return all(part.buffer in self.again or values[value_of[part.buffer]].bytes <= most for part in step.reads)
 
     def alone(self, position: int, step: Step) -> None:
         level = max((self.whole(name, position) for name in step.sources), default=0)
@@ -271,10 +288,17 @@ class _Gathering:
             if root in unit.dims:
                 return at >= 0 and self.pull(unit, buffer, at, pulled)
             if buffer in self.again:
-                return (at >= 0 and self.pull(unit, buffer, at, pulled)) or not unit.taken
+                pulled_in = at >= 0 and self.pull(unit, buffer, at, pulled)
+                return pulled_in or not (unit.taken or self.needs(buffer, unit))
             buffer = root
         maker = self.maker.get(buffer)
         return maker is None or (maker is not unit and (maker.level < unit.level or not unit.taken))
+
+    def needs(self, buffer: str, unit: Unit) -> bool:
+        """Is what a group makes among what it takes to make this?"""
+        if buffer in self.deferred:
+            return any(self.needs(part.buffer, unit) for part in self.deferred[buffer].reads)
+        return self.maker.get(buffer) is unit
 
     def pull(self, unit: Unit, buffer: str, at: int, pulled: _Pulled) -> bool:
         """Take a view into the group, or what is made again, with what that is made of."""

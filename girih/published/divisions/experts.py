@@ -18,11 +18,16 @@ from girih.machine import Machine
 from girih.ops.derive.divisions import passing_sets
 from girih.ops.known import descriptions
 from girih.partition.search import PlacingSearch, Search
-from girih.partition.searches.data_parallel import along, along_the_batch
+from girih.partition.searches.data_parallel import (
+    along,
+    along_the_batch,
+    batch_dimensions,
+    data_parallel_candidates,
+)
 from girih.partition.searches.exact import exact
 from girih.partition.space.options import SECONDS, SOAP
 from girih.partition.space.problem import Candidates, Objective
-from girih.partition.strategy import PASS, REPEAT, SearchResult, check_placeable
+from girih.partition.strategy import PASS, REPEAT, SearchError, SearchResult, check_placeable
 
 Place = tuple[int, ...]  # a coordinate on each of the innermost axes
 
@@ -106,6 +111,49 @@ class Hybrid(PlacingSearch):
 
 
 @dataclass(frozen=True)
+class ExpertParallel(Search):
+    """For mixtures of experts: each device has some of the experts, all else is data parallel (GShard).
+
+    Lepikhin et al. 2020 (arXiv:2006.16668), §3.1: words go to the devices of their experts, and the answers back.
+
+    Raises:
+        SearchError: the program has no experts: no weights of three dimensions that batched products read.
+    """
+
+    name: ClassVar[str] = "experts"
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        mesh = objective.machine.mesh
+        trained = [item for item in graph.inputs if item.role == "parameter"]
+        stacks = {item.name: item.path for item in trained if _stack(graph, item.name)}
+        if not stacks:
+            raise SearchError(
+                "this program has no experts (weights [experts, inputs, outputs] of batched products): search by "
+                "`megatron`, `data` or `exact`"
+            )
+        copied = data_parallel_candidates(graph, mesh, sharded=False)
+        paths = set(stacks.values())
+        layouts = dict(copied.layouts) | {
+            item.name: (along(graph.values[item.name], 0, mesh),)
+            for item in graph.state_inputs
+            if item.path.partition("/")[0] in paths and graph.values[item.name].shape
+        }
+        by_expert = along_the_batch(graph, mesh, batch_dimensions(graph, dict.fromkeys(stacks, 0)))
+        divisions = dict(copied.divisions)
+        for number, codes in by_expert.items():  # what carries words as well may follow either
+            both = [codes, *([divisions[number]] if number in divisions else [])]
+            divisions[number] = np.unique(np.concatenate(both), axis=0)
+        return exact(
+            graph,
+            objective,
+            rules=SECONDS,
+            candidates=Candidates(layouts, divisions),
+            seconds=self.seconds,
+            space=f"{len(stacks)} stacks of experts divided among devices, the rest data parallel",
+        )
+
+
+@dataclass(frozen=True)
 class ParameterServer(PlacingSearch):
     """Data parallelism without collectives: one device updates each weight (Li et al. 2014; FlexFlow §3.4.1).
 
@@ -148,6 +196,14 @@ class ParameterServer(PlacingSearch):
             seconds=self.seconds,
             space="data parallel, each weight updated on one device; other layouts searched",
         )
+
+
+def _stack(graph: Graph, name: str) -> bool:
+    """Is this a value of three dimensions of which batched products read, as it is or a view of it?"""
+    readers = [graph.nodes[number] for number in graph.consumers[name]]
+    views = [node for node in readers if len(node.inputs) == 1]
+    readers += [graph.nodes[number] for node in views for made in node.outputs for number in graph.consumers[made]]
+    return len(graph.values[name].shape) == 3 and any(node.operator == "aten.bmm" for node in readers)
 
 
 def _placed(

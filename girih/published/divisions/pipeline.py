@@ -12,6 +12,9 @@ at most in the order 1F1B (Narayanan et al. 2021); GPipe's re-computing of them 
 With fewer stages than devices, each stage is a submesh of the machine, and divided there (Narayanan et al. 2021,
 "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", §3: pipelines between hosts, tensor
 and data parallelism inside).
+
+Interleaved (ibid., §2.2) each stage has several chunks of layers, one in every round of all stages, so that the first
+micro-batch is sooner at the last stage.
 """
 
 from __future__ import annotations
@@ -51,14 +54,17 @@ class OneForwardOneBackward(PlacingSearch):
     A stage holds the activations of no more micro-batches than there are stages (`girih.program.schedule`).
 
     stages: how many, each on an equal submesh of the machine; 0: one on each device. within: by which search a stage is
-    divided over the devices of its submesh, as `data`, `sharded`, `megatron` or `exact`.
+    divided over the devices of its submesh, as `data`, `sharded`, `megatron` or `exact`. chunks: runs of layers on each
+    stage; with several the order is the interleaved one: stages wait less, send more, and hold more.
 
     Raises:
-        SearchError: the step has no micro-batches, or there are no such submeshes of the machine.
+        SearchError: the step has no micro-batches, or there are no such submeshes of the machine; or, with several
+            chunks, there are too few layers, or micro-batches that are no whole groups of as many as there are stages.
     """
 
     stages: int = 0
     within: str = "data"
+    chunks: int = 1
 
     name: ClassVar[str] = "pipeline-1f1b"
 
@@ -66,24 +72,34 @@ class OneForwardOneBackward(PlacingSearch):
         super().__post_init__()
         if self.stages < 0:
             raise SearchError(f"stages must be at least 0, got {self.stages}")
+        if self.chunks < 1:
+            raise SearchError(f"chunks must be at least 1, got {self.chunks}")
         search_of(self.within)
 
     def search(self, graph: Graph, objective: Objective) -> SearchResult:
-        count, devices = _count(graph), objective.machine.devices
-        if self.stages in (0, devices):
-            space = f"{count} micro-batches through stages, layers placed on devices"
-            return replace(_on_devices(graph, objective, self.seconds, space), schedule="1f1b")
-        check_placeable(objective.machine.mesh)
-        submeshes = equal_submeshes(objective.machine.mesh, self.stages)
+        mesh = objective.machine.mesh
+        count, number = _count(graph), self.stages or mesh.devices
+        schedule = "1f1b" if self.chunks == 1 else "interleaved"
+        if self.chunks > 1 and (number < 2 or count % number):
+            raise SearchError(
+                f"{self.chunks} chunks on each stage need micro-batches in groups of as many as there are stages, at "
+                f"least two: this step has {count} micro-batches for {number} stages"
+            )
+        each = "" if self.chunks == 1 else f" in {self.chunks} chunks each"
+        if number == mesh.devices:
+            space = f"{count} micro-batches through stages{each}, layers placed on devices"
+            return replace(_on_devices(graph, objective, self.seconds, space, self.chunks), schedule=schedule)
+        check_placeable(mesh)
+        submeshes = equal_submeshes(mesh, number)
         inner = search_of(self.within, self.seconds)
-        written, inside = divided_inside(graph, objective, submeshes, (inner,) * len(submeshes))
+        written, inside = divided_inside(graph, objective, submeshes, (inner,) * number)
         space = (
-            f"{count} micro-batches through {self.stages} stages of {devices // self.stages} devices, each divided by "
+            f"{count} micro-batches through {number} stages{each} of {mesh.devices // number} devices, each divided by "
             f"search {self.within}"
         )
-        stages = stages_of(written, objective, self.stages)
+        stages = _rounds(written, objective, number, self.chunks)
         result = in_stages(written, objective, stages, submeshes, inside, seconds=self.seconds, space=space)
-        return replace(result, schedule="1f1b", graph=None if written is graph else written)
+        return replace(result, schedule=schedule, graph=None if written is graph else written)
 
 
 @dataclass(frozen=True)
@@ -111,10 +127,25 @@ def _count(graph: Graph) -> int:
     return count
 
 
-def _on_devices(graph: Graph, objective: Objective, seconds: float, space: str) -> SearchResult:
+def _on_devices(graph: Graph, objective: Objective, seconds: float, space: str, chunks: int = 1) -> SearchResult:
     """One stage on each device."""
     mesh = objective.machine.mesh
     check_placeable(mesh)
     submeshes = equal_submeshes(mesh, mesh.devices)
-    stages = stages_of(graph, objective, mesh.devices)
+    stages = _rounds(graph, objective, mesh.devices, chunks)
     return in_stages(graph, objective, stages, submeshes, (None,) * len(submeshes), seconds=seconds, space=space)
+
+
+def _rounds(graph: Graph, objective: Objective, stages: int, chunks: int) -> dict[int, int]:
+    """The stage of each node, where the runs of layers go round all stages so many times.
+
+    Raises:
+        SearchError: there are fewer layers than runs.
+    """
+    runs = stages_of(graph, objective, stages * chunks)
+    if chunks > 1 and (layers := len(set(runs.values()))) < stages * chunks:
+        raise SearchError(
+            f"{stages} stages of {chunks} chunks need {stages * chunks} layers, and this step has {layers}: expected "
+            f"at most {layers // stages} chunks"
+        )
+    return {node: run % stages for node, run in runs.items()}

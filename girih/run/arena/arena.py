@@ -1,31 +1,27 @@
 """Arenas: PyTorch's CPU allocator served from one region of a fixed size, at planned addresses, while a step runs.
 
-`arena.c` says how. It is compiled once for each version of its text, with the C compiler that `CC` names, or `cc`, into
-the user's cache (`girih.cost.cache`), in a file that is named after its own bytes: what is empty, damaged or somebody
-else's is compiled again. Where there is no compiler, or no libc10 whose import table can be changed (it is not Linux
-with ELF), `library` says why not, and the run goes on without.
+`arena.c` says how; it is compiled into the user's cache (`girih.cost.compiled`). Where there is no compiler, or no
+libc10 whose import table can be changed (it is not Linux with ELF), `library` says why not, and the run goes on
+without.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import subprocess
 import sys
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from girih.cost.cache import others_may_write, usable_cache
+from girih.cost.cache import usable_cache
+from girih.cost.compiled import CompilerError, compiled
 from girih.machine.units import format_bytes
-from girih.store import places
 
 SOURCE = Path(__file__).with_name("arena.c")
 STATE = ("live", "peak", "refused", "largest", "misses", "outside", "outside_peak", "outside_requests")
@@ -57,7 +53,10 @@ def library() -> ctypes.CDLL:
 
     folder = usable_cache("arena", say=False)
     with nullcontext(folder) if folder else tempfile.TemporaryDirectory() as where:
-        built = _compiled(Path(where))
+        try:
+            built = compiled(SOURCE, Path(where), ["-ldl", "-lpthread"])
+        except CompilerError as error:
+            raise ArenaError(f"memory is not held in one region: {error}") from error
         try:
             functions = ctypes.CDLL(str(built))
         except OSError as error:
@@ -83,35 +82,6 @@ def library() -> ctypes.CDLL:
     if not functions.arena_hook():
         raise ArenaError("memory is not held in one region: PyTorch's libc10 asks for memory in an unknown way")
     return functions
-
-
-def _compiled(folder: Path) -> Path:
-    """The library in a folder that is the user's own, `<of the text>-<machine>-<of its own bytes>.so`."""
-    known = f"{_short_hash(SOURCE.read_bytes())}-{os.uname().machine}-"
-    for built in sorted(folder.glob(f"{known}*.so")):
-        with suppress(OSError):
-            if not others_may_write(built) and built.name == f"{known}{_short_hash(built.read_bytes())}.so":
-                return built
-            built.unlink()
-    compiler = os.environ.get("CC", "cc").split() or ["cc"]
-    try:
-        with tempfile.TemporaryDirectory() as scratch:
-            own = Path(scratch) / "arena.so"
-            command = [*compiler, "-O2", "-shared", "-fPIC", "-o", str(own), str(SOURCE), "-ldl", "-lpthread"]
-            subprocess.run(command, check=True, capture_output=True, text=True)
-            content = own.read_bytes()
-        built = folder / f"{known}{_short_hash(content)}.so"
-        places.exchange(str(built), content, places.OWN)
-    except OSError as error:
-        raise ArenaError(f"memory is not held in one region: {' '.join(compiler)} cannot be run: {error}") from error
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr.strip().splitlines() or ["no message"])[-1]
-        raise ArenaError(f"memory is not held in one region: {' '.join(compiler)} fails: {last}") from error
-    return built
-
-
-def _short_hash(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:32]
 
 
 def possible() -> bool:

@@ -218,6 +218,11 @@ def stages_of(plan: Plan) -> Stages | None:
     Raises:
         PlanError: it is one, but its stages are no runs of modules.
     """
+    if plan.choice.schedule == "interleaved":
+        raise PlanError(
+            "the plan has several runs of layers on each stage, which is not exported for "
+            "torch.distributed.pipelining: plan with search='pipeline-1f1b', without chunks"
+        )
     graph, mesh, count = plan.graph, plan.strategy.mesh, micro_batches(plan.graph)
     codes = np.asarray([division.codes for division in plan.strategy.divisions], np.int64)
     taking = taking_part(codes.reshape(len(graph.nodes), mesh.axes), mesh)

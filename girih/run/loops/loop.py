@@ -19,6 +19,7 @@ from girih.run.errors import MemberError
 from girih.run.loops import python, torchscript
 from girih.run.loops.build import build
 from girih.run.loops.form import Reused
+from girih.run.loops.reading import reading
 from girih.run.worker.parts import COMBINE, Tensor
 
 SCRIPTED = 64
@@ -69,6 +70,10 @@ class Loop:
     def memory(self) -> list[Tensor]:
         """What the buffers of one chunk at a time lie in."""
         return [torch.empty(size, dtype=torch.uint8, device=self.device) for size in self.form.memory]
+
+    def reading(self, outside: list[Any]) -> list[Any]:
+        """What one thread reads for chunks that it computes in their order."""
+        return reading(self.form, outside)
 
     def chunk(
         self,

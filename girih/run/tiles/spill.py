@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -40,15 +41,19 @@ def on_file(tensor: Tensor, directory: str | None = None) -> Tensor:
 
 
 class Streamed:
-    """A worker's tile of a source, which is read where it is needed and not kept: only what a tile is asked for."""
+    """A worker's tile of a source, which is read where it is needed and not kept: only what a tile is asked for.
 
-    __slots__ = ("box", "part")
+    by: what reads a box of the source, if not the source itself does.
+    """
+
+    __slots__ = ("box", "by", "part")
 
     nbytes = 0
 
-    def __init__(self, part: Part, box: Box | None = None) -> None:
+    def __init__(self, part: Part, box: Box | None = None, by: Callable[[Box], Tensor] | None = None) -> None:
         self.part = part
         self.box = part.box if box is None else box
+        self.by = by
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -59,7 +64,7 @@ class Streamed:
         box = list(self.box)
         first = box[dimension][0] + start
         box[dimension] = (first, first + length)
-        return Streamed(self.part, tuple(box))
+        return Streamed(self.part, tuple(box), self.by)
 
     def cut(self, cuts: Cuts) -> Streamed:
         part = self
@@ -70,7 +75,12 @@ class Streamed:
     def __getitem__(self, rows: slice) -> Tensor:
         return self.narrow(0, rows.start, rows.stop - rows.start).read()
 
+    def read_by(self, by: Callable[[Box], Tensor]) -> Streamed:
+        return Streamed(self.part, self.box, by)
+
     def read(self) -> Tensor:
+        if self.by is not None:
+            return self.by(self.box)
         return torch.from_numpy(Part(self.part.source, self.box).read())
 
     def to(self, *_: Any) -> Streamed:

@@ -30,7 +30,7 @@ class Evaluation:
     number: of the program, which the workers remember. held: by input name, the key of a kept array. passed: whole
     tensors by input name, for this evaluation only. placed: by input name, a key and a whole tensor that is kept under
     it from now on, or a Source of which each worker reads its tile. keep: by output name the key of what is made.
-    report: outputs of which the driver wants the value.
+    report: outputs of which the driver wants the value. room: bytes of each worker's limit that the program leaves.
     """
 
     number: int
@@ -40,6 +40,7 @@ class Evaluation:
     keep: Mapping[str, int]
     report: tuple[str, ...] = ()
     free: tuple[int, ...] = field(default=())
+    room: int = 0
 
 
 class TileRun:
@@ -148,7 +149,7 @@ class TileRun:
                 "held": what.held,
                 "passed": {name: cut(tensor, box_of(program, name, rank)) for name, tensor in what.passed.items()},
                 "placed": {
-                    name: (key, part_of(content, box_of(program, name, rank)))
+                    name: (key, part_of(content, box_of(program, name, rank), what.room))
                     for name, (key, content) in what.placed.items()
                 },
                 "free": what.free,
@@ -165,8 +166,8 @@ class TileRun:
         return {"keep": what.keep, "report": report}
 
 
-def part_of(content: Tensor | Source, box: Box) -> Tensor | Part:
-    return Part(content, box) if isinstance(content, Source) else cut(content, box)
+def part_of(content: Tensor | Source, box: Box, room: int = 0) -> Tensor | Part:
+    return Part(content, box, room) if isinstance(content, Source) else cut(content, box)
 
 
 def whole(program: Program, name: str, replies: Iterable[Mapping[str, Tensor]]) -> Tensor:

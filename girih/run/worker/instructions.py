@@ -78,7 +78,7 @@ class BlockLoop:
     def _totals(self, outside: list[Any], results: list[Tensor]) -> list[Any]:
         """The sums over all chunks, combined in their order; other workers may compute some of the chunks."""
         loop, count = self.loop, len(self.loop.chunks)
-        memory = loop.memory()
+        memory, own = loop.memory(), loop.reading(outside)
         done = [0] * count  # of each chunk, whoever computes it
         here = threading.get_ident()
 
@@ -87,8 +87,9 @@ class BlockLoop:
                 done[number] = stop - loop.chunks[number][0]
                 self._tell(done)
 
-            mine = memory if threading.get_ident() == here else loop.memory()
-            return loop.chunk(number, outside, results, mine, tell)
+            if threading.get_ident() == here:
+                return loop.chunk(number, own, results, memory, tell)
+            return loop.chunk(number, loop.reading(outside), results, loop.memory(), tell)
 
         if self._board is None:  # added up at once: two sets of sums are held, not all
             totals: list[Any] = run(0)

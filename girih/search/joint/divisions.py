@@ -31,7 +31,10 @@ from girih.search.table import search_of
 
 Labels = NDArray[np.int64]
 
-NAMES = ("exact", "data", "sharded", "megatron", "single", "one-weird-trick", "model", "pipeline", "pipeline-1f1b")
+NAMES = (
+    "exact", "data", "sharded", "megatron", "single", "one-weird-trick", "model", "pipeline", "pipeline-1f1b",
+    "pipeline-1f1b:chunks=2",
+)  # fmt: skip
 """Searches whose divisions are held and judged, whatever they take without a limit."""
 SMALL = 60
 """Variables of the largest problem whose strategies are drawn in the order of their cost, and changed node by node."""

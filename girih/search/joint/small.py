@@ -12,7 +12,7 @@ that is left the ways to hold it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heappop, heappush, merge
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from girih.machine.machine import Tier
 from girih.ops.derive.in_place import writes_over
 from girih.ops.known import descriptions
+from girih.partition.solver.held import last_uses
 from girih.plans.plan import Plan
 from girih.rewrite.backtracking import fingerprint
 from girih.search.composed import nodes_of
@@ -154,6 +155,65 @@ def _drawn(rounds: Rounds) -> Iterator[list[Candidate]]:
 
 
 @dataclass(frozen=True, eq=False)
+class Order:
+    """The nodes of a small graph in an order. nodes: what the judge has to know of them. staying: in each turn, the
+    values that are there before it and behind it."""
+
+    turns: tuple[int, ...]
+    nodes: Nodes
+    staying: tuple[frozenset[str], ...]
+
+    @staticmethod
+    def of(graph: Graph, turns: tuple[int, ...]) -> Order:
+        ordered = in_order(graph, turns)
+        producer, last = ordered.producer, last_uses(ordered)
+        staying = (
+            frozenset(name for name in graph.values if producer.get(name, -1) < at < last[name])
+            for at in range(len(turns))
+        )
+        return Order(turns, nodes_of(ordered), tuple(staying))
+
+
+@dataclass(frozen=True)
+class Sized:
+    """What a strategy holds, whatever the order. seconds: a device computes each node so long. parts: bytes of each
+    value. reads: of each node by what it reads, bytes of the piece if the value stays, and if it does not. makes: bytes
+    that each node makes where no operand lay; made: bytes of all that it makes, on all devices."""
+
+    seconds: list[float]
+    parts: dict[str, float]
+    reads: list[list[tuple[str, float, float]]]
+    makes: list[float]
+    made: list[float]
+
+    def held(self, number: int, staying: frozenset[str]) -> float:
+        """Bytes that a device surely holds while a node computes."""
+        pieces: dict[str, float] = {}
+        for name, beside, alone in self.reads[number]:
+            pieces[name] = max(pieces.get(name, 0.0), beside if name in staying else alone)
+        return self.makes[number] + sum(pieces.values()) + sum(self.parts[name] for name in staying)
+
+    def crowded(self, order: Order, limit: int, host: Tier) -> float:
+        """Seconds that no way to hold it is below, the nodes in an order.
+
+        What is held beyond the limit while a node computes went out before, and comes back behind; or it was dropped,
+        and is computed again behind. Of the ways to share it between the two, the fastest.
+        """
+        again = min(took / max(size, 1.0) for took, size in zip(self.seconds, self.made, strict=True))
+        out, back = 1 / host.out_bytes_per_second, 1 / host.in_bytes_per_second
+        longest, before, total = 0.0, 0.0, sum(self.seconds)
+        for number, staying in zip(order.turns, order.staying, strict=True):
+            own, over = self.seconds[number], self.held(number, staying) - limit
+            after = total - before - own
+            if over > 0:
+                ways = (0.0, over, min(before / out, over), min((after + over * again) / (back + again), over))
+                each = (max(before, x * out) + max(after + (over - x) * again, x * back) for x in ways)
+                longest = max(longest, own + min(each))
+            before += own
+        return longest
+
+
+@dataclass(frozen=True, eq=False)
 class Small:
     """One way to write a small graph. least: seconds that no plan of it is below."""
 
@@ -161,93 +221,66 @@ class Small:
     least: float
 
     @cached_property
-    def orders(self) -> tuple[tuple[tuple[int, ...], Nodes], ...]:
-        """The orders of the nodes, their own first, and what the judge has to know of them; their own alone where there
-        are many."""
+    def orders(self) -> tuple[Order, ...]:
+        """The orders of the nodes, their own first; their own alone where there are many."""
         graph = self.written.graph
         own, every = tuple(range(len(graph.nodes))), tuple(islice(orders_of(graph), ORDERS + 1))
-        chosen = (own, *(order for order in every if order != own)) if len(every) <= ORDERS else (own,)
-        return tuple((order, nodes_of(in_order(graph, order))) for order in chosen)
+        chosen = (own, *(turns for turns in every if turns != own)) if len(every) <= ORDERS else (own,)
+        return tuple(Order.of(graph, turns) for turns in chosen)
 
     def ordered(self, rounds: Rounds, labels: Labels) -> Iterator[tuple[float, tuple[int, ...]]]:
         """Orders of the nodes in which a strategy may be faster than the best, with seconds that it is not below."""
         judge, host = self.written.judge, rounds.machine.host
         rounds.budget.spend(JUDGED)
         variants = judge.composer.variants(self.written.divisions.strategy(labels))
-        for order, nodes in self.orders if variants is not None else ():
-            assert variants is not None
+        if variants is None:
+            return
+        sized = self.sized(labels) if rounds.limit is not None and self.simple else None
+        for order in self.orders:
             seconds = 0.0
-            if rounds.limit is not None and host is not None:
+            if sized is not None and rounds.limit is not None and host is not None:
                 rounds.budget.spend(CROWDED)
-                seconds = self.crowded(labels, order, rounds.limit, host)
+                seconds = sized.crowded(order, rounds.limit, host)
             if seconds < rounds.seconds:
                 rounds.budget.spend(judge.work * 1e9)
-                seconds = max(seconds, judge.composer.makespan([variants[number] for number in order], nodes))
+                seconds = max(seconds, judge.composer.makespan([variants[at] for at in order.turns], order.nodes))
             if seconds < rounds.seconds:
-                yield seconds, order
-
-    def crowded(self, labels: Labels, order: Sequence[int], limit: int, host: Tier) -> float:
-        """Seconds that no way to hold a strategy of a small graph is below, its nodes in an order.
-
-        What is held beyond the limit while a node computes went out before, and comes back behind; or it was dropped,
-        and is computed again behind. Of the ways to share it between the two, the fastest.
-        """
-        space, graph = self.written.divisions.space, self.written.graph
-        if graph.state_inputs or any(base != name for name, base in space.liveness.bases.items()):
-            return 0.0  # of state there may be a copy; views share what they show
-        problem, values = space.plain.problem, len(space.plain.layouts)
-        unary = problem.unary[values:]
-        own = [
-            float(problem.tables[at][label]) if at >= 0 else 0.0
-            for at, label in zip(unary, labels[values:], strict=True)
-        ]
-        made = [graph.values[node.outputs[0]].bytes for node in graph.nodes]
-        again = min(seconds / max(size, 1) for seconds, size in zip(own, made, strict=True))
-        out, back = 1 / host.out_bytes_per_second, 1 / host.in_bytes_per_second
-        longest, before = 0.0, 0.0
-        for number, over in zip(order, self._held(labels, order, limit), strict=True):
-            after = sum(own) - before - own[number]
-            ways = (0.0, over, min(before / out, over), min((after + over * again) / (back + again), over))
-            if over > 0:
-                each = (max(before, x * out) + max(after + (over - x) * again, x * back) for x in ways)
-                longest = max(longest, own[number] + min(each))
-            before += own[number]
-        return longest
-
-    def _held(self, labels: Labels, order: Sequence[int], limit: int) -> Iterator[float]:
-        """Bytes beyond the limit that a device surely holds while each node computes, the nodes in an order."""
-        space, graph = self.written.divisions.space, self.written.graph
-        problem, values = space.plain.problem, len(space.plain.layouts)
-        turn = {number: at for at, number in enumerate(order)}
-        staying = {output.name for output in graph.outputs}
-        parts = {name: float(space.part(name)[labels[space.plain.variable[name]]]) for name in graph.values}
-        last = {
-            name: len(order) if name in staying else max((turn[user] for user in users), default=-1)
-            for name, users in graph.consumers.items()
-        }
-        for at, number in enumerate(order):
-            node, label = graph.nodes[number], labels[values + number]
-            held = 0.0 if self.takes_over[number] else float(space.piece(number, -1)[label])
-            pieces: dict[str, float] = {}
-            for operand, name in enumerate(node.inputs):
-                piece = float(space.piece(number, operand)[label])
-                a, b, table = problem.pairs[space.pair(number, operand)]
-                if last[name] > at:  # the value stays; its piece is beside it if it was moved
-                    piece = piece if problem.tables[table][labels[a], labels[b]] > 0 else 0.0
-                pieces[name] = max(pieces.get(name, 0.0), piece)
-            held += sum(pieces.values())
-            held += sum(
-                part
-                for name, part in parts.items()
-                if (turn[graph.producer[name]] if name in graph.producer else -1) < at < last[name]
-            )
-            yield held - limit
+                yield seconds, order.turns
 
     @cached_property
-    def takes_over(self) -> list[bool]:
-        """May the result of each node lie where one of its operands lay?"""
-        known = descriptions(self.written.graph)
-        return [
-            item is None or any(writes_over(item.operator, at) for at in range(len(node.inputs)))
-            for node, item in zip(self.written.graph.nodes, known, strict=True)
-        ]
+    def simple(self) -> bool:
+        """Is there no state, of which there may be a copy, and no view, which shares what it shows?"""
+        bases = self.written.divisions.space.liveness.bases
+        return not self.written.graph.state_inputs and all(base == name for name, base in bases.items())
+
+    def sized(self, labels: Labels) -> Sized:
+        space, graph = self.written.divisions.space, self.written.graph
+        problem, values = space.plain.problem, len(space.plain.layouts)
+        seconds, reads, makes, made = [], [], [], []
+        for number, (pieces, result, taking) in enumerate(self.pieces):
+            label, own = labels[values + number], problem.unary[values + number]
+            seconds.append(float(problem.tables[own][label]) if own >= 0 else 0.0)
+            each = []
+            for operand, (name, piece) in enumerate(zip(graph.nodes[number].inputs, pieces, strict=True)):
+                a, b, table = problem.pairs[space.pair(number, operand)]
+                moved = problem.tables[table][labels[a], labels[b]] > 0
+                each.append((name, piece[label] if moved else 0.0, piece[label]))
+            reads.append(each)
+            makes.append(0.0 if taking else result[label])
+            made.append(float(graph.values[graph.nodes[number].outputs[0]].bytes))
+        parts = {name: float(space.part(name)[labels[space.plain.variable[name]]]) for name in graph.values}
+        return Sized(seconds, parts, reads, makes, made)
+
+    @cached_property
+    def pieces(self) -> list[tuple[list[list[float]], list[float], bool]]:
+        """Of each node, by division, bytes of the pieces that it reads, and that it makes; and whether its result may
+        lie where an operand lay."""
+        space, graph = self.written.divisions.space, self.written.graph
+        found = []
+        for number, (node, known) in enumerate(zip(graph.nodes, descriptions(graph), strict=True)):
+            operands = range(len(node.inputs))
+            read: list[list[float]] = [space.piece(number, operand).tolist() for operand in operands]
+            taking = known is None or any(writes_over(known.operator, operand) for operand in operands)
+            made: list[float] = space.piece(number, ~0).tolist()
+            found.append((read, made, taking))
+        return found

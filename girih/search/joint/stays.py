@@ -35,7 +35,7 @@ MOST_STEPS = 16
 """Steps of the largest program whose ways are all looked at."""
 VISITED, SIMULATED = 4000, 200
 """Partial ways that are looked at, and ways that are simulated, for each sequence of steps at most."""
-VISIT, SIMULATION, SEQUENCE, PROGRAM = 10_000.0, 300_000.0, 500_000.0, 2_000_000.0
+VISIT, SIMULATION, SEQUENCE, PROGRAM = 10_000.0, 300_000.0, 700_000.0, 3_000_000.0
 """Nanoseconds of one of these, of a sequence's lifetimes, and of a program with its prices."""
 
 Cut = tuple[int, int, int, int]

@@ -141,3 +141,53 @@ def test_running_sums_of_what_nobody_can_hold_are_made_block_by_block(tmp_path, 
         np.testing.assert_array_equal(sums.max(axis).compute(), expected.max(axis))  # nothing of it is kept
         np.testing.assert_array_equal(sums.compute(), expected)  # in a file
         assert x.expression.kept is None
+
+
+def files_of(cluster) -> set[str]:
+    """The names of what plans have put into files."""
+    return {name for planned in cluster._plans.values() for name in planned.plan.program.files}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda np, x, y: np.cumsum(x - 0.5, axis=0).max(),
+        lambda np, x, y: np.cumsum(x - 0.5, axis=0).max(0),
+        lambda np, x, y: (np.cumsum(x * 2 - y, axis=0) + y).sum(0, keepdims=True),
+        lambda np, x, y: abs(np.cumsum(x, axis=0)).mean(),
+        lambda np, x, y: np.cumsum(np.cumsum(x, axis=0) - y, axis=0).min(),
+        lambda np, x, y: (np.cumsum(x, axis=0) * np.exp(y)).mean((0, 1)),
+    ],
+)
+def test_running_sums_that_are_reduced_are_never_whole(tmp_path, program):
+    content = np.random.default_rng(0).random((2, 60_000, 8))  # 3.8 MB each
+    for name, item in zip("xy", content, strict=True):
+        np.save(tmp_path / name, item)
+    with gnp.cluster(workers=2, backend="threads", memory="1.5 MB") as cluster:
+        x, y = (gnp.from_npy(tmp_path / f"{name}.npy") for name in "xy")
+        np.testing.assert_allclose(program(gnp, x, y).compute(), program(np, *content))
+        assert not files_of(cluster)
+
+
+def test_what_is_made_of_a_file_is_made_again_and_not_written(points):
+    """Centred points are needed twice; only the result that is asked for is written."""
+    content, path = points
+    with gnp.cluster(workers=2, backend="threads", memory="1 MB") as cluster:
+        x = gnp.from_npy(path)
+        standardised = (x - x.mean(0)) / x.std(0)
+        np.testing.assert_allclose(
+            abs(standardised).max(0).compute(), abs((content - content.mean(0)) / content.std(0)).max(0)
+        )
+        assert not files_of(cluster)
+        np.testing.assert_allclose(standardised.compute(), (content - content.mean(0)) / content.std(0))
+        assert len(files_of(cluster)) == 1
+
+
+def test_a_histogram_of_a_large_file_takes_one_pass(points):
+    content, path = points
+    with gnp.cluster(workers=2, backend="threads", memory="1 MB") as cluster:
+        counts, edges = gnp.histogram(gnp.from_npy(path), bins=20, range=(-2, 3))
+        expected = np.histogram(content, bins=20, range=(-2, 3))
+        np.testing.assert_array_equal(counts.compute(), expected[0])
+        np.testing.assert_array_equal(edges.compute(), expected[1])
+        assert not files_of(cluster)

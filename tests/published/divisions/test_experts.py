@@ -115,6 +115,64 @@ def test_the_hybrid_spreads_tables_and_copies_networks() -> None:
     assert all(kind_of(code) == -1 for code in plan.strategy.layouts["p.bottom.0.0.weight"].codes)
 
 
+class Mixture(torch.nn.Module):
+    """Four experts, each of which answers every word, weighted by a router."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.router = torch.nn.Linear(width, 4)
+        self.expand, self.contract = (torch.nn.Parameter(torch.randn(shape)) for shape in
+                                      ((4, width, 2 * width), (4, 2 * width, width)))  # fmt: skip
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        gates = self.router(words).softmax(-1).t()
+        hidden = torch.relu(torch.bmm(words.expand(4, *words.shape), self.expand))
+        return words + (torch.bmm(hidden, self.contract) * gates[..., None]).sum(0)
+
+
+def mixtures(search: str, count: int = 1) -> tuple[Plan, torch.nn.Module, tuple[torch.Tensor, torch.Tensor]]:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(Mixture(6), Mixture(6)).double()
+    batch = torch.randn(8, 6, dtype=torch.float64), torch.randn(8, 6, dtype=torch.float64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    step = girih.TrainingStep(model, loss=torch.nn.functional.mse_loss, optimizer=optimizer, micro_batches=count)
+    return girih.plan(step, batch, machine="local:4", search=search, objective="seconds", compare=()), model, batch
+
+
+def test_each_device_has_some_of_the_experts() -> None:
+    plan, data = (mixtures(search)[0] for search in ("experts", "data"))
+    for item in plan.graph.state_inputs:
+        codes, shape = plan.strategy.layouts[item.name].codes, plan.graph.values[item.name].shape
+        assert set(codes) == ({0} if len(shape) == 3 else {-1}), item.path
+    assert plan.peak < data.peak
+    assert "4 stacks of experts divided" in plan.certificate.space
+    with pytest.raises(SearchError, match="this program has no experts"):
+        search_of("experts").search(perceptron(1), Objective("bytes", machine_of((2,))))
+
+
+@pytest.mark.parametrize(("search", "count"), [("experts", 1), ("pipeline-1f1b:stages=2,within=experts", 2)])
+def test_training_with_divided_experts_is_one_devices(search: str, count: int) -> None:
+    plan, model, batch = mixtures(search, count)
+    for item in plan.graph.inputs:
+        if item.role == "parameter" and len(plan.graph.values[item.name].shape) == 3:
+            layer = int(item.path[0])
+            assert homes(plan, item.path) == ({0, 1, 2, 3} if count == 1 else {2 * layer, 2 * layer + 1})
+            assert 0 in map(kind_of, plan.strategy.layouts[item.name].codes)
+    with plan.start(backend="threads") as run:
+        got = [run.step(*batch) for _ in range(3)]
+        measured = [item.bytes_received for item in run.statistics()]
+    assert measured == (3 * plan.bytes_received).tolist()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    expected = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(batch[0]), batch[1])
+        loss.backward()
+        optimizer.step()
+        expected.append(loss.item())
+    assert got == pytest.approx(expected, rel=1e-9)
+
+
 @pytest.mark.parametrize("search", ["data", "rnn-expert"])
 def test_a_weight_that_is_used_at_every_step_is_reduced_once(search: str) -> None:
     def received(steps: int) -> float:

@@ -168,7 +168,8 @@ def test_a_transformers_stages_work_side_by_side(shared: bool) -> None:
 
 def test_a_pipeline_is_judged_beside_what_a_search_by_time_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search itself has no work to spend and ends with data parallelism, which suits large weights and slow links
-    badly; Megatron-LM's division sends the activations of each layer."""
+    badly; Megatron-LM's division sends the activations of each layer. Stages of which each has one run of layers come
+    next to interleaved ones."""
     monkeypatch.setattr("girih.search.choose.BESIDE", 1e9)
     where = machine("local:4")
     slow = tuple(replace(level, bytes_per_second=3e7, latency_seconds=1e-6) for level in where.levels)
@@ -177,10 +178,10 @@ def test_a_pipeline_is_judged_beside_what_a_search_by_time_finds(monkeypatch: py
     few = tuple(part[:64] for part in batch)
     plan = girih.plan(step, few, machine=where, objective="time", search="exact:seconds=1e-6", compare=())
     check(plan)
-    assert plan.search == plan.certificate.statistics["found by"] == "pipeline-1f1b"
-    assert plan.choice.schedule == "1f1b"
+    assert plan.search == plan.certificate.statistics["found by"] == "stages"
+    assert plan.choice.schedule == "interleaved"
     assert plan.certificate.cost == pytest.approx(plan.predict().seconds)
-    assert plan.certificate.cost < min(took for name, took in plan.certificate.tried.items() if name != plan.search)
+    assert sorted(plan.certificate.tried, key=plan.certificate.tried.__getitem__)[:2] == ["stages", "pipeline-1f1b"]
 
 
 def slow_links() -> tuple[Machine, girih.TrainingStep, tuple[torch.Tensor, ...]]:
@@ -204,12 +205,12 @@ def test_what_stands_apart_is_judged_beside_what_a_search_by_time_finds(
     plan = girih.plan(step, few, machine=where, search=search, memory=memory, hold=hold, compare=())
     check(plan)
     assert plan.search == plan.certificate.statistics["found by"]
-    assert plan.search in APART
+    assert plan.search in (*APART, "stages")
     assert plan.memory == memory
     assert not plan.choice.residency
     assert memory is None or plan.peak <= memory
     assert 0 < plan.certificate.bound < plan.certificate.cost == pytest.approx(plan.predict().seconds)
-    tried = [took for name, took in plan.certificate.tried.items() if name not in APART]
+    tried = [took for name, took in plan.certificate.tried.items() if name not in (*APART, "stages")]
     assert plan.certificate.cost < min(tried, default=1.0)
 
 
@@ -247,3 +248,21 @@ def test_stages_that_are_no_parts_of_the_machine_are_refused() -> None:
         planned(4, "2x2", "pipeline-1f1b:stages=-1")
     with pytest.raises(PlanError, match="no search 'best'"):
         planned(4, "2x2", "pipeline-1f1b:stages=2,within=best")
+
+
+def test_chunks_that_cannot_be_are_refused() -> None:
+    with pytest.raises(PlanError, match="chunks must be at least 1, got 0"):
+        planned(4, "local:2", "pipeline-1f1b:chunks=0")
+    with pytest.raises(PlanError, match="at least two: this step has 2 micro-batches for 4 stages"):
+        planned(2, "local:4", "pipeline-1f1b:chunks=2")
+    with pytest.raises(PlanError, match="2 stages of 5 chunks need 10 layers, and this step has 8: expected at most 4"):
+        planned(2, "local:2", "pipeline-1f1b:chunks=5")
+
+
+def test_chunks_go_round_the_stages() -> None:
+    plan = planned(2, "2x2", "pipeline-1f1b:stages=2,chunks=2,within=data")
+    parameters = [item for item in plan.graph.inputs if item.role == "parameter"]
+    where = {int(item.path.split(".")[0]): device_of(plan, item.name) for item in parameters}
+    assert [where[layer] for layer in range(LAYERS)] == [(0, 1), (0, 1), (2, 3), (2, 3)] * 2
+    with pytest.raises(PlanError, match="several runs of layers on each stage, which is not exported"):
+        plan.export("dtensor")

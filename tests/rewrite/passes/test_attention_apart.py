@@ -67,5 +67,5 @@ def test_a_search_chooses_it() -> None:
     with plan.start(backend="threads") as running:
         found = running.verified_step(pair)
         assert found.ok, found
-    with pytest.raises(SearchError, match="no attention 'half': expected whole, or apart"):
+    with pytest.raises(SearchError, match="no attention 'half': expected one of cheapest, whole, keys, apart"):
         Exact(attention="half")

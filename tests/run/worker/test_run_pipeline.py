@@ -34,19 +34,24 @@ def planned(step, batch, machine: str, search: str):
 
 
 DIVIDED = [f"pipeline-1f1b:stages=2,within={within}" for within in ("data", "sharded", "megatron", "exact")]
+INTERLEAVED = ["pipeline-1f1b:chunks=2", "pipeline-1f1b:stages=2,chunks=2,within=sharded"]
 RUNS = [
     *((machine, backend, search) for machine in ("local:2", "local:4") for backend in ("threads", "processes")
       for search in ("pipeline", "pipeline-1f1b")),
     *(("local:4", "threads", search) for search in DIVIDED),
     ("local:4", "processes", DIVIDED[2]),
     ("local:4", "threads", "stages"),
+    ("local:2", "threads", INTERLEAVED[0]),
+    ("local:2", "processes", INTERLEAVED[0]),
+    ("local:4", "threads", INTERLEAVED[1]),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("machine", "backend", "search"), RUNS)
 def test_training_is_one_devices(machine: str, backend: str, search: str) -> None:
-    model, optimizer, step, batch = training(8, 12, torch.float64, 3)
+    model, optimizer, step, batch = training(8, 12, torch.float64, 2 if search in INTERLEAVED else 3)
     plan = planned(step, batch, machine, search)
+    assert (plan.choice.schedule == "interleaved") == (search in INTERLEAVED)
     with plan.start(backend=backend) as run:
         got = [run.step(*batch) for _ in range(3)]
         state = run.state_dict()
@@ -68,7 +73,7 @@ def test_training_is_one_devices(machine: str, backend: str, search: str) -> Non
 @pytest.mark.parametrize(
     ("machine", "search"),
     [*((machine, search) for machine in ("local:2", "local:4") for search in ("pipeline", "pipeline-1f1b")),
-     ("local:4", DIVIDED[2])],
+     ("local:4", DIVIDED[2]), ("local:2", INTERLEAVED[0]), ("local:4", INTERLEAVED[1])],
 )  # fmt: skip
 def test_memory_is_as_predicted(machine: str, search: str) -> None:
     _, _, step, batch = training(256, 512, torch.float32, 8)
@@ -81,13 +86,13 @@ def test_memory_is_as_predicted(machine: str, search: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["threads", "processes"])
-def test_both_orders_have_the_same_bits(backend: str) -> None:
+def test_all_orders_have_the_same_bits(backend: str) -> None:
     losses = []
-    for search in ("pipeline", "pipeline-1f1b"):
+    for search in ("pipeline", "pipeline-1f1b", INTERLEAVED[0]):
         _, _, step, batch = training(8, 16, torch.float32, 8)
-        with planned(step, batch, "local:4", search).start(backend=backend) as run:
+        with planned(step, batch, "local:2", search).start(backend=backend) as run:
             losses.append([run.step(*batch) for _ in range(3)])
-    assert losses[0] == losses[1]
+    assert losses[0] == losses[1] == losses[2]
 
 
 def test_a_measured_step_has_what_each_stage_does() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from girih.array.core.array import Array
 from girih.array.core.builder import apply, as_array, axis_of, cast, line_axis
 from girih.array.functions.reductions import reduce as reductions
-from girih.array.functions.shapes.creation import ones, zeros
+from girih.array.functions.shapes.creation import zeros
 from girih.array.functions.shapes.manipulation import flip
 from girih.array.functions.shapes.picking import take, take_along_axis
 from girih.array.functions.whole import whole
@@ -141,8 +141,10 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Array:
 
 def counted(x: Array, size: int, weights: Any = None, left_out: int = -1) -> Array:
     """How often each of 0 … size - 1 occurs, or the sum of its weights. left_out: another number that may occur."""
-    kind = np.dtype(np.int64) if weights is None else np.dtype(np.float64)
-    value = ones(x.shape, kind) if weights is None else cast(as_array(weights), kind)
-    places = cast(x, np.int64).reshape(-1)
-    arguments = {"grad": value.reshape((-1, 1)), "indices": places, "rows": size, "padding": left_out}
+    places = cast(x, np.int64)
+    if weights is None:
+        return apply("girih.counts_by_position", (size,), np.dtype(np.int64), positions=places, groups=size)
+    kind = np.dtype(np.float64)
+    value = cast(as_array(weights), kind).reshape((-1, 1))
+    arguments = {"grad": value, "indices": places.reshape(-1), "rows": size, "padding": left_out}
     return apply("girih.embedding_gradient", (size, 1), kind, **arguments).reshape(size)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from girih.array.core.array import Array
-from girih.array.core.builder import as_array, axes_of, cast
+from girih.array.core.builder import apply, as_array, axes_of, cast
 from girih.array.core.universal import written
 from girih.array.functions.elementwise import logic
 from girih.array.functions.elementwise import ufuncs as e
@@ -17,6 +17,7 @@ from girih.array.functions.products import matmul
 from girih.array.functions.reductions import reduce as reductions
 from girih.array.functions.reductions.sorting import counted, partition, searchsorted, sort
 from girih.array.functions.shapes import manipulation
+from girih.array.functions.shapes.creation import zeros
 from girih.array.functions.shapes.picking import take_along_axis
 from girih.array.functions.whole import whole
 
@@ -207,9 +208,9 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     """The extent of the data is computed now where no range is given; an estimator's name is evaluated whole."""
     if isinstance(bins, str):
         return whole(np.histogram_bin_edges)(a, bins, range, weights)
-    x = as_array(a).reshape(-1)
+    x = as_array(a)
     looked_at = x.size and range is None and np.ndim(bins) == 0
-    ends = [reductions.min(x), reductions.max(x)] if looked_at else [x[:0]]
+    ends = [reductions.min(x), reductions.max(x)] if looked_at else [zeros(0, x.dtype)]
     return whole(np.histogram_bin_edges)(manipulation.stack(ends), bins, range)
 
 
@@ -224,10 +225,15 @@ def histogram(
     a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[Array, Array]:
     """Counts (or sums of weights) and edges."""
-    x = as_array(a).reshape(-1)
+    x = as_array(a)
+    x = x if x.ndim else x.reshape(1)
+    x = cast(x, np.uint8) if x.dtype == bool else x
     edges = histogram_bin_edges(x, bins, range)
-    size, given = edges.shape[0] - 1, None if weights is None else as_array(weights).reshape(-1)
-    counts = counted(_bins(x, edges), size, given, left_out=size)
+    size = edges.shape[0] - 1
+    if weights is None:
+        counts = apply("girih.bin_counts", (size,), np.dtype(np.int64), input=x, edges=edges)
+    else:
+        counts = counted(_bins(x.reshape(-1), edges), size, as_array(weights).reshape(-1), left_out=size)
     if weights is not None and as_array(weights).dtype.kind in "iub":
         counts = cast(counts, as_array(weights).dtype)
     if density:

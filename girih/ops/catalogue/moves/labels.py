@@ -60,7 +60,7 @@ def sums_by_position(input, positions, groups, first=0):
 
 @operator("girih.counts_by_position", piece=groups_piece, temporary=spots)
 def counts_by_position(positions, groups, first=0):
-    return lambda g: Sum(lambda k: Select(equal(positions[k], g + first), 1, 0))
+    return lambda g: Sum(lambda *k: Select(equal(positions[k], g + first), 1, 0), sizes=positions.shape)
 
 
 def edges(work):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from girih.ops.catalogue.moves.indices import opaque_along
-from girih.ops.language import Opaque
+from girih.ops.derive.temporaries import COUNTED
+from girih.ops.language import Opaque, Sum
 from girih.ops.operator import operator
 
 
@@ -101,6 +102,18 @@ def insertion_places(sequence, values, right=False):
 @operator("girih.search_sorted", temporary=without_unknown, numpy=insertion_places)
 def search_sorted(sequence, values, right=False):
     return lambda *i: Opaque(sequence[:], values[i])[()]
+
+
+def parts_of_numbers(work):
+    """Of some numbers at a time the bins, whole and as fractions, their edges and truth values, or the numbers in order
+    (a bound); some copies of the edges and the counts."""
+    numbers = min(COUNTED, work.inputs["input"].elements)
+    return work.copied + 48 * numbers + 6 * work.inputs["edges"].bytes
+
+
+@operator("girih.bin_counts", temporary=parts_of_numbers, numpy=lambda input, edges: np.histogram(input, edges)[0])
+def bin_counts(input, edges):
+    return lambda b: Sum(lambda *i: Opaque(edges[:], input[i])[(b,)], sizes=input.shape)
 
 
 def first_values(work):
