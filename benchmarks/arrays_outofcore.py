@@ -350,8 +350,8 @@ def chosen_programs(text: str) -> tuple[Program, ...]:
     """
     known, numbers = range(1, len(PROGRAMS) + 1), set[int]()
     for part in text.split(","):
-        first, _, last = part.partition("-")
-        ends = [int(end) if end.isdecimal() else 0 for end in (first, last or first)]
+        first, dash, last = part.partition("-")
+        ends = [int(end) if end.isdecimal() else 0 for end in (first, last if dash else first)]
         if not set(ends) <= set(known) or ends[0] > ends[1]:
             raise argparse.ArgumentTypeError(f"{part!r}: expected numbers from 1 to {known[-1]}, or a range as 1-3")
         numbers |= set(range(ends[0], ends[1] + 1))

@@ -497,7 +497,7 @@ class SmallOrLarge(*(() if NATIVE is None else (NATIVE.Function,)), UniversalFun
         if len(items) == self.nin and not options and type(items[0]) is SmallArray:  # as nearly always
             x, y = items[0].held, items[-1]
             place = None
-            if x.nbytes < BORDER.quick or (
+            if not chains.may_begin(x) or (
                 x.nbytes < BORDER.bytes and (place := chains.stands_alone(sys._getframe(1))) is None
             ):
                 if self.nin == 1:

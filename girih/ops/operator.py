@@ -104,6 +104,7 @@ class Operator:
         is padded with it by the worker, to the whole region that the piece reads; the rule then takes that
         padding out of the attributes. Other dimensions are left to the operator's own padding.
     view: the result shares its input's storage.
+    scan: each element follows from the one before it and takes about as long as one of an element-wise function.
     condition: `(tensors by schema name, attributes) -> bool`, for which the description holds; elsewhere the
         node counts as undescribed.
     result: which result is described, for operators that return several.
@@ -113,6 +114,8 @@ class Operator:
         only a measurement on the processor can tell.
     walked: the number of the input that the kernel goes through from end to end for whatever part of the result it
         makes (the indices of a scatter, a matrix that is factored): a division pays only where it cuts this input.
+    scan: it goes through a dimension once, with an addition or multiplication for each element: for what is made of
+        files that takes less than to write it down and read it again.
     order_of: the number of the input in whose order the result lies where that is channels last; else, and without, it
         is contiguous (element-wise operators keep any order).
     numpy: computes it with NumPy, for dtypes for which PyTorch has no kernel: tensors come by position, as arrays, and
@@ -127,11 +130,13 @@ class Operator:
     piece: PieceRule | None = None
     padding: float | None = None
     view: bool = False
+    scan: bool = False
     condition: Callable[..., bool] | None = None
     result: int | None = None
     temporary: Temporary | None = None
     results: int = 1
     walked: int | None = None
+    scan: bool = False
     numpy: Callable[..., Any] | None = None
     module: str = ""
     order_of: int | None = None

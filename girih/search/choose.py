@@ -144,7 +144,7 @@ class _Planning:
 
     def plan(self, graph: Graph, limit: int | None) -> Plan:
         """The plan that keeps the limit, with its certificate. Where none is found with attention as it costs least,
-        it is looked for with the other: blocks of keys hold less of keys and values, and more of results.
+        it is looked for with the other: blocks of keys hold less of keys and values, and more of rows and results.
 
         Raises:
             PlanError: the search can make nothing of the graph, or the limit cannot be met.
@@ -171,7 +171,8 @@ class _Planning:
         return replace(search, attention="whole" if keys else "keys")
 
     def as_costs_least(self, graph: Graph, limit: int | None) -> Plan:
-        """The plan that keeps the limit, of the graph as the first search writes it.
+        """The plan that keeps the limit, of the graph as the first search writes it; with attention written the other
+        way where only the best plan of that keeps it.
 
         Raises:
             PlanError: as `plan`.
@@ -190,6 +191,11 @@ class _Planning:
             result = searched(each, graph, goal)
             self.budget.spend(result.certificate.work * 1e9)
             plan = self.divided(graph, result, limit)
+        if limit is not None and plan.peak > limit and (other := self.otherwise(graph)):
+            fits = searched(other, graph, goal)
+            self.budget.spend(fits.certificate.work * 1e9)
+            if (written := self.divided(graph, fits, limit)).peak <= limit:
+                result, plan = fits, written
         graph = plan.graph
         refused: NothingFitsError | None = None
         apart: Plan | None = None

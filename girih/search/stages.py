@@ -87,9 +87,9 @@ NODE, MEMBER = 300_000.0, 12_500.0
 machine's devices on top."""
 DEVICES = 128
 """Of a machine, at most: beyond, the programme and the plans that it proposes take minutes."""
-PROPOSED, INTERLEAVED = 2, 1
-"""Plans that are made and simulated, at most, of those whose estimate is below the seconds of the best plan; and
-interleaved ones besides."""
+PROPOSED = 2
+"""Plans that are made and simulated, at most, of those whose estimate is below the seconds of the best plan; besides an
+interleaved one where its estimate is below all others."""
 
 Floats = NDArray[np.float64]
 
@@ -175,8 +175,8 @@ class ProposedStages(Move):
         room = machine.device.memory_bytes if plan.memory is None else plan.memory
         own = micro_batches(graph)
         found = pipelines(graph, objective, room, self.seconds)
-        plain = [item for item in found if item.laps == 1][:PROPOSED]
-        for item in (*plain, *[item for item in found if item.laps > 1][:INTERLEAVED]):
+        plain, interleaved = [item for item in found if item.laps == 1], [item for item in found[:1] if item.laps > 1]
+        for item in (*plain[:PROPOSED], *interleaved):
             work = (NODE + MEMBER * machine.devices) * len(graph.nodes) * item.count / own
             if item.seconds > plan.certificate.cost:
                 continue

@@ -37,6 +37,7 @@ SEARCHES = (
     *CHOICES, "exact:", "exact:,", "exact:=", "exact:seconds", "exact:seconds=", "exact:seconds=nan",
     "exact:seconds=inf",
     "exact:seconds=-1", "exact:rules=3", "moon:seconds=3", ":", ":seconds=3", "sampled:seed=-1", "sampled:seed=1.5",
+    "pipeline-1f1b:chunks=0", "pipeline-1f1b:chunks=" + "9" * 23,
     "sampled:seed=" + "9" * 23, "sampled:seed=" + "9" * 5000, "sampled:guided=2", "sampled:sharpness=nan",
 )  # fmt: skip
 STORES = (*NAMES, ".", "plan.json", "x" * 5000)  # one that is not there has no measurements

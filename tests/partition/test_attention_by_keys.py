@@ -131,6 +131,22 @@ def test_rows_stay_where_they_cost_less() -> None:
     assert plan.certificate.bound <= plan.certificate.tried["attention by keys"]
 
 
+def test_a_limit_that_keys_do_not_keep_is_kept_by_rows() -> None:
+    torch.manual_seed(0)
+    model, batch = Attention().double(), [torch.randn(1, size, WIDTH, dtype=torch.float64) for size in (16, 24)]
+    options = {"machine": "local:2", "objective": "bytes", "compare": ()}
+    plans = {
+        way: girih.plan(girih.Inference(model), batch, search=f"exact:attention={way}", **options)
+        for way in ("whole", "cheapest")
+    }
+    whole, keys = plans["whole"], plans["cheapest"]
+    assert keys.certificate.cost < whole.certificate.cost
+    assert whole.peak < keys.peak
+    kept = girih.plan(girih.Inference(model), batch, memory=whole.peak, hold="none", **options)
+    assert kept.peak <= whole.peak
+    assert kept.certificate.cost == whole.certificate.cost
+
+
 @pytest.mark.parametrize(
     ("keys", "options"),
     [(7, {}), (8, {"heads": 2, "shared": 2}), (8, {"heads": 2})],

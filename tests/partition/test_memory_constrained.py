@@ -187,7 +187,7 @@ def test_the_moments_of_a_node() -> None:
 @pytest.mark.parametrize("sizes", [(2,), (2, 2)])
 def test_caps_on_a_perceptron_from_loose_to_impossible(name: str, sizes: tuple[int, ...]) -> None:
     graph, objective = perceptron(3, 128, 128), Objective(name, machine_of(sizes))
-    measure, moving = measurer(graph, objective), exchanging(objective)
+    measure, moving, rules = measurer(graph, objective), exchanging(objective), plain_rules(objective)
     free = exact(graph, objective)
     loose = measure(free.strategy).peak
     found = front(graph, objective, first=free, effort=NO_ORDER)
@@ -205,7 +205,7 @@ def test_caps_on_a_perceptron_from_loose_to_impossible(name: str, sizes: tuple[i
     assert costs == sorted(costs)
     assert costs[0] == pytest.approx(free.certificate.cost, rel=1e-12)
     with pytest.raises(CannotFitError) as caught:
-        memory_constrained(graph, objective, least - 1, measure, moving, first=free, effort=NO_ORDER)
+        memory_constrained(graph, objective, least - 1, measure, moving, first=free, rules=rules, effort=NO_ORDER)
     assert caught.value.smallest == least  # whatever was asked for
     assert measure(caught.value.best.strategy).peak == least
     assert 0 < caught.value.bound <= least

@@ -301,6 +301,13 @@ def _loop(ufunc: np.ufunc, types: tuple[Any, ...]) -> tuple[np.dtype, ...]:
     return ufunc.resolve_dtypes((*plain, *(None,) * ufunc.nout))
 
 
+def may_begin(x: Any) -> bool:
+    """May an operation on an array, and on smaller ones, begin a chain? `_pays` says whether it does."""
+    if x.nbytes < BORDER.quick:
+        return False
+    return x.nbytes >= BORDER.chains or (x.ndim > 1 and x.nbytes // len(x) <= SHORT_ROW)
+
+
 def _pays(rows: int, arrays: list[Any], shapes: list[tuple[int, ...]]) -> bool:
     """Is a call large enough to begin a chain, or to go on with one, and its row no larger than some blocks?"""
     most, grows = 0, False

@@ -29,7 +29,8 @@ static npy_int64 *writes;       /* how often a small array was written to */
 static npy_int64 *limits;       /* see below */
 #define TINY limits[0]          /* elements: each of one array with each of another */
 #define LARGE limits[1]         /* bytes of an array that is not small */
-#define KEPT limits[2]          /* bytes from which operators write over what has no name */
+#define KEPT limits[2]          /* bytes from which operators write over what has no name; NumPy's does too, and takes
+                                   what is held for such: no more than its 256 KiB */
 
 /* ---------------------------------------------------------------------------------------------- what is given, made */
 
@@ -166,10 +167,22 @@ static inline int few(PyObject *x, PyObject *y)
            PyArray_CompareLists(PyArray_DIMS(a), PyArray_DIMS(b), PyArray_NDIM(a));
 }
 
+/* Is a product of vectors and matrices small, as its operands are? */
+static inline int product_fits(PyObject *x, PyObject *y)
+{
+    PyArrayObject *a = (PyArrayObject *)x, *b = (PyArrayObject *)y;
+    if (!PyArray_CheckExact(x) || !PyArray_CheckExact(y) || PyArray_NBYTES(a) >= LARGE || PyArray_NBYTES(b) >= LARGE)
+        return 0;
+    int ranks = PyArray_NDIM(a) * 4 + PyArray_NDIM(b);
+    npy_intp rows = PyArray_NDIM(a) == 2 ? PyArray_DIM(a, 0) : 1;
+    npy_intp columns = PyArray_NDIM(b) == 2 ? PyArray_DIM(b, 1) : 1;
+    return (ranks == 5 || ranks == 6 || ranks == 9 || ranks == 10) && rows * columns < LARGE / 16;
+}
+
 static PyObject *binary(PyObject *a, PyObject *b, binaryfunc function, const char *name, const char *reflected)
 {
     PyObject *x = operand(a), *y = operand(b);
-    if (x != NULL && y != NULL && few(x, y))
+    if (x != NULL && y != NULL && (few(x, y) || (function == PyNumber_MatrixMultiply && product_fits(x, y))))
         return holding(function(x, y), NULL, 0);
     PyObject *forwards[] = {a, b}, *backwards[] = {b, a};
     if (small != NULL && PyObject_TypeCheck(a, small))
@@ -369,6 +382,23 @@ static PyObject *get(PyObject *self, PyObject *key)
     return part != NULL && PyArray_CheckExact(part) ? holding(part, NULL, 0) : element(part);
 }
 
+/* Do two arrays show the same elements, each at the same place? x[key] += y writes, and then sets what it wrote. */
+static int same(PyObject *part, PyArrayObject *x)
+{
+    PyArrayObject *y = (PyArrayObject *)part;
+    return PyArray_CheckExact(part) && PyArray_DATA(x) == PyArray_DATA(y) && PyArray_NDIM(x) == PyArray_NDIM(y) &&
+           PyArray_DESCR(x) == PyArray_DESCR(y) &&
+           PyArray_CompareLists(PyArray_DIMS(x), PyArray_DIMS(y), PyArray_NDIM(x)) &&
+           PyArray_CompareLists(PyArray_STRIDES(x), PyArray_STRIDES(y), PyArray_NDIM(x));
+}
+
+/* Does y show a part of what x shows a part of? */
+static inline int is_view(PyObject *y, PyArrayObject *x)
+{
+    PyObject *base = PyArray_CheckExact(y) ? PyArray_BASE((PyArrayObject *)y) : NULL;
+    return base != NULL && (base == (PyObject *)x || base == PyArray_BASE(x));
+}
+
 static int set(PyObject *self, PyObject *key, PyObject *value)
 {
     PyArrayObject *x = array_of(self);
@@ -378,9 +408,16 @@ static int set(PyObject *self, PyObject *key, PyObject *value)
         return -1;
     }
     what = operand(value);
-    if (x != NULL && what != NULL && !PyDict_GET_SIZE(pending) && (where = place(x, key)) != NULL &&
-        (!PyArray_CheckExact(what) || PyArray_NBYTES((PyArrayObject *)what) < KEPT)) {
+    if (x != NULL && what != NULL && !PyDict_GET_SIZE(pending) && (where = place(x, key)) != NULL) {
         ++*writes;
+        if (is_view(what, x) && PyArray_ISWRITEABLE(x) && (is_place(key) || PyTuple_CheckExact(key))) {
+            PyObject *part = PyObject_GetItem((PyObject *)x, where);
+            int is_there = part != NULL && same(part, (PyArrayObject *)what);
+            Py_XDECREF(part);
+            PyErr_Clear(); /* the next line says it again */
+            if (is_there)
+                return 0;
+        }
         return PyObject_SetItem((PyObject *)x, where, what);
     }
     done = in_python("__setitem__", items, 3);
@@ -447,7 +484,9 @@ static PySequenceMethods as_sequence = {.sq_length = length};
 
 static PyObject *get_attribute(PyObject *self, void *name)
 {
-    PyObject *held = is_small(self) ? Py_XNewRef(((Held *)self)->held) : PyObject_GetAttrString(self, "held");
+    PyObject *own = ((Held *)self)->held, *held = is_small(self) && own != NULL ? Py_NewRef(own) : NULL;
+    if (held == NULL)
+        held = PyObject_GetAttrString(self, "held");
     PyObject *value = held == NULL ? NULL : PyObject_GetAttrString(held, name);
     Py_XDECREF(held);
     return value;

@@ -568,11 +568,11 @@ def _forward(name: str, function: Callable[[Any, Any], Any]) -> Callable[[SmallA
         if kind is SmallArray:
             y = other.held
             quick = x.nbytes * y.size < BORDER.quick or (
-                x.nbytes < (BORDER.bytes if product else BORDER.quick) and x.shape[-y.ndim :] == y.shape
+                x.shape[-y.ndim :] == y.shape and (x.nbytes < BORDER.bytes if product else not chains.may_begin(x))
             )
         elif kind in SINGLE:
             y = other
-            quick = x.nbytes < BORDER.quick
+            quick = not chains.may_begin(x)
         else:
             y, quick = LATER, False
         if not quick:
@@ -615,7 +615,7 @@ def _reflected(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Smal
     def applied(self: SmallArray, other: Any) -> Any:
         if type(other) in SINGLE:
             x = self.held
-            if x.nbytes < BORDER.quick:
+            if not chains.may_begin(x):
                 if (
                     into is not None
                     and x.nbytes >= LEAST_BYTES
@@ -673,7 +673,7 @@ def _alone(name: str, function: Callable[[Any], Any]) -> Callable[[SmallArray], 
 
     def applied(self: SmallArray) -> Any:
         x = self.held
-        if x.nbytes >= BORDER.quick and (place := chains.stands_alone(sys._getframe(1))) is not None:
+        if chains.may_begin(x) and (place := chains.stands_alone(sys._getframe(1))) is not None:
             made = deferred(ufunc, (self,), None, place)
             if made is not None:
                 return made

@@ -40,8 +40,9 @@ def surroundings(exact: bool = False) -> Iterator[None]:
             stack.enter_context(enable_python_dispatcher())
         # torch.distributions does not look whether its parameters and samples are admissible, unless told to.
         stack.enter_context(_setting(distribution.set_default_validate_args, distribution._validate_args, False))
-        # PyTorch does not log the stack of a call that fails: capture raises an error that names it.
-        stack.enter_context(_setting(log.setLevel, log.level, logging.CRITICAL))
+        # PyTorch does not log the stack of a call that fails: capture raises an error that names it. (A level takes
+        # 0.4 ms to set, and as long to set back, since all loggers forget what they know of levels.)
+        stack.enter_context(_setting(partial(setattr, log, "disabled"), log.disabled, True))
         yield
 
 

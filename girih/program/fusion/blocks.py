@@ -45,8 +45,6 @@ CALL_SECONDS = 2e-6
 """What a call of a kernel takes beside its work."""
 SMALL_BYTES = 1 << 16
 """A sixteenth of the cache of a block."""
-SCANS = frozenset(("aten.cumsum", "aten.cumprod"))
-"""They take about as long as element-wise functions."""
 BESIDE = 16
 """What is so many times as small as a result may be read each time that the result is made again."""
 
@@ -122,7 +120,7 @@ class _Gathering:
             return True
         # To read a file again and compute takes less than to write a file as large and read that.
         of_files = any(part.buffer in self.of_files for part in step.reads)
-        return of_files and (cheap or description.operator.name in SCANS) and self.beside(step)
+        return of_files and (cheap or description.operator.scan) and self.beside(step)
 
     def beside(self, step: ComputeStep) -> bool:
         """Is all that it reads small beside what it makes, but for what is made again?"""

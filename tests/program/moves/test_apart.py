@@ -63,13 +63,12 @@ def test_one_class_is_moved_by_itself(free) -> None:
         moved(lifetimes(free.program, 0, 1), belady(lifetimes(free.program, 0, 1), 10**9, [0.0] * 10_000), 10**9)
 
 
-def test_a_pipeline_runs_within_its_limit_with_the_same_numbers(batch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("search", ["pipeline-1f1b", "pipeline-1f1b:chunks=2"])
+def test_a_pipeline_runs_within_its_limit_with_the_same_numbers(batch, tmp_path: Path, search: str) -> None:
     step = stepping(2)
-    plain = girih.plan(step, batch, machine="local:2", compare=(), search="pipeline-1f1b", objective="bytes")
+    plain = girih.plan(step, batch, machine="local:2", compare=(), search=search, objective="bytes")
     limit = plain.peak * 6 // 10
-    plan = girih.plan(
-        step, batch, machine="local:2", memory=limit, compare=(), search="pipeline-1f1b", objective="bytes"
-    )
+    plan = girih.plan(step, batch, machine="local:2", memory=limit, compare=(), search=search, objective="bytes")
     assert plan.peak <= limit
     assert plan.choice.residency
     assert plan.predicted.memory_bound is not None

@@ -14,12 +14,12 @@ def along(x, dim, linear=()):
     return opaque_along((dim % x.rank,) if x.rank else (), x, linear=linear)
 
 
-@operator("aten.cumsum", numpy=lambda x, dim, **_: np.cumsum(x, axis=dim, dtype=x.dtype))
+@operator("aten.cumsum", scan=True, numpy=lambda x, dim, **_: np.cumsum(x, axis=dim, dtype=x.dtype))
 def cumsum(x, dim):
     return along(x, dim, linear=(0,))
 
 
-@operator("aten.cumprod", numpy=lambda x, dim, **_: np.cumprod(x, axis=dim, dtype=x.dtype))
+@operator("aten.cumprod", scan=True, numpy=lambda x, dim, **_: np.cumprod(x, axis=dim, dtype=x.dtype))
 def cumprod(x, dim):
     return along(x, dim)
 
