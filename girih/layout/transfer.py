@@ -12,9 +12,9 @@ carries
 summed over levels K·|T| - |T ∩ S|: nothing is sent twice. Where T is partial over axes that S is not, every element
 has to lie within the group of devices along those axes: one of its holders keeps it as its term (of maxima and minima
 all do), the others begin with zeros (with what is below, or above, all numbers), and nothing is sent. These are the
-very bytes that lowering emits and workers send. A route may go over one intermediate layout where that is cheaper: an
-all-reduce is a reduce-scatter and an all-gather; between hosts, each device fetches its share once and spreads it
-inside.
+very bytes that lowering emits and workers send. A route may go over intermediate layouts where that is cheaper: an
+all-reduce is a reduce-scatter and an all-gather; between hosts, terms are combined inside of each first, each device
+fetches its share once and spreads it inside.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from girih.layout.mesh import (
     COUNTED,
     PARTIAL_KINDS,
+    REPLICATE,
     Layout,
     Mesh,
     Regions,
@@ -227,7 +228,20 @@ class Transfers:
     def table(
         self, sources: Placements, targets: Placements, shape: tuple[int, ...], item_bytes: int
     ) -> NDArray[np.float64]:
-        """[sources, targets]: cost of the cheapest route of one or two hops."""
+        """[sources, targets]: cost of the cheapest route: of one or two hops; over links of different speed of up to
+        four, which combine inside of a group before they go between groups, and spread inside what has come there."""
+        cost = self.shorter(sources, targets, shape, item_bytes)
+        if (inside := self.combined_inside(sources)) is not None and cost.any():
+            from girih.layout import kernels
+
+            first = self.direct(sources, inside, item_bytes)
+            kernels.min_plus(first, self.shorter(inside, targets, shape, item_bytes), cost)
+        return cost
+
+    def shorter(
+        self, sources: Placements, targets: Placements, shape: tuple[int, ...], item_bytes: int
+    ) -> NDArray[np.float64]:
+        """[sources, targets]: the same of routes that combine all terms in one hop."""
         cost = self.direct(sources, targets, item_bytes)
         # For bytes a second hop can only help where partial sums are wanted in several copies, or made.
         sums = sources.partial.any() or targets.partial.any()
@@ -235,11 +249,58 @@ class Transfers:
             return cost
         from girih.layout import kernels
 
-        between = self.between(shape)
-        first = (_layout_hop if sources.named else Transfers.direct)(self, sources, between, item_bytes)
-        second = (_layout_hop if targets.named else Transfers.direct)(self, between, targets, item_bytes)
-        kernels.min_plus(first, second, cost)
+        first = (_layout_hop if sources.named else Transfers.direct)(self, sources, self.between(shape), item_bytes)
+        kernels.min_plus(first, self.spreading(targets, shape, item_bytes), cost)
         return cost
+
+    def spreading(self, targets: Placements, shape: tuple[int, ...], item_bytes: int) -> NDArray[np.float64]:
+        """[layouts of `between`, targets]: cost of one hop, or of two, of which the second stays inside of groups."""
+        between, inside = self.between(shape), _spread_inside(shape, self.mesh, self.cuts)
+        last = _layout_hop if targets.named else Transfers.direct
+        cost = last(self, between, targets, item_bytes)
+        if len(inside):
+            from girih.layout import kernels
+
+            cost = cost.copy()  # it may be remembered
+            kernels.min_plus(
+                _layout_hop(self, between, inside, item_bytes), last(self, inside, targets, item_bytes), cost
+            )
+        return cost
+
+    @cached_property
+    def cuts(self) -> tuple[int, ...]:
+        """The axes before which the links become faster: devices that agree on all axes before one are a group."""
+        rates = () if self.objective == "bytes" else self.links.seconds_per_byte
+        return tuple(axis for axis in range(1, len(rates)) if rates[axis - 1] > rates[axis])
+
+    def combined_inside(self, sources: Placements) -> Placements | None:
+        """Where terms that lie inside of groups and between them are combined inside alone: each device of a group has
+        a part of what the group holds, along one dimension, or all of it. None: no source has such terms."""
+        found: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        for cut in self.cuts:
+            rows = sources.partial[:, :cut].any(axis=1) & sources.partial[:, cut:].any(axis=1)
+            if not rows.any():
+                continue
+            terms = sources.partial[rows].copy()
+            terms[:, cut:] = 0
+            group = held_by_levels(sources.regions[rows], self.mesh)[:, cut]
+            found.append((group, terms))
+            count = int(np.prod(self.mesh.sizes[cut:]))
+            place = np.arange(self.mesh.devices) % count
+            for dimension in range(group.shape[2]):
+                start, length = group[..., dimension, 0], group[..., dimension, 1] - group[..., dimension, 0]
+                able = ((length >= count) | (length == 0)).all(axis=1)
+                parts = group[able].copy()
+                parts[..., dimension, 0] = (start + length * place // count)[able]
+                parts[..., dimension, 1] = (start + length * (place + 1) // count)[able]
+                found.append((parts, terms[able]))
+        if not found:
+            return None
+        from girih.layout import kernels
+
+        regions, partial = (np.concatenate(each) for each in zip(*found, strict=True))
+        _, firsts = kernels.distinct_rows(np.concatenate((regions.reshape(len(regions), -1), partial), axis=1))
+        return Placements(np.ascontiguousarray(regions[firsts]), partial[firsts])
 
     def between(self, shape: tuple[int, ...]) -> Placements:
         """The layouts over which a route may go."""
@@ -258,6 +319,14 @@ def _between(shape: tuple[int, ...], mesh: Mesh, submeshes: tuple[Submesh, ...])
     for submesh in submeshes:
         layouts += [on_submesh(layout, submesh) for layout in full_layouts(shape, own_mesh(submesh, mesh))]
     return Placements.of(layouts, shape, mesh)
+
+
+@lru_cache(maxsize=512)
+def _spread_inside(shape: tuple[int, ...], mesh: Mesh, cuts: tuple[int, ...]) -> Placements:
+    """Layouts in which each group of devices has the whole, cut along one dimension."""
+    able = set(full_layouts(shape, mesh)) if cuts else set()
+    uniform = [(REPLICATE,) * cut + (code,) * (mesh.axes - cut) for cut in cuts for code in range(len(shape))]
+    return Placements.of([layout for layout in uniform if layout in able], shape, mesh)
 
 
 @lru_cache(maxsize=4096)
@@ -282,20 +351,41 @@ def route(
 ) -> tuple[Placement, ...]:
     """The placements after each hop of the cheapest route; () if nothing has to move or be reduced.
 
-    Ties go to one hop, then to the first intermediate layout: lowering and search agree.
+    Ties go to fewer hops, then to the first intermediate layout: lowering and search agree.
     """
     if source.partial == target.partial and _covers(source.regions, target.regions):
         return ()
     if transfers.objective == "bytes" and not any(source.partial) and not any(target.partial):
         return (target,)
-    start, goal, between = Placements.single(source), Placements.single(target), transfers.between(shape)
-    direct = transfers.direct(start, goal, item_bytes)[0, 0]
+    start, goal = Placements.single(source), Placements.single(target)
+    cost, hops = _shorter(transfers, start, target, shape, item_bytes)
+    if (inside := transfers.combined_inside(start)) is not None and cost > 0:
+        ways = transfers.direct(start, inside, item_bytes)[0] + transfers.shorter(inside, goal, shape, item_bytes)[:, 0]
+        best = int(np.argmin(ways))
+        if ways[best] < cost:
+            rest = _shorter(transfers, Placements.single(inside[best]), target, shape, item_bytes)[1]
+            return (inside[best], *rest)
+    return hops
+
+
+def _shorter(
+    transfers: Transfers, start: Placements, target: Placement, shape: tuple[int, ...], item_bytes: int
+) -> tuple[float, tuple[Placement, ...]]:
+    """The cost of the cheapest route that combines all terms in one hop, and its hops."""
+    goal, between = Placements.single(target), transfers.between(shape)
+    direct = float(transfers.direct(start, goal, item_bytes)[0, 0])
     first = transfers.direct(start, between, item_bytes)[0]
-    second = transfers.direct(between, goal, item_bytes)[:, 0]
+    second = transfers.spreading(goal, shape, item_bytes)[:, 0]
     best = int(np.argmin(first + second))
-    if first[best] + second[best] < direct:
-        return (between[best], target)
-    return (target,)
+    if not first[best] + second[best] < direct:
+        return direct, (target,)
+    middle = Placements.single(between[best])
+    cost = float(first[best] + second[best])
+    if second[best] < transfers.direct(middle, goal, item_bytes)[0, 0]:
+        inside = _spread_inside(shape, transfers.mesh, transfers.cuts)
+        ways = transfers.direct(middle, inside, item_bytes)[0] + transfers.direct(inside, goal, item_bytes)[:, 0]
+        return cost, (between[best], inside[int(np.argmin(ways))], target)
+    return cost, (between[best], target)
 
 
 def _covers(held: Regions, needed: Regions) -> bool:

@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import product
 
 import numpy as np
+import pytest
 from counts import random_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from placements import changes, reduced_axes, wanted
 
 from girih.layout import (
     PARTIAL,
+    PARTIAL_BY,
     REPLICATE,
     Links,
     Mesh,
@@ -100,7 +102,7 @@ def elements(region: np.ndarray) -> set[tuple[int, ...]]:
 
 @given(changes(), st.sampled_from(["bytes", "seconds"]))
 @settings(max_examples=random_cases(200))
-def test_the_table_is_the_cheapest_of_one_and_two_hops(case: tuple, objective: str) -> None:
+def test_the_table_is_no_dearer_than_one_hop_or_two(case: tuple, objective: str) -> None:
     mesh, shape, source, target = case
     work = transfers(mesh, objective)
     one, other = Placements.single(source), Placements.single(target)
@@ -108,8 +110,8 @@ def test_the_table_is_the_cheapest_of_one_and_two_hops(case: tuple, objective: s
     table = work.table(one, other, shape, ITEM)[0, 0]
     between = work.between(shape)
     two = (work.direct(one, between, ITEM)[0] + work.direct(between, other, ITEM)[:, 0]).min()
-    assert table <= direct
-    assert table == min(direct, two)
+    assert table <= min(direct, two)
+    assert table == min(direct, two) or work.cuts  # over links of different speed more hops may help
 
 
 @given(changes(), st.sampled_from(["bytes", "seconds"]))
@@ -123,7 +125,7 @@ def test_a_route_costs_what_the_table_says(case: tuple, objective: str) -> None:
         cost += work.direct(Placements.single(last), Placements.single(place), ITEM)[0, 0]
         last = place
     assert cost == work.table(Placements.single(source), Placements.single(target), shape, ITEM)[0, 0]
-    assert len(hops) <= 2
+    assert len(hops) <= (4 if work.cuts else 2)
     if hops:
         assert hops[-1] is target
     else:
@@ -183,3 +185,26 @@ def test_between_hosts_each_part_goes_once_and_is_spread_inside() -> None:
     assert slow == 32 * ITEM * 1e-6
     assert fast < slow / 3
     assert reduced_axes(source, target) == []
+
+
+@pytest.mark.parametrize("reducer", ["sum", "max"])
+@pytest.mark.parametrize(("hosts", "inside"), [(2, (4,)), (3, (4,)), (2, (2, 2)), (4, (2,))])
+def test_terms_are_combined_inside_of_a_host_before_they_go_to_others(
+    reducer: str, hosts: int, inside: tuple[int, ...]
+) -> None:
+    """Over the slow links go as many numbers as a ring all-reduce among the hosts sends of the whole."""
+    mesh, shape = Mesh((hosts, *inside)), (24, 8)
+    work = Transfers(mesh, Links((1e-6, *(1e-9,) * len(inside)), (1e-8,) * mesh.axes), "seconds")
+    partial, everywhere = (PARTIAL_BY[reducer],) * mesh.axes, (REPLICATE,) * mesh.axes
+    slow = {}
+    for name, layout in (("everywhere", everywhere), ("split", (0,) * mesh.axes)):
+        at, target = (Placement.of(one, shape, mesh) for one in (partial, layout))
+        hops = route(work, at, target, shape, ITEM)
+        assert hops[0].partial == (at.partial[0], *(0,) * len(inside))
+        slow[name] = 0
+        for hop in hops:
+            assert len(exchange(mesh, at, hop).messages)
+            slow[name] += int(level_volumes(mesh, at, hop)[:, 0].sum())
+            at = hop
+        assert (at.regions == target.regions).all()
+    assert slow == {"everywhere": 2 * (hosts - 1) * 24 * 8, "split": (hosts - 1) * 24 * 8}

@@ -9,7 +9,7 @@ import torch
 from run_programs import cholesky_program, program_of, random_strategy, transfers
 
 from girih.graph import Graph, Input, Node, Output, Ref, Value
-from girih.layout import PARTIAL, Mesh, parse_sharding
+from girih.layout import PARTIAL, Links, Mesh, Transfers, parse_sharding
 from girih.partition.space.options import TOFU
 from girih.partition.strategy import Strategy
 from girih.program import FreeStep, lower
@@ -31,6 +31,20 @@ def test_random_strategies(example, sizes, seed):
     for item in measured:
         assert item.received[item.rank] == 0
         assert all(item.received[peer] == measured[peer].sent[item.rank] for peer in range(len(measured)))
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (2, 3)], ids=str)
+def test_routes_over_links_of_different_speed(example, sizes):
+    """Sums are combined inside of a host, then between hosts, and spread inside."""
+    mesh = Mesh(sizes)
+    work = Transfers(mesh, Links((1e-6, 1e-9), (1e-8, 1e-8)), "seconds")
+    program = lower(example.graph, random_strategy(example.graph, mesh, 3), work)
+    before = {step.target: step.before for step in program.transfers}
+    partly = [step for step in program.transfers if step.source in before and any(step.before.partial)]
+    assert any(not step.before.partial[1] for step in partly)
+    with start(program, backend="threads", state=example.state) as run:
+        example.compare(run, 2)
+        assert [item.bytes_received for item in run.statistics()] == (2 * program.bytes_received()).tolist()
 
 
 def test_the_strategies_cover_partial_sums(example):
