@@ -317,7 +317,10 @@ class _Gathering:
         return True
 
     def pays(self, unit: Unit, member: Member) -> bool:
-        """Does the traffic that is saved take longer than the calls that come with more and smaller blocks?"""
+        """Does the traffic that is saved take longer than the calls that come with more and smaller blocks? To read a
+        file once more does."""
+        if any(not unit.outside.isdisjoint(self.files_of(part.buffer)) for part in member.step.reads):
+            return True
         wide, cache = self.width(member), self.options.cache
         before, after = unit.blocks(unit.width, cache), unit.blocks(max(unit.width, wide), cache)
         calls = after * (len(unit.members) + 1) - before * len(unit.members) - unit.blocks(wide, cache)
@@ -328,6 +331,15 @@ class _Gathering:
             saved += 2 * size if root in unit.dims else size if part.buffer in unit.outside else 0
         own = wide * unit.length  # a quarter more is well spent on a node that may save traffic later
         return calls * self.options.call <= (saved + own / 4) * TRAFFIC_SECONDS
+
+    def files_of(self, buffer: str) -> frozenset[str]:
+        """The inputs in files that are read to make this in a group."""
+        if buffer in self.options.streamed:
+            return frozenset((buffer,))
+        step = self.deferred.get(buffer)
+        return (
+            frozenset().union(*(self.files_of(part.buffer) for part in step.reads)) if step is not None else frozenset()
+        )
 
     def width(self, member: Member) -> int:
         operands = sum(member.read_bytes(number, 0, 1) for number, at in enumerate(member.way.read) if at >= 0)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import girih.array as gnp
+from girih.program import BlockStep
 from girih.run.worker.worker import Running, Worker
 
 ROWS = 40_000  # of 8 columns: 2.56 MB
@@ -191,3 +192,14 @@ def test_a_histogram_of_a_large_file_takes_one_pass(points):
         np.testing.assert_array_equal(counts.compute(), expected[0])
         np.testing.assert_array_equal(edges.compute(), expected[1])
         assert not files_of(cluster)
+
+
+def test_a_mask_and_the_rows_that_it_chooses_are_read_in_one_pass(tmp_path):
+    content = np.random.default_rng(0).random((100_000, 4))
+    np.save(tmp_path / "x.npy", content)
+    with gnp.cluster(workers=2, backend="threads", memory="2 MB") as cluster:
+        x = gnp.from_npy(tmp_path / "x.npy")
+        np.testing.assert_allclose(x[x[:, 0] > 0.5].mean(0).compute(), content[content[:, 0] > 0.5].mean(0))
+        (program,) = (planned.plan.program for planned in cluster._plans.values())
+        passes = [step for step in program.steps if not program.streamed.isdisjoint(step.sources)]
+        assert [type(step) for step in passes] == [BlockStep]

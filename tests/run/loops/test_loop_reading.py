@@ -143,7 +143,7 @@ def test_blocks_are_read_one_by_one_where_a_chunk_does_not_fit():
 
 
 @pytest.mark.parametrize(
-    "program", [stencil, gradient, lambda x: x[1:, 3:9].std(0), lambda x: (x[1:] * x[:-1]).mean(1)]
+    "program", [stencil, gradient, lambda x: x[1:, 3:9].mean(0), lambda x: (x[1:] * x[:-1]).mean(1)]
 )
 def test_bits_do_not_depend_on_how_it_is_read(monkeypatch, program):
     def result() -> np.ndarray:
