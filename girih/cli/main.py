@@ -6,8 +6,10 @@ Exit codes: 0 done; 1 a verification or a worker failed; 2 bad input, with one c
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from io import TextIOWrapper
 from typing import Any, NoReturn
 
@@ -397,11 +399,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         with clear_errors():
-            return int(getattr(commands, options.command)(options))
+            code = int(getattr(commands, options.command)(options))
+        sys.stdout.flush()  # while it can be told that nobody reads it any more
+        return code
     except KeyboardInterrupt:
         print("girih: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
+        with suppress(OSError, ValueError):  # Python would write the rest at its end, and complain
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (commands.BadInputError, commands.FailedRunError) as error:
         if options.traceback:

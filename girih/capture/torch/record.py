@@ -332,7 +332,8 @@ WITHOUT_WRITE = {
 def _renamed(recorder: Recorder, outputs: Sequence[Slot]) -> tuple[Recorder, list[Slot]] | None:
     """The record with a new slot for what each call writes, and the slots of the outputs then. None where that is not
     all: something else lies in the same memory, a call has no form without the write, or one of another dtype."""
-    made = {slot for record in recorder.records for slot in record.outputs}
+    # A call that writes gives what it was given.
+    made = {slot for record in recorder.records for slot in {*record.outputs} - {*written_by(record)}}
     second = Recorder(recorder.fake_mode, recorder.decomposition_of)
     second.constants, second.tensors = recorder.constants, [*recorder.tensors]
     alone: dict[Any, Slot | None] = {}  # by memory, the one slot in it; None for several

@@ -243,6 +243,7 @@ def _admitted() -> dict[tuple[str, str], Any]:
         )
     }  # fmt: skip
     classes[checkpoint + "filesystem", "_StorageInfo"] = _record("_StorageInfo")
+    classes["builtins", "getattr"] = _member  # so some releases of Python 3.11 write members of enumerations
     classes["torch", "Size"] = _sizes
     classes["torch.serialization", "_get_layout"] = _record("layout")
     classes["collections", "OrderedDict"] = dict
@@ -251,6 +252,14 @@ def _admitted() -> dict[tuple[str, str], Any]:
             classes[module, name] = _record("path")
     classes.update((("torch", name), name) for name in TORCH_DTYPES)
     return classes
+
+
+def _member(record: Any, name: Any) -> InertRecord:
+    """A member of DCP's one enumeration; of nothing else an attribute is read."""
+    if getattr(record, "kind", "") != "_MEM_FORMAT_ENCODING" or not isinstance(name, str):
+        raise ForeignNameError("it reads an attribute of what is no enumeration of DCP's")
+    found: InertRecord = record(name)
+    return found
 
 
 def _sizes(numbers: Any = ()) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import io
 import json
 import os
@@ -149,6 +150,7 @@ class Runs:
         (eval, ("open('PLACE', 'w')",)),
         (os.system, ("touch PLACE",)),
         (getattr, ("PLACE", "upper")),
+        (getattr, (OrderedDict, "fromkeys")),
         (torch.load, ("PLACE",)),
         (torch.serialization._get_layout, ("PLACE",)),
         (Path.touch, (Path("PLACE"),)),
@@ -175,6 +177,22 @@ def test_a_pickle_that_calls_something_is_refused(copied, tmp_path, call):
         if content is not beside or function is not torch.serialization._get_layout:  # inert, and nobody looks there
             refused(copied, tmp_path / "ours")
         assert not place.exists()
+
+
+class Written311(pickle.Pickler):
+    """As Python 3.11.0 to 3.11.3 writes a member of an enumeration."""
+
+    def reducer_override(self, item: object) -> Any:
+        return (getattr, (type(item), item.name)) if isinstance(item, enum.Enum) else NotImplemented
+
+
+def test_members_of_enumerations_are_read_as_any_python_writes_them(copied, tmp_path):
+    stream = io.BytesIO()
+    Written311(stream).dump(dcp.FileSystemReader(copied).read_metadata())
+    assert b"getattr" in stream.getvalue()
+    (copied / ".metadata").write_bytes(stream.getvalue())
+    import_dcp(copied, tmp_path / "ours")
+    assert whole(tmp_path / "ours")
 
 
 def test_classes_of_pytorch_are_not_touched(copied):

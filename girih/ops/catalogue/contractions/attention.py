@@ -41,8 +41,8 @@ def rows_piece(attributes, piece):
 
 
 def block_piece(attributes, piece):
-    """Which blocks of the keys the piece has, and where its rows begin, counted from its first key."""
-    first = attributes["first"] + piece.start("t") - piece.start("s") * piece.size("k")
+    """Which blocks of the keys the piece has, or a part of one; where its rows begin, counted from its first key."""
+    first = attributes["first"] + piece.start("t") - piece.start("s") * piece.size("k") - piece.start("k")
     return {**attributes, "blocks": piece.length("s"), "first": first}
 
 

@@ -58,7 +58,12 @@ def sums_by_position(input, positions, groups, first=0):
     return lambda g, *j: Sum(lambda k: Select(equal(positions[k], g + first), input[(k, *j)], 0))
 
 
-@operator("girih.counts_by_position", piece=groups_piece, temporary=spots)
+def spots_in_order(work):
+    """Also the positions in order, where they have several dimensions and lie otherwise."""
+    return spots(work) + work.copied
+
+
+@operator("girih.counts_by_position", piece=groups_piece, temporary=spots_in_order)
 def counts_by_position(positions, groups, first=0):
     return lambda g: Sum(lambda *k: Select(equal(positions[k], g + first), 1, 0), sizes=positions.shape)
 
