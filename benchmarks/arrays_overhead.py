@@ -1,15 +1,16 @@
 """What girih.array adds to NumPy: by operation, by element, by evaluation, by shape and by program.
 
-CPU microseconds of this process, the least of alternating rounds, NumPy's beside. Small: the operations of scripts on
-three to a thousand elements, each with its own NumPy call. Large (everything left to one worker, `small=0`): one
-operation evaluated again with a plan that is known; a shape that is new to a program that is known; a new program.
-Floors: a small operation at most 5 µs more than NumPy's, an element 20 µs; an evaluation with a known plan 100 µs, a
-new shape 300 µs, a new program 2,000 µs. `--floor` times each of these is allowed.
+CPU microseconds of this process, the least of alternating rounds (of what is new each time the median), NumPy's beside.
+Small: the operations of scripts on three to a thousand elements, each with its own NumPy call. Large (everything left
+to one worker, `small=0`): one operation evaluated again with a plan that is known; a shape that is new to a program
+that is known; a new program. Floors: a small operation at most 5 µs more than NumPy's, an element 20 µs; an evaluation
+with a known plan 100 µs, a new shape 300 µs, a new program 2,000 µs. `--floor` times each of these is allowed.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -61,6 +62,11 @@ def per_call(work: Callable[[], Any], calls: int) -> float:
     return (time.process_time() - began) / calls * 1e6
 
 
+def typical(work: Callable[[], Any], calls: int) -> float:
+    """The median call of those that cannot be repeated: Python collects the garbage of all of the process in one."""
+    return statistics.median(per_call(work, 1) for _ in range(calls))
+
+
 def alternately(first: Callable[[], Any], second: Callable[[], Any], calls: int, rounds: int) -> tuple[float, float]:
     """The least of each, measured by turns."""
     pairs = [(per_call(first, calls), per_call(second, calls)) for _ in range(rounds)]
@@ -107,9 +113,9 @@ def large(rounds: int, calls: int) -> list[Row]:
         sizes = iter(range(1001, 10**9))
         made = [np.array(numpy.arange(float(next(sizes)))).persist() for _ in range(calls)]
         shapes = iter(made)
-        shape = per_call(lambda: float((next(shapes) * 2.0).sum()), calls) - one
+        shape = typical(lambda: float((next(shapes) * 2.0).sum()), calls) - one
         programs = iter(range(1, calls + 1))
-        program = per_call(lambda: float(program_of(x, next(programs))), min(calls, 20)) - one
+        program = typical(lambda: float(program_of(x, next(programs))), min(calls, 20)) - one
         of_numpy = min(per_call(lambda: float((content * 2.0).sum()), calls) for _ in range(rounds))
     return [
         row("known plan", "float((x * k).sum()), k new", of_numpy, one, KNOWN),
