@@ -76,7 +76,7 @@ Held: Any = HeldInPython if NATIVE is None else NATIVE.Held
 
 
 class InPython(Array):
-    """What small arrays are and do. Of what is named here, `Held` of `small.c` does the simple cases by itself."""
+    """A small array: NumPy's array or number, and what it can do. Simple cases are answered by `small.c`."""
 
     __slots__ = NO_SLOTS
 

@@ -34,7 +34,7 @@ RISING_FROM_BELOW = frozenset({"sqrt", "log", "log2", "log10", "log1p", "acosh"}
 TRUTHS: Mapping[Extreme, frozenset[str]] = {"max": frozenset({"or", "bit_or"}), "min": frozenset({"and", "bit_and"})}
 NOT = frozenset({"not", "bit_not"})
 MOST_INPUTS = 6
-"""Of which all sets are tried; of more, as concatenations have, all of them together and each alone."""
+"""Up to so many inputs, every set of them is tried. Of more, as concatenations have: all together, and each alone."""
 LEAST, MOST = 2.0**-14, 65504.0
 """Numbers that are neither 0 nor infinite in any floating-point type with which PyTorch computes."""
 

@@ -174,7 +174,7 @@ class _Parts:
         return self.writer.one("girih.softmax_from", self.shape(scores), self.exact, **arguments)
 
     def mean(self) -> str:
-        """Of each row the products of the result and its gradient, added up over the features."""
+        """For each row the scalar product of the result and its gradient."""
         pair = {name: Ref(self.cast(self.operand(item), self.exact)) for name, item in (("a", "grad"), ("b", "output"))}
         shape = (*self.shape(self.operand("grad"))[:3], 1)
         return self.writer.one("girih.product_sum", shape, self.exact, **pair, dims=(3,))

@@ -197,7 +197,7 @@ class Sized:
         """Seconds that no way to hold it is below, the nodes in an order.
 
         What is held beyond the limit while a node computes went out before, and comes back behind; or it was dropped,
-        and is computed again behind. Of the ways to share it between the two, the fastest.
+        and is computed again behind. What takes the least time is a mixture of the two, which is looked for.
         """
         again = min(took / max(size, 1.0) for took, size in zip(self.seconds, self.made, strict=True))
         out, back = 1 / host.out_bytes_per_second, 1 / host.in_bytes_per_second
@@ -273,8 +273,8 @@ class Small:
 
     @cached_property
     def pieces(self) -> list[tuple[list[list[float]], list[float], bool]]:
-        """Of each node, by division, bytes of the pieces that it reads, and that it makes; and whether its result may
-        lie where an operand lay."""
+        """For each node: the bytes of the pieces that it reads and makes, by division, and whether its result may be
+        written over an operand."""
         space, graph = self.written.divisions.space, self.written.graph
         found = []
         for number, (node, known) in enumerate(zip(graph.nodes, descriptions(graph), strict=True)):
