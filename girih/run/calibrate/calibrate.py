@@ -84,8 +84,8 @@ def calibrate(
     write. again: measure what is known, too. observe: told what is being measured, and which share of all is done.
 
     Raises:
-        MachineError: another machine than local:N and cuda:N, a program for another number of devices, a store that is
-            none.
+        MachineError: another machine than local:N and cuda:N, a program for another number of devices, data of another
+            program, a store that is none.
         WorkerError: a worker failed or could not start.
     """
     where = machine(machine_name)
@@ -101,6 +101,8 @@ def calibrate(
     for program in programs:
         if program.mesh.devices != where.devices:
             raise MachineError(f"a program for {program.mesh.devices} devices cannot be measured on {machine_name}")
+    if why := _misfit(programs, data):
+        raise MachineError(why)
     workers = where.devices
     if why := refusal_alone("calibrate"):
         raise MachineError(why)
@@ -174,6 +176,23 @@ def _operators(
                 rows.append((call, _measurement(samples)))
         store.put(setting, rows)
         done += len(part)
+
+
+def _misfit(programs: Sequence[Program], data: Sequence[Mapping[str, Any]]) -> str:
+    """Why data is not that of the programs; "" if it is. Kernels trust it: indices of a larger graph would read beyond."""
+    if data and len(data) != len(programs):
+        return f"data of {len(data)} programs: expected as many as there are programs, {len(programs)}"
+    for program, own in zip(programs, data, strict=False):
+        for item in program.graph.inputs:
+            if item.role == "data" and item.path in own:
+                tensor, value = own[item.path], program.graph.values[item.name]
+                given = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+                if given != (value.shape, value.dtype):
+                    return (
+                        f"data {item.path!r} is {given[1]}{list(given[0])}, and the program was planned with "
+                        f"{value.dtype}{list(value.shape)}: give the data of its plan"
+                    )
+    return ""
 
 
 def _named(calls: Sequence[Call], data: Mapping[str, Any]) -> dict[str, Any]:

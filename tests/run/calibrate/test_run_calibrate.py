@@ -291,3 +291,18 @@ def test_data_beyond_what_is_sent_to_workers_is_drawn(monkeypatch: pytest.Monkey
     assert _named([call], {"edges": edges, "others": edges}) == {"edges": edges}
     monkeypatch.setattr("girih.run.calibrate.calibrate.CHUNK_BYTES", 31)
     assert _named([call], {"edges": edges}) == {}
+
+
+def test_data_of_another_program_is_refused(tmp_path: Path) -> None:
+    network = gnn.GCN(4, 8, 3)
+    step = girih.TrainingStep(network, loss=gnn.loss, optimizer=torch.optim.SGD(network.parameters(), lr=0.1))
+    plans = [
+        girih.plan(step, gnn.rmat(50, edges, features=4, classes=3), machine="local:1", search="single", compare=())
+        for edges in (300, 400)
+    ]
+    own, other = (plan.origin.data.data_tensors() for plan in plans)
+    programs, store = [plans[0].program], tmp_path / "costs.sqlite"
+    with pytest.raises(MachineError, match=r"the program was planned with .* give the data of its plan"):
+        calibrate("local:1", store_path=store, programs=programs, data=[other])
+    with pytest.raises(MachineError, match="data of 2 programs: expected as many as there are programs, 1"):
+        calibrate("local:1", store_path=store, programs=programs, data=[own, other])
