@@ -179,7 +179,7 @@ def _operators(
 
 
 def _misfit(programs: Sequence[Program], data: Sequence[Mapping[str, Any]]) -> str:
-    """Why data is not that of the programs; "" if it is. Kernels trust it: indices of a larger graph would read beyond."""
+    """Why data is not that of the programs; "" if it is. Kernels trust indices, also those beyond the rows."""
     if data and len(data) != len(programs):
         return f"data of {len(data)} programs: expected as many as there are programs, {len(programs)}"
     for program, own in zip(programs, data, strict=False):
