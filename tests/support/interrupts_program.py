@@ -108,7 +108,7 @@ def interrupt(seconds: float, came: threading.Event) -> None:
 
 def computing() -> list[str]:
     """Threads of crews that have been stopped and still do something."""
-    left = [thread for thread in threading.enumerate() if isinstance(thread, WorkerThread)]
+    left = [thread for thread in threading.enumerate() if isinstance(thread, WorkerThread) and thread.is_alive()]
     for thread in left:
         thread.join(PATIENCE)
     return [thread.name for thread in left if thread.is_alive()]

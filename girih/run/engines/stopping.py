@@ -56,9 +56,12 @@ class WorkerThread(threading.Thread):
                 pass
 
     def stop(self) -> None:
-        """Raise StoppedError in it, as soon as it runs Python."""
+        """Raise StoppedError in it, as soon as it runs Python. One that has not begun does nothing any more: Ctrl-C may
+        have come while it was being started."""
         with self._gate:
-            if not self._left:
+            if self.ident is None:
+                self._left = True
+            elif not self._left:
                 _raise_in(self, StoppedError)
 
 
@@ -68,6 +71,8 @@ def stop(threads: Iterable[WorkerThread], seconds: float) -> bool:
     running = [thread for thread in threads if thread is not threading.current_thread()]
     for thread in running:
         thread.wake()
+        if not thread.is_alive():
+            thread.stop()
     while (running := [thread for thread in running if thread.is_alive()]) and time.monotonic() < deadline:
         running[0].join(LOOK_SECONDS)
         for thread in running:  # again and again: code that catches everything has caught the first

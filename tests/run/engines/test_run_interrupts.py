@@ -65,6 +65,17 @@ def test_a_thread_is_stopped_wherever_it_is() -> None:
     assert stop([WorkerThread(more.wait)], 0.0)  # it was never started
 
 
+def test_a_thread_that_is_stopped_before_it_begins_does_nothing() -> None:
+    """As where Ctrl-C comes while it is being started."""
+    came: list[str] = []
+    thread = WorkerThread(lambda: came.append("began"))
+    assert stop([thread], 5.0)
+    thread.start()
+    thread.join(5.0)
+    assert not thread.is_alive()
+    assert not came
+
+
 def test_who_does_not_come_back_is_left_behind() -> None:
     go_on = threading.Event()
     thread = WorkerThread(lambda: go_on.wait())
