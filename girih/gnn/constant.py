@@ -350,7 +350,8 @@ class Folding(TorchFunctionMode):
                     weights = self.value(weights)
                     held.value = held.value * weights.reshape(*weights.shape, *[1] * (held.dim() - weights.dim()))
             else:
-                held.value = held.again() if held.renews else self.constants.kept(held.fixed)
+                again = held.again if held.renews else None
+                held.value = self.constants.kept(held.fixed) if again is None else again()
         return held.value
 
     # Constants
