@@ -92,7 +92,7 @@ def one_forward_one_backward(program: Program, seconds: Sequence[float], *, inte
     number = len(set(stages.values()))
     if count == 1 or number <= 1:
         return program
-    laps = _laps(program.graph, parts, stages, number) if interleaved else dict.fromkeys(stages, 0)
+    laps = laps_of(program.graph, parts, stages, number) if interleaved else dict.fromkeys(stages, 0)
     chunks = _chunks(program.graph, parts, stages, laps, number, count)
     begins, chunks = _late(program.graph, parts, chunks, _begins(program.graph, chunks, seconds))
     order = _sorted(program.graph, begins, chunks)
@@ -168,7 +168,7 @@ def _stages(program: Program, parts: Sequence[int | None]) -> dict[int, int]:
     return {node: stage[key] for node, mask in masks.items() if (key := mask.tobytes()) in stage}
 
 
-def _laps(graph: Graph, parts: Sequence[int | None], stages: dict[int, int], number: int) -> dict[int, int]:
+def laps_of(graph: Graph, parts: Sequence[int | None], stages: dict[int, int], number: int) -> dict[int, int]:
     """How often a micro-batch has gone through all stages before it comes to each node that belongs to one."""
     runs: dict[str, dict[str, int]] = {"forward": {}, "backward": {}}  # by value: counted on from lap to lap
     laps: dict[int, int] = {}
