@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from girih.graph import Graph, Node
@@ -137,6 +138,33 @@ def micro_batches_of(graph: Graph) -> tuple[list[int | None], int]:
     order = list(dict.fromkeys([*(part for parts in back if len(parts) == 1 for part in parts), *range(count)]))
     return [None if early else max(map(order.index, parts), default=None)
             for parts, early in zip(sets, free, strict=True)], count  # fmt: skip
+
+
+def accumulating(graph: Graph) -> Graph:
+    """The graph in the order of accumulated gradients, so that nothing but these is held of more than one micro-batch:
+    each goes forward and backward before the next begins, and the update comes last. What depends on no micro-batch is
+    computed right before its first reader. A graph without micro-batches is as it was.
+    """
+    parts, count = micro_batches_of(graph)
+    if count == 1:
+        return graph
+    turns: dict[int, int] = {}  # without those of nodes that depend on no micro-batch
+    for number, (node, part) in enumerate(zip(graph.nodes, parts, strict=True)):
+        before = [turns[maker] for name in node.inputs if (maker := graph.producer.get(name)) in turns]
+        own = [] if part is None else [count if node.phase == "update" else part]
+        if before or own:
+            turns[number] = max((*before, *own))
+    order: dict[int, None] = {}
+    every = range(len(graph.nodes))
+    for number in (*sorted(turns, key=lambda number: (turns[number], number)), *every):
+        pending = [number]
+        while pending:
+            needed = (graph.producer.get(name) for name in graph.nodes[pending[-1]].inputs)
+            if (first := next((node for node in needed if node is not None and node not in order), None)) is None:
+                order.setdefault(pending.pop())
+            else:
+                pending.append(first)
+    return replace(graph, nodes=tuple(graph.nodes[number] for number in order))
 
 
 def _begin(node: Node) -> int | None:
