@@ -2,9 +2,9 @@
 
 It asks what `Settings.untouched`, `Weights.written` and `Call.is_quickly` ask: by the words of memory in which a change
 would show (`words.py`), since a model may have hundreds of parts and tensors, and in one function without a call of
-Python in it, since for a model of two layers the answer takes but a few microseconds. `way.c` is that function; where it
-cannot be compiled, Python answers. Whatever is not told so, such as keywords, a write, another size or an error, is left
-to the long way.
+Python in it, since for a model of two layers the answer takes but a few microseconds. `way.c` is that function; where
+it cannot be compiled, Python answers. Whatever is not told so, such as keywords, a write, another size or an error, is
+left to the long way.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from girih.inference.onnx.tensors import dtype_of
 
 Tensor = Any
 
-ALIKE = """
-    Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor IsNaN Log Neg Reciprocal Relu Round Sigmoid Sign Sin
-    Sinh Sqrt Tan Tanh
-""".split()
+ALIKE = [
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "IsNaN",
+    "Log", "Neg", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Sqrt", "Tan", "Tanh",
+]  # fmt: skip
 """Functions that PyTorch has under the same name, in small letters."""
 FUNCTIONS = named(
     {
