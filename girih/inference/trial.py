@@ -143,18 +143,16 @@ def fastest(
                 continue
             built.append((program, backend, run, ""))
         progress("measure in turns", 0.0)
-        able = [number for number, item in enumerate(built) if item[2] is not None]
-        timed = [built[number][2] if number == 0 else _checked(built[number][2], check) for number in able]
+        able = {number: run for number, (_, _, run, _) in enumerate(built) if run is not None}
+        timed = [run if number == 0 else _checked(run, check) for number, run in able.items()]
         took = measured([partial(run, *arguments, **named) for run in timed], turn, share)
-    chosen = able[choice(took)]
+    chosen = [*able][choice(took)]
     seconds = gone | {number: quick(times) for number, times in zip(able, took, strict=True)}
     candidates = tuple(
         Candidate(program, backend, seconds.get(number), why, errors.get(number))
         for number, (program, backend, _, why) in enumerate(built)
     )
-    winner = built[chosen][2]
-    assert winner is not None
-    return candidates, candidates[chosen], winner
+    return candidates, candidates[chosen], able[chosen]
 
 
 def at_random(arguments: Sequence[Any], named: Mapping[str, Any], seed: int) -> tuple[Sequence[Any], Mapping[str, Any]]:
