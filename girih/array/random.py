@@ -128,7 +128,7 @@ class Generator:
             both, last = _known(low, high), int(endpoint)
             low, high = asarray(low), asarray(high) + last
             shape = _common(size, low, high)
-            if both is not None and math.prod(shape):
+            if both is not None and 0 not in shape:
                 first, stop = both
                 _span(int(first.min()), int(stop.max()) + last, kind)
                 if (first > stop if last else first >= stop).any():
