@@ -318,6 +318,8 @@ class Folding(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(function, "__name__", "")
+        if _writes(name) and not args:  # as torch.nn.init's come
+            args, kwargs = tuple(kwargs.values())[:1], dict([*kwargs.items()][1:])
         tensors = [item for item in tree_leaves((args, kwargs)) if isinstance(item, torch.Tensor)]
         held = [item for item in tensors if isinstance(item, Held)]
         if (function in _FACTORIES and not tensors) or (name in _FILLED and not _is_constant(args[0])):

@@ -212,7 +212,9 @@ def written_by_data(deg: torch.Tensor, h: torch.Tensor, to: torch.Tensor, rows: 
 
 def written_by_out(deg: torch.Tensor, h: torch.Tensor, to: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     torch.mul(deg, 3, out=deg)
-    return (h.T * deg).T
+    other = torch.ones_like(deg)
+    torch.nn.init.constant_(other, 2.0)
+    return (h.T * deg * other).T
 
 
 def not_zero_any_more(deg: torch.Tensor, h: torch.Tensor, to: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
