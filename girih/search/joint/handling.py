@@ -52,8 +52,9 @@ class Handling(Transfers):
 
 def _elements(placements: Placements) -> Floats:
     """How many each device has: [placements, devices]."""
-    extents: Floats = (placements.regions[..., 1] - placements.regions[..., 0]).clip(0).astype(np.float64)
-    return extents.prod(axis=-1)
+    extents = placements.regions[..., 1] - placements.regions[..., 0]
+    elements: Floats = extents.clip(0).prod(axis=-1).astype(np.float64)
+    return elements
 
 
 @dataclass(frozen=True)
