@@ -26,6 +26,8 @@ REWRITING = 0.25
 """The share of the seconds that are left in which rules are tried."""
 SPLITTING = 0.5
 """The share of the seconds that are left then in which micro-batches are tried."""
+FEW = 4_000
+"""Nodes × devices of a graph in micro-batches whose cheapest division is looked for at once."""
 FAR = 1.5
 """Times the seconds of the best: what takes longer in micro-batches is not looked at further."""
 GRAPHS = 4
@@ -90,7 +92,8 @@ def _in_micro_batches(rounds: Rounds) -> None:
             return
         rounds.ways.note(f"joint: {count} micro-batches", 0.0)
         other = rounds.write(graph, written.rewrites)
-        names = QUICKLY if rounds.machine.devices > 1 else ()
+        devices = rounds.machine.devices
+        names = QUICKLY if devices > 1 and len(graph.nodes) * devices > FEW else (*QUICKLY, "exact")
         took = rounds.consider(rounds.known(other, names), 2**62)
         if not own:
             rounds.parts[count] = took
