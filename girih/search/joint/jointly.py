@@ -18,7 +18,7 @@ from girih.search.joint.told import told
 from girih.simulate.bounds import bound_of
 
 REWRITING = 0.25
-"""The share of the seconds that are left in which rules are tried."""
+"""The share of the seconds in which rules are tried at first, and of those that are left afterwards."""
 GRAPHS = 4
 """Ways to write the graph that are composed sequentially, at most, beside the given one."""
 
@@ -39,9 +39,10 @@ def jointly(
     """
     rounds = Rounds(ways, Budget(search.seconds), aim.machine, limit)
     refused = rounds.compose(graph, (), partial(sequential, graph, search.seconds))
-    for other, rewrites in _rewritten(graph, rounds):
+    for number, (other, rewrites) in enumerate(_rewritten(graph, rounds, search.seconds)):
         if bound_of(other, aim.machine).seconds < rounds.seconds:  # else no plan of it is faster
-            rounds.compose(other, rewrites, partial(sequential, other, max(rounds.budget.seconds, 1.0)))
+            seconds = max(rounds.budget.seconds, 1.0) if number else search.seconds  # as it would have by itself
+            rounds.compose(other, rewrites, partial(sequential, other, seconds))
     search_small(rounds)
     stopped = ""
     while not stopped:
@@ -61,12 +62,13 @@ def jointly(
     return told(rounds, stopped)
 
 
-def _rewritten(graph: Graph, rounds: Rounds) -> Iterator[tuple[Graph, tuple[Rewrite, ...]]]:
-    """The graph rewritten by proved rules: by all that pay on one device, then by all but one of them."""
+def _rewritten(graph: Graph, rounds: Rounds, seconds: float) -> Iterator[tuple[Graph, tuple[Rewrite, ...]]]:
+    """The graph rewritten by proved rules: by all that pay on one device, of which the sequential composition has the
+    choice too, so that it is tried whatever is left of the seconds; then by all but one of them."""
     rounds.ways.note("joint: rewrites", 0.0)
     every, used = rules(), list[str]()
     for without in (None, *range(GRAPHS - 1)):
-        left = REWRITING * rounds.budget.seconds
+        left = REWRITING * (seconds if without is None else rounds.budget.seconds)
         if left <= 0 or (without is not None and not without < len(used) > 1):
             return
         some = every if without is None else tuple(rule for rule in every if str(rule) != used[without])
