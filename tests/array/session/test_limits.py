@@ -215,7 +215,14 @@ def test_portions_are_whole_chunks_of_the_store(points, tmp_path):
         assert {box[0].start % 300 for box in boxes} == {0}
         assert len(boxes) > 10
         gnp.to_zarr(written, tmp_path / "written", chunks=(300, 8))
-    np.testing.assert_array_equal(zarr.open_array(str(tmp_path / "written"))[:], content * 2)
+        assert not files_of(cluster)
+        gnp.to_zarr(written, tmp_path / "large", chunks=(20_000, 2))  # of which no portion has whole ones
+        gnp.to_zarr(written, tmp_path / "as it likes")
+        assert len(files_of(cluster)) == 1
+    for name, chunks in (("written", (300, 8)), ("as it likes", (ROWS, 8)), ("large", (20_000, 2))):
+        stored = zarr.open_array(str(tmp_path / name))
+        assert stored.chunks == chunks
+        np.testing.assert_array_equal(stored[:], content * 2)
 
 
 def test_what_is_not_made_row_by_row_is_written_by_way_of_a_file(points, tmp_path):
