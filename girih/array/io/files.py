@@ -229,8 +229,8 @@ def _savez(write: Callable[..., None], file: Path, args: tuple[Any, ...], kwds: 
 
 
 def to_zarr(x: Any, store: Path, array: str = "", chunks: Sequence[int] | None = None, overwrite: bool = False) -> None:
-    """Write an array of a Zarr store, a tile at a time. chunks: by default whole rows of some megabytes, or zarr's choice
-    where a row is larger.
+    """Write an array of a Zarr store, a tile at a time. chunks: by default whole rows of some megabytes, or zarr's
+    choice where a row is larger.
 
     Raises:
         SourceError: there is such an array, and it is not to be overwritten. ModuleNotFoundError.

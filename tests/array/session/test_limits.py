@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import girih.array as gnp
-from girih.program import BlockStep
+from girih.program import CACHE_BYTES, BlockStep
 from girih.run.worker.worker import Running, Worker
 
 ROWS = 40_000  # of 8 columns: 2.56 MB
@@ -253,3 +253,4 @@ def test_a_mask_and_the_rows_that_it_chooses_are_read_in_one_pass(tmp_path):
         (program,) = (planned.plan.program for planned in cluster._plans.values())
         passes = [step for step in program.steps if not program.streamed.isdisjoint(step.sources)]
         assert [type(step) for step in passes] == [BlockStep]
+        assert passes[0].rows * content[0].nbytes <= CACHE_BYTES, "whole rows, of which the mask reads one element"
