@@ -59,10 +59,7 @@ def _mean(x: Tensor, dims: list[int], keep: bool) -> Tensor:
         return x
     if x.is_floating_point():
         return torch.mean(x, dims, keep)
-    count = 1
-    for dim in dims:
-        count *= x.shape[dim]
-    return torch.div(_sum(x, dims, keep), count, rounding_mode="trunc")
+    return torch.div(_sum(x, dims, keep), math.prod([x.shape[dim] for dim in dims]), rounding_mode="trunc")
 
 
 def _log_sum_exp(x: Tensor, dims: list[int], keep: bool) -> Tensor:
