@@ -255,7 +255,7 @@ def to_zarr(x: Any, store: Path, array: str = "", chunks: Sequence[int] | None =
 def _chunks(array: Array) -> tuple[int, ...] | str:
     """Chunks that lie in memory, and are read by girih, in one run; zarr cuts tall matrices column by column."""
     row = max(1, math.prod(array.shape[1:]) * array.itemsize)
-    if not array.size or row > stored_sources.AT_ONCE:
+    if not array.shape or not array.size or row > stored_sources.AT_ONCE:
         return "auto"
     return min(array.shape[0], stored_sources.AT_ONCE // row), *array.shape[1:]
 
