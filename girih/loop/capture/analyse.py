@@ -45,7 +45,6 @@ from girih.loop.capture.body import (
 from girih.loop.capture.errors import LoopError, refusal, short
 from girih.loop.capture.inherited import ANY_DIMS, beyond, inherited
 from girih.loop.capture.source import Source, read_source
-from girih.loop.capture.subscripts import entry, is_whole
 from girih.loop.capture.values import (
     ANYWHERE,
     UNKNOWN,
@@ -68,9 +67,11 @@ from girih.loop.capture.values import (
     Vector,
     View,
     Views,
+    entry,
     holds_outside,
     holds_view,
     is_outside,
+    is_whole,
     join,
     joined,
     reshaped,
