@@ -120,7 +120,7 @@ class Space:
         entries = self.listed()
         held = np.random.default_rng([seed, SPLIT]).random(len(entries)) < fraction
         return tuple(  # type: ignore[return-value]
-            Space(entries.shape, entries=_chosen(entries, chosen), relabelled=self.relabelled)
+            Space(entries.shape, entries=taken(entries, chosen), relabelled=self.relabelled)
             for chosen in (np.flatnonzero(~held), np.flatnonzero(held))
         )
 
@@ -279,7 +279,3 @@ def _entries(
 def _compact(keys: np.ndarray) -> np.ndarray:
     small = not len(keys) or int(keys.max()) < 2**31
     return np.ascontiguousarray(keys, dtype=np.int32 if small else np.int64)
-
-
-def _chosen(entries: Entries, order: np.ndarray) -> Entries:
-    return taken(entries, order)

@@ -16,11 +16,11 @@ Tensor = Any
 ALIKE = """
     Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor IsNaN Log Neg Reciprocal Relu Round Sigmoid Sign Sin
     Sinh Sqrt Tan Tanh
-""".split()
+"""
 """Functions that PyTorch has under the same name, in small letters."""
 FUNCTIONS = named(
     {
-        **{name: getattr(torch, name.lower()) for name in ALIKE},
+        **{name: getattr(torch, name.lower()) for name in ALIKE.split()},
         "BitwiseNot": torch.bitwise_not,
         "HardSwish": F.hardswish,
         "Mish": F.mish,
