@@ -14,8 +14,8 @@ from girih.inference.onnx.tensors import dtype_of
 Tensor = Any
 
 ALIKE = """
-    Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor IsNaN Log Neg Reciprocal Relu Round Sigmoid Sign Sin
-    Sinh Sqrt Tan Tanh
+    Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor IsNaN Log Neg Reciprocal Relu Round Sigmoid Sign
+    Sin Sinh Sqrt Tan Tanh
 """
 """Functions that PyTorch has under the same name, in small letters."""
 FUNCTIONS = named(
