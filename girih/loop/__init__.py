@@ -41,7 +41,7 @@ _HOMES = {
     "served": "girih.loop.remote",
     "sparse": "girih.loop.spaces",
     "tables": "girih.loop.shared",
-    "text": "girih.loop.lines",
+    "text": "girih.loop.spaces",
     "workers": "girih.loop.parallel",
 }
 
@@ -75,12 +75,11 @@ if TYPE_CHECKING:
     from girih.loop.arrays import Accumulator, Array, Buffer, accumulator, array, buffer, random
     from girih.loop.capture.errors import LoopError, LoopWarning
     from girih.loop.checkpoint import restore, save
-    from girih.loop.lines import text
     from girih.loop.parallel import ParallelLoop, parallel_for, workers
     from girih.loop.ranks import ranks
     from girih.loop.remote import served
     from girih.loop.shared import AdaRevision, tables
-    from girih.loop.spaces import Space, dense, range, sparse
+    from girih.loop.spaces import Space, dense, range, sparse, text
 
 
 def __getattr__(name: str) -> Any:
