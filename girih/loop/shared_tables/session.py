@@ -485,7 +485,7 @@ class Session:
                 else:
                     self._tell(SnapshotTaken(clock))
                     if self._join is None or self._join.rank == 0:
-                        snapshots.remove_older(self.options.folder, self.specs, self.options)
+                        snapshots.remove_older(self.options.folder, self.options)
         return statuses
 
     def _all_gone(self) -> None:
