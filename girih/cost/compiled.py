@@ -55,16 +55,16 @@ def compiled(source: Path, folder: Path, options: Sequence[str] = (), version: s
     return built
 
 
-def extension(source: Path, room: str, include: str, version: str) -> ModuleType | None:
+def extension(source: Path, room: str, include: str = "", version: str = "") -> ModuleType | None:
     """The module of Python's that a text in C is, compiled into a room of the cache. include: where its headers are,
     beside Python's. None: there is no C compiler, no header of Python's, or no cache, or it is not Linux."""
     header = Path(sys.base_prefix) / "include" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "Python.h"
-    folder = usable_cache(room, say=False) if sys.platform == "linux" and header.exists() else None
-    if folder is None:
+    cache = usable_cache(room, say=False) if sys.platform == "linux" and header.exists() else None
+    if cache is None:
         return None
     try:
-        options = [f"-I{header.parent}", f"-I{include}"]
-        built = compiled(source, folder, options, f"{sys.implementation.cache_tag} {version}")
+        options = [f"-I{folder}" for folder in (header.parent, include) if folder]
+        built = compiled(source, cache, options, f"{sys.implementation.cache_tag} {version}")
         loader = ExtensionFileLoader(source.stem, str(built))
         spec = spec_from_file_location(source.stem, built, loader=loader)
         assert spec is not None

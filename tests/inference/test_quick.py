@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +16,9 @@ from torch.utils.hooks import RemovableHandle
 from girih.capture import Inference
 from girih.capture.torch.settings import Settings
 from girih.capture.torch.weights import Weights
+from girih.inference.calls import call_of
 from girih.inference.quick import way, words
-from girih.inference.quick.way import Watch
+from girih.inference.quick.way import NO, Watch, model_way, quick_way
 from girih.inference.quick.words import Words, of_dictionaries, of_lists, of_references, of_sets, of_tensors
 
 
@@ -240,3 +242,150 @@ def test_what_has_no_words_is_asked_for(missing: str, monkeypatch: pytest.Monkey
         assert not (watch.words.same() and all(ask() for ask in watch.rest))
         if isinstance(handle, RemovableHandle):
             handle.remove()
+
+
+@pytest.fixture(params=[True, False])
+def in_c(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ways as they are compiled, and as Python has them where there is no compiler."""
+    if not request.param:
+        monkeypatch.setattr(way, "_native", lambda: None)
+    elif way._native() is None:
+        pytest.skip("there is no C compiler, or no header of Python's")
+
+
+def way_of(model: nn.Module, run: Callable[..., Any], *batch: Any) -> tuple[Callable[..., Any], Watch]:
+    settings = Settings(Inference(model))
+    watch = Watch(settings, Weights(model))
+    return quick_way(settings, watch, [(call_of(batch, {}), run)], None), watch
+
+
+class Kept(Listed):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = nn.Parameter(plain())
+
+
+TOUCHES: dict[str, Callable[[Any], object]] = {
+    "a buffer moved": lambda model: setattr(model[1], "running_mean", torch.zeros(4).clone()),
+    "a buffer written": lambda model: model[1].running_var.mul_(2),
+    "a state loaded": lambda model: model.load_state_dict(Kept().state_dict()),
+    "training": lambda model: model.train(),
+    "training of a part": lambda model: model[1].train(),
+    "another part": lambda model: model.__setitem__(0, nn.Linear(3, 4)),
+    "a part more": lambda model: model.append(nn.Tanh()),
+    "a hook": lambda model: model[0].register_forward_hook(lambda *_: None),
+    "a hook before": lambda model: model.register_forward_pre_hook(lambda *_: None),
+    "a hook by hand": lambda model: model[1]._forward_hooks.__setitem__(0, print),
+    "an item of a list": lambda model: model.scales.__setitem__(0, 3.0),
+    "an option": lambda model: setattr(model[1], "eps", 0.5),
+    "in double": lambda model: model.double(),
+}
+
+
+@pytest.mark.usefixtures("in_c")
+def test_a_quick_way_answers_until_the_model_is_touched() -> None:
+    x = torch.rand(2, 3)
+    writes = {name: change for name, change in WRITES.items() if name != "another class"}  # which holds the same
+    for name, change in (*TOUCHES.items(), *writes.items()):
+        model = Kept().eval()
+        answer, watch = way_of(model, lambda x: ("answered", x), x)
+        for _ in range(2):
+            assert answer(x) == ("answered", x)
+        with torch.no_grad():
+            change(model if name in TOUCHES else model.kept)
+        for _ in range(2):
+            assert answer(x) is NO, name
+        now = watch.words.now()
+        assert (now is None) or now != watch.words.known, name
+
+
+@pytest.mark.usefixtures("in_c")
+def test_a_quick_way_answers_its_own_call_alone() -> None:
+    """Of other sizes, types, counts, keywords and surroundings none; strides and gradients make no difference."""
+    x, model = torch.rand(2, 3), Listed().eval()
+    answer, watch = way_of(model, lambda x: x.sum(), x)
+    for same in (torch.rand(2, 3), torch.rand(3, 2).t(), torch.rand(2, 3, requires_grad=True), nn.Parameter(x)):
+        result = answer(same)
+        assert isinstance(result, torch.Tensor)
+        assert not result.requires_grad
+        assert torch.is_grad_enabled()
+    others: list[tuple[Any, ...]] = [(), (x, x), (torch.rand(3, 3),), (x.double(),), (x.tolist(),), (x.to("meta"),)]
+    assert all(answer(*other) is NO for other in others)
+    assert answer(x=x) is NO
+    assert answer(x) is not NO
+    with torch.autocast("cpu"):
+        assert answer(x) is NO
+    with torch.device("meta"):
+        assert answer(x) is NO
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert answer(x) is NO
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with torch.no_grad():
+        assert answer(x) is not NO
+        assert not torch.is_grad_enabled()
+    watch.words.forget()
+    assert answer(x) is NO
+
+
+@pytest.mark.usefixtures("in_c")
+def test_a_quick_way_leaves_errors_to_the_long_way() -> None:
+    x, model, errors = torch.rand(2, 3), Listed().eval(), [ValueError(), KeyboardInterrupt()]
+
+    def run(x: torch.Tensor) -> None:
+        raise errors[0]
+
+    answer, _ = way_of(model, run, x)
+    assert answer(x) is NO
+    assert torch.is_grad_enabled()
+    del errors[0]
+    with pytest.raises(KeyboardInterrupt):
+        answer(x)
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.usefixtures("in_c")
+def test_a_model_that_answers_itself_is_asked_while_it_evaluates() -> None:
+    model, hooks = nn.Sequential(nn.Linear(3, 4), nn.Dropout()).eval(), (OrderedDict[int, Any](),)
+    answer = model_way(model, hooks)
+    x = torch.rand(2, 3)
+
+    def is_answered() -> bool:
+        result = answer(x)
+        assert torch.is_grad_enabled()
+        assert result is NO or (torch.equal(result, model(x)) and not result.requires_grad)
+        assert (answer(input=x) is NO) == (result is NO)
+        return result is not NO
+
+    assert is_answered()
+    for touch, back in (
+        (lambda: model[1].train(), model.eval),
+        (lambda: hooks[0].update({0: print}), hooks[0].clear),
+    ):
+        touch()
+        assert not is_answered()
+        assert not is_answered()
+        back()
+        assert is_answered()
+    with torch.no_grad():
+        model[0].weight.mul_(2)  # which the model itself reads
+    assert is_answered()
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        answer(torch.rand(2, 2))
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.usefixtures("in_c")
+def test_a_quick_way_goes_when_nobody_has_it() -> None:
+    """It is in a circle with what it runs, which holds whatever was made for the model."""
+
+    def used() -> weakref.ref[nn.Module]:
+        x, model, circle = torch.rand(2, 3), Listed().eval(), list[Any]()
+        circle.append(way_of(model, lambda x: circle, x)[0])
+        assert circle[0](x) is circle
+        return weakref.ref(model)
+
+    model = used()
+    gc.collect()
+    assert model() is None

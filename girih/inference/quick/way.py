@@ -2,15 +2,18 @@
 
 It asks what `Settings.untouched`, `Weights.written` and `Call.is_quickly` ask: by the words of memory in which a change
 would show (`words.py`), since a model may have hundreds of parts and tensors, and in one function without a call of
-Python in it, since for a model of two layers the answer takes but a few microseconds. Whatever is not told so, such as
-keywords, a write, another size or an error, is left to the long way.
+Python in it, since for a model of two layers the answer takes but a few microseconds. `way.c` is that function; where
+it cannot be compiled, Python answers. Whatever is not told so, such as keywords, a write, another size or an error, is
+left to the long way.
 """
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,8 +22,9 @@ from torch.nn.modules import module as _inner
 
 from girih.capture.torch.settings import Settings
 from girih.capture.torch.weights import Weights
+from girih.cost.compiled import extension
 from girih.inference.calls import Call
-from girih.inference.quick.words import Words, of_dictionaries, of_lists, of_references, of_sets, of_tensors, take
+from girih.inference.quick.words import Words, of_dictionaries, of_lists, of_references, of_sets, of_tensors
 
 
 def _dictionary(mapping: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -31,7 +35,7 @@ def _dictionary(mapping: Mapping[str, Any]) -> dict[str, Any] | None:
 NO = object()
 """In the place of results: the call is not answered."""
 _forward, _training = attrgetter("forward"), attrgetter("training")
-_grad_enabled, _set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
+_GRAD = _grad_enabled, _set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
 _autocast, _modes = torch._C._is_any_autocast_enabled, torch._C._len_torch_function_stack
 _default_dtype = torch.get_default_dtype
 
@@ -121,22 +125,13 @@ def quick_way(
     """What gives the results of a call, or `NO`. made: what runs each call; turn: a lock that is held meanwhile, or
     None."""
     dtype, words, rest = settings.around_plain, watch.words, watch.rest
-    first, behind = words.first, words.behind
     ready = [(call.guard, call, run) for call, run in made]
 
     def answer(*batch: Any, **named: Any) -> Any:
         if grad := _grad_enabled():
             _set_grad_enabled(False)  # what `torch.no_grad()` does, in a tenth of its time
         try:
-            known = words.known
-            if (
-                named
-                or take(first).tobytes() != known[0]
-                or take(behind).tobytes() != known[1]
-                or _default_dtype() is not dtype
-                or _autocast()
-                or _modes()
-            ):
+            if named or not words.same() or _default_dtype() is not dtype or _autocast() or _modes():
                 return NO
             for ask in rest:
                 if not ask():
@@ -151,6 +146,11 @@ def quick_way(
             if grad:
                 _set_grad_enabled(True)
 
+    if (native := _native()) is not None:
+        around = _default_dtype, dtype, _autocast, _modes
+        calls = tuple((call.positional, call.guard.check, _slowly(call), run) for call, run in made)
+        items = (words, no_way, *_GRAD, tuple(rest), *around, calls, None)
+        answer = native.Way(words.places, words.were, words.first, items)
     if turn is None:
         return answer
 
@@ -161,24 +161,38 @@ def quick_way(
     return in_turn
 
 
+def _slowly(call: Call) -> Callable[..., bool]:
+    """Is a call this one, though its tensors have other strides, or ask for gradients?"""
+    return lambda *batch: call.is_quickly(batch, {})
+
+
+@cache
+def _native() -> Any:
+    """What answers in C; None where it cannot be compiled."""
+    return extension(Path(__file__).with_name("way.c"), "inference")
+
+
 def no_way(*batch: Any, **named: Any) -> Any:
     """Leaves every call to the long way."""
     return NO
 
 
-def model_way(model: torch.nn.Module, hooks: Sequence[Mapping[int, Any]]) -> Callable[..., Any]:
+def model_way(model: torch.nn.Module, hooks: Sequence[dict[int, Any]]) -> Callable[..., Any]:
     """The same where the model itself answers every call: it is only looked whether it is in training."""
     parts = [*model.modules()]
-    counts = of_dictionaries([vars(part) for part in parts])
-    words = Words(counted=[] if counts is None else [counts], keep=parts)
-    evaluates = False
+    counts = of_dictionaries([*(vars(part) for part in parts), *hooks])
+    words = Words(counted=[] if counts is None else [counts], keep=(parts, hooks))
+    words.known = bytes(len(words.known))  # nobody has looked yet; Python counts from 1
+
+    def evaluates() -> bool:
+        now = words.now()  # first: a write meanwhile is seen later
+        if any(map(_training, parts)) or any(hooks):
+            return False
+        words.known = now or words.known
+        return True
 
     def answer(*batch: Any, **named: Any) -> Any:
-        nonlocal evaluates
-        if counts is None or not (evaluates and words.same()):
-            words.known = words.now() or words.known
-            evaluates = not any(map(_training, parts))
-        if not evaluates or any(hooks):
+        if (counts is None or not words.same()) and not evaluates():
             return NO
         if not _grad_enabled():
             return model(*batch, **named)
@@ -188,4 +202,8 @@ def model_way(model: torch.nn.Module, hooks: Sequence[Mapping[int, Any]]) -> Cal
         finally:
             _set_grad_enabled(True)
 
-    return answer
+    native = None if counts is None else _native()
+    if native is None:
+        return answer
+    items = (words, answer, *_GRAD, (), None, None, None, None, None, model)
+    return native.Way(words.places, words.were, words.first, items)  # type: ignore[no-any-return]

@@ -65,26 +65,37 @@ class Words:
     def __init__(
         self, fixed: Sequence[Any] = (), counted: Sequence[Any] = (), behind: Sequence[Any] = (), keep: Any = None
     ) -> None:
+        self._mark = np.zeros(1, np.uint64)  # a word of their own
         self.keep = keep
-        first, counts = _in_order(fixed), _in_order(counted)
-        self._fixed = len(first) * WORD
-        self.first, self.behind = np.concatenate((first, counts)), _in_order(behind)
-        self.known = take(self.first).tobytes(), take(self.behind).tobytes()
+        every = [_in_order([*fixed, [self._mark.ctypes.data]]), _in_order(counted), _in_order(behind)]
+        self._fixed, self.first = len(every[0]), len(every[0]) + len(every[1])
+        self.places = np.concatenate(every)
+        self._first, self._behind = self.places[: self.first], self.places[self.first :]
+        self.were = take(self.places)  # written over in place, as `way.c` reads it
+
+    @property
+    def known(self) -> bytes:
+        """What they were."""
+        return self.were.tobytes()  # type: ignore[no-any-return]
+
+    @known.setter
+    def known(self, now: bytes) -> None:
+        self.were[:] = np.frombuffer(now, np.uint64)
 
     def forget(self) -> None:
         """No words are as they were, from now on."""
-        self.known = b"?", b"?"
+        self._mark[0] = 1
 
     def same(self) -> bool:
-        first, behind = self.known
-        return bool(take(self.first).tobytes() == first and take(self.behind).tobytes() == behind)
+        first, behind = self.were[: self.first].tobytes(), self.were[self.first :].tobytes()
+        return bool(take(self._first).tobytes() == first and take(self._behind).tobytes() == behind)
 
-    def now(self) -> tuple[bytes, bytes] | None:
+    def now(self) -> bytes | None:
         """What they are now; None where a fixed one is another."""
-        first = take(self.first).tobytes()
-        if first[: self._fixed] != self.known[0][: self._fixed]:
+        first = take(self._first)
+        if first[: self._fixed].tobytes() != self.were[: self._fixed].tobytes():
             return None
-        return first, take(self.behind).tobytes()
+        return first.tobytes() + take(self._behind).tobytes()  # type: ignore[no-any-return]
 
 
 def _in_order(addresses: Sequence[Any]) -> Any:

@@ -9,16 +9,25 @@ from functools import partial
 from girih.graph import Graph
 from girih.layout.budget import Budget, without_collection
 from girih.partition.search import Search
+from girih.partition.searches.stages import micro_batches
 from girih.partition.space.problem import Objective
+from girih.partition.strategy import SearchError
 from girih.plans.plan import Plan
 from girih.plans.rewritten import ProofError, Rewrite, Rewriting, rules
+from girih.program.schedule import accumulating
+from girih.search.joint.divisions import QUICKLY
 from girih.search.joint.rounds import Rounds, Ways
 from girih.search.joint.small import search_small
 from girih.search.joint.told import told
+from girih.search.stages import counts_of, in_parts
 from girih.simulate.bounds import bound_of
 
 REWRITING = 0.25
 """The share of the seconds that are left in which rules are tried."""
+SPLITTING = 0.5
+"""The share of the seconds that are left then in which micro-batches are tried."""
+FAR = 1.5
+"""Times the seconds of the best: what takes longer in micro-batches is not looked at further."""
 GRAPHS = 4
 """Ways to write the graph that are composed sequentially, at most, beside the given one."""
 
@@ -42,6 +51,7 @@ def jointly(
     for other, rewrites in _rewritten(graph, rounds):
         if bound_of(other, aim.machine).seconds < rounds.seconds:  # else no plan of it is faster
             rounds.compose(other, rewrites, partial(sequential, other, max(rounds.budget.seconds, 1.0)))
+    _in_micro_batches(rounds)
     search_small(rounds)
     stopped = ""
     while not stopped:
@@ -59,6 +69,36 @@ def jointly(
         assert refused is not None
         raise refused
     return told(rounds, stopped)
+
+
+def _in_micro_batches(rounds: Rounds) -> None:
+    """Write the graph in micro-batches, twice as many each time as long as that helps, each of which goes forward and
+    backward before the next. What a few divisions take says whether it does; graphs with which a step is far from the
+    best are left out of the rounds. Pipelines have their own counts (`girih.search.stages`)."""
+    written = min(rounds.graphs, key=rounds.promise)
+    ends = rounds.budget.spent + SPLITTING * rounds.budget.seconds * 1e9
+    before = float("inf")
+    for count in counts_of(written.graph):
+        if rounds.budget.spent >= ends or rounds.budget.late:
+            return
+        own = count == micro_batches(written.graph)
+        try:
+            graph = accumulating(written.graph if own else in_parts(written.graph, count))
+        except SearchError:  # all micro-batches would meet
+            return
+        if not rounds.open(graph):
+            return
+        rounds.ways.note(f"joint: {count} micro-batches", 0.0)
+        other = rounds.write(graph, written.rewrites)
+        names = QUICKLY if rounds.machine.devices > 1 else ()
+        took = rounds.consider(rounds.known(other, names), 2**62)
+        if not own:
+            rounds.parts[count] = took
+        if took > FAR * rounds.seconds:
+            rounds.graphs.remove(other)
+        if took >= before < float("inf"):
+            return
+        before = took
 
 
 def _rewritten(graph: Graph, rounds: Rounds) -> Iterator[tuple[Graph, tuple[Rewrite, ...]]]:

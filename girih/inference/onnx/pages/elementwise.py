@@ -13,14 +13,14 @@ from girih.inference.onnx.tensors import dtype_of
 
 Tensor = Any
 
-ALIKE = """
-    Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor IsNaN Log Neg Reciprocal Relu Round Sigmoid Sign
-    Sin Sinh Sqrt Tan Tanh
-"""
+ALIKE = [
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "IsNaN",
+    "Log", "Neg", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Sqrt", "Tan", "Tanh",
+]  # fmt: skip
 """Functions that PyTorch has under the same name, in small letters."""
 FUNCTIONS = named(
     {
-        **{name: getattr(torch, name.lower()) for name in ALIKE.split()},
+        **{name: getattr(torch, name.lower()) for name in ALIKE},
         "BitwiseNot": torch.bitwise_not,
         "HardSwish": F.hardswish,
         "Mish": F.mish,
