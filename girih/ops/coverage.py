@@ -149,7 +149,7 @@ def mentions(function: Callable[..., Any]) -> frozenset[str]:
         for name in _names(item.__code__):
             value = cells.get(name, item.__globals__.get(name))
             if getattr(value, "__module__", None) == "girih.ops.language":
-                names.add(getattr(value, "__name__", name))
+                names |= {name, getattr(value, "__name__", name)}  # `reducer`, in a helper, is one too
             elif getattr(value, "__module__", "").startswith("girih.ops.catalogue"):
                 pending += list(vars(value).values()) if isinstance(value, type) else [value]
     return frozenset(names)
