@@ -36,6 +36,7 @@ import numpy as np
 
 from girih.graph import Graph
 from girih.layout import PARTIAL, REPLICATE, Layout, Mesh
+from girih.machine.units import counted
 from girih.ops.known import descriptions
 from girih.partition.search import Search
 from girih.partition.searches.data_parallel import along, along_the_batch, batch_dimensions
@@ -43,7 +44,7 @@ from girih.partition.searches.exact import exact
 from girih.partition.space.options import SECONDS, division_codes, joined_codes, value_layouts
 from girih.partition.space.problem import Candidates, Objective
 from girih.partition.strategy import PASS, REPEAT, SearchError, SearchResult
-from girih.published.divisions.transformer_blocks import VOCABULARY, Flow, many, recognised
+from girih.published.divisions.transformer_blocks import VOCABULARY, Flow, recognised
 from girih.rewrite.passes.heads import SeparateHeads
 from girih.rewrite.passes.parts_first import AddPartsFirst
 
@@ -86,7 +87,7 @@ class Megatron(Search):
         if not any(block.kind != VOCABULARY for block in blocks.blocks):
             raise SearchError(
                 "this program has no attention block or MLP (products with weights, one behind the other) that "
-                f"divides over {many(within.devices, 'device')} as Megatron-LM does{blocks.left_whole}: search by "
+                f"divides over {counted(within.devices, 'device')} as Megatron-LM does{blocks.left_whole}: search by "
                 "`exact` or `data`"
             )
         outer = Mesh(mesh.sizes[: mesh.axes - inner])

@@ -207,7 +207,8 @@ class _Means(TorchFunctionMode):
             return func(*args, **kwargs)
         loss["reduction"] = "sum"
         total = func(*given.args, **given.kwargs)
-        return total / (_counted(loss) if func in LABELS else _numbers(loss))
+        elements = prod(torch.broadcast_shapes(loss["input"].shape, loss["target"].shape))
+        return total / (_counted(loss) if func in LABELS else elements)
 
 
 def _batch_norm(
@@ -249,10 +250,6 @@ def _counted(loss: Mapping[str, Any]) -> Any:
         return loss["input"].numel() // loss["input"].shape[min(1, loss["input"].dim() - 1)]
     counts = target != loss["ignore_index"]
     return counts.sum() if weight is None else (weight[target * counts] * counts).sum()
-
-
-def _numbers(loss: Mapping[str, Any]) -> int:
-    return prod(torch.broadcast_shapes(loss["input"].shape, loss["target"].shape))
 
 
 def _exchanged(tensor: Tensor, gather: int, shard: int, mesh: DeviceMesh, axis: int) -> Tensor:
