@@ -200,6 +200,14 @@ OF_PAIRS: tuple[Function, ...] = (_all_pairs, _contracted, _slid, _tensordot)
 """What makes at most a number of each element with each."""
 FREE = frozenset(("broadcast_to", "broadcast_arrays", "sliding_window_view", "may_share_memory", "shares_memory"))
 """What makes nothing, however large it is."""
+VIEWS = frozenset(
+    """
+    reshape ravel transpose swapaxes moveaxis rollaxis squeeze expand_dims atleast_1d atleast_2d atleast_3d asarray
+    asanyarray flip fliplr flipud rot90 permute_dims matrix_transpose diagonal split array_split hsplit vsplit dsplit
+    unstack real imag
+    """.split()  # noqa: SIM905
+)
+"""What shows a small array, however large that has become: writes to the one are seen in the other."""
 OTHERS: dict[str, Function] = {"unique_values": partial(np.unique, equal_nan=False)}
 """What answers in the place of NumPy's function of the name: ours sorts, as NumPy's did."""
 AS_THEY_ARE = frozenset(
@@ -344,7 +352,8 @@ def call(
         keep_freed()
     if name in COPIES and not count:  # of lists: how much it is, and of which dtype, NumPy tells
         return own(function(*plain, **more))
-    if count >= BORDER.bytes and name not in FREE and not only_numpy(plain):
+    shows = name in FREE or (name in VIEWS and isinstance(items[0], SmallArray))
+    if count >= BORDER.bytes and not shows and not only_numpy(plain):
         return large(lazy, items, options)
     if "out" in more:
         wrote()

@@ -34,9 +34,10 @@ def folded(graph: Graph, weights: Mapping[str, Tensor]) -> tuple[Graph, dict[str
     nodes = []
     with torch.no_grad():
         for node in graph.nodes:
-            if known.issuperset(node.outputs) and not leaving.intersection(node.outputs):
+            alone = known.issuperset(node.outputs)
+            if alone:
                 values.update(zip(node.outputs, evaluate(node, values), strict=True))
-            else:
+            if not alone or leaving.intersection(node.outputs):
                 nodes.append(node)
     read = {name for node in nodes for name in node.inputs} | leaving
     own = {item.name: item for item in graph.inputs}

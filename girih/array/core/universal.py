@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from girih.array.core.array import Array
-from girih.array.core.builder import as_array, cast, choice, elementwise, kind_of, operands, typed
+from girih.array.core.builder import cast, choice, elementwise, kind_of, operands, typed
 from girih.array.core.views import copied
 
 
@@ -64,8 +64,10 @@ class UniversalFunction:
             outs = out if isinstance(out, tuple) else (out,) * self.nout
             return tuple(written(value, goal, casting) for value, goal in zip(result, outs, strict=True))
         out = out[0] if isinstance(out, tuple) else out
-        if where is not True:
-            result = cast(choice(where, result, 0 if out is None else as_array(out)), result.dtype)
+        if where is not True and isinstance(out, Array) and np.can_cast(result.dtype, out.dtype, casting):
+            result = cast(choice(where, cast(result, out.dtype), out), out.dtype)  # elsewhere it stays as it is
+        elif where is not True:
+            result = cast(choice(where, result, 0), result.dtype)
         return written(result, out, casting)
 
     def _in(self, dtype: Any, casting: Any, items: tuple[Any, ...]) -> list[Any]:

@@ -104,7 +104,8 @@ def accumulate(self: UniversalFunction, array: Any, axis: int = 0, dtype: Any = 
         axis_of(0 if axis is None else axis, 1)
         raise TypeError("cannot accumulate on a scalar")
     dim = axis_of(axis, x.ndim)
-    if self.__name__ in SCANS and x.dtype.kind != "b":
+    counts = x.dtype.kind != "b" or dtype is None or np.dtype(dtype) != bool  # truth values are counted as numbers
+    if self.__name__ in SCANS and counts:
         return written(getattr(scans, SCANS[self.__name__])(x, dim, dtype), out)
     if self.__name__ not in ASSOCIATIVE and self.__name__ not in REDUCTIONS:
         raise TypeError(f"girih.array.{self.__name__} has no accumulate: the function is not associative")

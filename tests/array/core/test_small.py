@@ -357,3 +357,22 @@ def test_large_work_sees_a_shape_that_was_set():
         np.testing.assert_array_equal((large * x).compute(), matrix * np.arange(20.0))
         x.shape = (20, 1)
         np.testing.assert_array_equal((large * x).compute(), matrix * np.arange(20.0)[:, None])
+
+
+VIEWS = ["np.asarray(y)", "y.reshape(2, -1)", "np.ravel(y)", "np.transpose(y)", "np.flip(y)", "np.split(y, 2)[0]",
+         "y.swapaxes(0, -1)", "np.squeeze(y)", "np.expand_dims(y, 0)"]  # fmt: skip
+
+
+@of_small
+@pytest.mark.parametrize("text", VIEWS)
+def test_a_small_array_that_became_large_has_views(text):
+    """Truth values become numbers of eight times as many bytes."""
+    results = []
+    for space in (np, gnp):
+        with gnp.cluster(1, backend="threads", small=100):
+            y = 2 ** space.asarray(np.ones(40, bool))
+            shown = eval(text, {"np": space, "y": y})
+            y[:2] = 5
+            shown[..., -1] = 7
+            results.append((np.asarray(shown).tolist(), np.asarray(y).tolist()))
+    assert results[0] == results[1]

@@ -26,6 +26,7 @@ WRITES: dict[str, Callable[[Any, Any], Any]] = {
     "out": lambda np, x: np.add(x, 1, out=x),
     "out by position": lambda np, x: np.multiply(x, 2, x),
     "out and where": lambda np, x: np.subtract(x, 5, out=x, where=x > 3),
+    "out of a wider dtype and where": lambda np, x: np.greater(x * 2, 5, out=x, where=x > 3),
     "out of a reduction": lambda np, x: np.sum(x, axis=0, out=x[1]),
     "out of a scan": lambda np, x: np.cumsum(x, axis=1, out=x),
     "out of reduce": lambda np, x: np.add.reduce(x, axis=1, out=x[:, 0]),
