@@ -66,8 +66,8 @@ class Evaluator(Protocol):
 
     def tiles(self, expression: Expression, rows: int = 1) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
         """The value tile by tile, each with where it belongs; evaluated first, if need be. What does not fit into
-        memory, and is made element by element, comes some rows at a time, a multiple of `rows` where that fits, each
-        time in the same memory, and stays nowhere."""
+        memory, and is made element by element, comes some rows at a time, a multiple of `rows`, each time in the same
+        memory, and stays nowhere."""
 
 
 class Border:

@@ -10,6 +10,7 @@ workers. A file appears under its name once it is complete.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -228,7 +229,8 @@ def _savez(write: Callable[..., None], file: Path, args: tuple[Any, ...], kwds: 
 
 
 def to_zarr(x: Any, store: Path, array: str = "", chunks: Sequence[int] | None = None, overwrite: bool = False) -> None:
-    """Write an array of a Zarr store, a tile at a time. chunks: by default zarr's choice.
+    """Write an array of a Zarr store, a tile at a time. chunks: by default whole rows of some megabytes, or zarr's
+    choice where a row is larger.
 
     Raises:
         SourceError: there is such an array, and it is not to be overwritten. ModuleNotFoundError.
@@ -242,12 +244,20 @@ def to_zarr(x: Any, store: Path, array: str = "", chunks: Sequence[int] | None =
             name=array.strip("/") or None,
             shape=source.shape,
             dtype=source.dtype,
-            chunks="auto" if chunks is None else tuple(chunks),
+            chunks=_chunks(source) if chunks is None else tuple(chunks),
             overwrite=overwrite,
         )
     except (package.errors.ContainsArrayError, package.errors.ContainsGroupError, FileExistsError) as error:
         raise SourceError(f"{place}: {error}; overwrite=True replaces it") from None
     write(source, written)
+
+
+def _chunks(array: Array) -> tuple[int, ...] | str:
+    """Chunks that lie in memory, and are read by girih, in one run; zarr cuts tall matrices column by column."""
+    row = max(1, math.prod(array.shape[1:]) * array.itemsize)
+    if not array.shape or not array.size or row > stored_sources.AT_ONCE:
+        return "auto"
+    return min(array.shape[0], stored_sources.AT_ONCE // row), *array.shape[1:]
 
 
 def to_hdf5(x: Any, path: Path, dataset: str = "data", chunks: Sequence[int] | None = None) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import girih.array as gnp
-from girih.program import BlockStep
+from girih.program import CACHE_BYTES, BlockStep
 from girih.run.worker.worker import Running, Worker
 
 ROWS = 40_000  # of 8 columns: 2.56 MB
@@ -215,7 +215,14 @@ def test_portions_are_whole_chunks_of_the_store(points, tmp_path):
         assert {box[0].start % 300 for box in boxes} == {0}
         assert len(boxes) > 10
         gnp.to_zarr(written, tmp_path / "written", chunks=(300, 8))
-    np.testing.assert_array_equal(zarr.open_array(str(tmp_path / "written"))[:], content * 2)
+        assert not files_of(cluster)
+        gnp.to_zarr(written, tmp_path / "large", chunks=(20_000, 2))  # of which no portion has whole ones
+        gnp.to_zarr(written, tmp_path / "as it likes")
+        assert len(files_of(cluster)) == 1
+    for name, chunks in (("written", (300, 8)), ("as it likes", (ROWS, 8)), ("large", (20_000, 2))):
+        stored = zarr.open_array(str(tmp_path / name))
+        assert stored.chunks == chunks
+        np.testing.assert_array_equal(stored[:], content * 2)
 
 
 def test_what_is_not_made_row_by_row_is_written_by_way_of_a_file(points, tmp_path):
@@ -246,3 +253,4 @@ def test_a_mask_and_the_rows_that_it_chooses_are_read_in_one_pass(tmp_path):
         (program,) = (planned.plan.program for planned in cluster._plans.values())
         passes = [step for step in program.steps if not program.streamed.isdisjoint(step.sources)]
         assert [type(step) for step in passes] == [BlockStep]
+        assert passes[0].rows * content[0].nbytes <= CACHE_BYTES, "whole rows, of which the mask reads one element"

@@ -37,14 +37,14 @@ def handled(relaxed: Relaxed, labels: np.ndarray) -> float:
     return sum(float(table[labels[a], labels[b]]) for (a, b, _), table in pairs)
 
 
-@pytest.mark.parametrize("sizes", [(2,), (3,), (4,), (2, 2), (2, 3)])
+@pytest.mark.parametrize("sizes", [(2,), (3,), (2, 2)])
 def test_transfers_take_no_less(sizes: tuple[int, ...]) -> None:
     random = np.random.default_rng(sum(sizes))
     for training in (True, False):
         graph = perceptron(2, 12, 20) if training else random_graph(random, 6)
         machine = machine_of(sizes, random)
         relaxed = Relaxed.of(graph, machine, Budget(20.0))
-        for _ in range(10):
+        for _ in range(5):
             labels = fitting_labels(relaxed.tables, random)
             least, whole = handled(relaxed, labels), priced(graph, machine, relaxed.tables.strategy(labels))
             assert least <= whole * (1 + 1e-9)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import perceptron
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, mse_loss
 
 import girih
 from girih.api import load, plan_graph
@@ -77,7 +77,7 @@ def test_the_batch_is_cut_where_activations_exceed_the_limit(tmp_path: Path) -> 
 def test_micro_batches_that_were_asked_for_stay() -> None:
     linear = torch.nn.Linear(8, 8)
     optimizer = torch.optim.SGD(linear.parameters(), lr=0.1)
-    step = girih.TrainingStep(linear, loss=torch.nn.functional.mse_loss, optimizer=optimizer, micro_batches=2)
+    step = girih.TrainingStep(linear, loss=mse_loss, optimizer=optimizer, micro_batches=2)
     batch = torch.randn(16, 8), torch.randn(16, 8)
     assert counts_of(program_of(step, batch).graph) == [2]
     assert counts_of(program_of(replace(step, micro_batches=1), batch).graph) == [2, 4, 8, 16]
@@ -101,6 +101,27 @@ def test_what_others_divide_depends_on_the_graph_the_machine_and_the_limit() -> 
     assert list(tensor_parallel(wide)) == [
         "megatron:tensor=2", "megatron:tensor=2,state=sharded", "megatron:tensor=4,state=sharded", "megatron:tensor=8"
     ]  # fmt: skip
+
+
+def test_divided_stages_that_do_not_fit_are_moved_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("girih.search.stages.COUNTS", (2,))
+    layers = [torch.nn.Linear(64, 64) for _ in range(4)]
+    model = torch.nn.Sequential(*layers)
+    step = girih.TrainingStep(model, loss=mse_loss, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    graph = program_of(step, (torch.randn(64, 64), torch.randn(64, 64))).graph
+    far = Level("hosts", (2,), 1e8, 1e-6), Level("links", (2,), 1e9, 1e-7)
+    rounds = Rounds(Ways("auto", "auto", None, nobody), Budget(10.0), replace(small(1), levels=far), 10**6)
+    written = rounds.write(graph, ())
+    (name, plan), *_ = rounds.known(written, (STAGES,))
+    assert name == "division stages in 2 micro-batches"
+    assert plan.choice.schedule == "1f1b"
+    assert {len(some) for submesh in plan.strategy.submeshes for some in submesh if some is not None} == {1}
+    limit = int(0.9 * plan.peak)
+    held = rounds.quick(plan.but(memory=limit))
+    assert held is not None
+    assert held[1].choice.residency
+    assert held[1].peak <= limit
+    check(held[1])
 
 
 def test_training_has_the_losses_of_the_whole_batch() -> None:
