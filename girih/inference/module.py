@@ -41,18 +41,15 @@ class FusedCall:
 
 
 def module_of(
-    graph: Graph,
-    weights: Mapping[str, Tensor],
-    kernels: Mapping[str, str] | None = None,
-    ways: Mapping[str, Way] | None = None,
+    graph: Graph, weights: Mapping[str, Tensor], ways: Mapping[str, Way] | None = None
 ) -> torch.fx.GraphModule:
     """The module takes the graph's other inputs, in their order, and returns its outputs as a tuple.
 
-    weights: tensors by the names of inputs. kernels: by the name of a node, `onednn` where it is oneDNN's call, with
-    weights in the order that oneDNN likes, and not PyTorch's own. A convolution's bias that was added behind it goes
-    into its call. ways: by the name of a node, the kernel and the layouts that were chosen for it, in the place of
-    `kernels`: tensors are brought into the layout in which they are read, once for each.
+    weights: tensors by the names of inputs. A convolution's bias that was added behind it goes into its call. ways: by
+    the name of a node, the kernel and the layouts that were chosen for it, where it is not PyTorch's own: tensors are
+    brought into the layout in which they are read, once for each, and weights into the order that oneDNN likes.
     """
+    way_of: Mapping[str, Way] = ways or {}
     holder, traced = nn.Module(), torch.fx.Graph()
     made: dict[str, torch.fx.Node] = {}
     for item in graph.inputs:
@@ -83,11 +80,11 @@ def module_of(
         return converted[name, layout]
 
     def wanted_by(node: Node) -> dict[str, str]:
-        way = None if ways is None else ways.get(node.name)
+        way = way_of.get(node.name)
         return {} if way is None else dict(zip(node.inputs, way.reads, strict=True))
 
     def call(node: Node, **more: torch.fx.Node) -> torch.fx.Node:
-        way = None if ways is None else ways.get(node.name)
+        way = way_of.get(node.name)
         if way is not None and node.operator == PRODUCT and way.kernel not in (ATEN, ONEDNN):
             return product(node, way)
         keywords = {name: of(value, wanted_by(node)) for name, value in node.arguments} | more
@@ -119,7 +116,7 @@ def module_of(
 
     def onednn(kernel: FusedCall) -> torch.fx.Node:
         root, bias = kernel.root, kernel.bias
-        layout = ROWS if ways is None else ways[root.name].makes
+        layout = way_of[root.name].makes
         over = layout == CHANNELS_LAST == lies.get(kernel.added or "") and may_overwrite(kernel)
         order, function, behind = packed(
             root.operator,
@@ -143,9 +140,7 @@ def module_of(
         holder.add_module(name, Winograd(root.attributes, weights[root.inputs[1]], shape, bias, relu))
         return traced.call_module(name, (of(Ref(root.inputs[0]), wanted_by(root)),))
 
-    chosen = {} if kernels is None else kernels
-    if ways is not None:
-        chosen = {name: way.kernel for name, way in ways.items()}
+    chosen = {name: way.kernel for name, way in way_of.items()}
     whole = {kernel.nodes[-1].name: kernel for kernel in calls(graph, weights, chosen)}
     inside = {node.name for kernel in whole.values() for node in kernel.nodes[:-1]}
     ends = {node.name: last for last, kernel in whole.items() for node in kernel.nodes}
@@ -170,10 +165,9 @@ def module_of(
         else:
             for number, output in enumerate(node.outputs):
                 made[output] = traced.call_function(operator.getitem, (result, number))
-        if ways is not None and node.name in whole:
-            lies[node.outputs[0]] = ways[whole[node.name].root.name].makes
-        elif ways is not None and node.name in ways:
-            lies.update(dict.fromkeys(node.outputs, ways[node.name].makes))
+        root = whole[node.name].root if node.name in whole else node
+        if root.name in way_of:
+            lies |= dict.fromkeys(node.outputs, way_of[root.name].makes)
     traced.output(tuple(of(Ref(output.name)) for output in graph.outputs))
     return torch.fx.GraphModule(holder, traced)
 

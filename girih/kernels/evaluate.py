@@ -96,7 +96,7 @@ def as_torch(name: str, value: Any) -> Any:
     return value
 
 
-def evaluate(node: Node, values: Mapping[str, Tensor], device: Any = None) -> tuple[Tensor, ...]:
+def evaluate(node: Node, values: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
     """One node's outputs from the values it reads."""
 
     def fill(argument: Any) -> Any:
@@ -107,16 +107,14 @@ def evaluate(node: Node, values: Mapping[str, Tensor], device: Any = None) -> tu
         return argument
 
     try:
-        results = call(node.operator, {name: fill(value) for name, value in node.arguments}, device)
+        results = call(node.operator, {name: fill(value) for name, value in node.arguments})
     except Exception as error:
         error.add_note(f"in node {node.name!r}: {node.operator}, {node.source or 'no source line'}")
         raise
     return (results,) if len(node.outputs) == 1 else tuple(results)
 
 
-def interpret(
-    graph: Graph, inputs: Mapping[str, Tensor], observe: Observer | None = None, device: Any = None
-) -> dict[str, Tensor]:
+def interpret(graph: Graph, inputs: Mapping[str, Tensor], observe: Observer | None = None) -> dict[str, Tensor]:
     """The graph's outputs by name; values are freed after their last use.
 
     inputs: a tensor for each of the graph's inputs, by name. They are not written to, but an output may
@@ -131,7 +129,7 @@ def interpret(
     last = {name: users[-1] if users else -1 for name, users in graph.consumers.items()}
     with torch.no_grad():
         for index, node in enumerate(graph.nodes):
-            results = evaluate(node, values, device)
+            results = evaluate(node, values)
             values.update(zip(node.outputs, results, strict=True))
             if observe is not None:
                 observe(node, results)

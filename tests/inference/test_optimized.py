@@ -62,6 +62,11 @@ def pieces(name: str) -> tuple[nn.Module, torch.Tensor]:
     return trained(shown.module), torch.randn(shown.inputs["images"].shape)
 
 
+def by_onednn(graph: Graph) -> dict[str, Way]:
+    """oneDNN's call wherever it has one."""
+    return {node.name: Way(ONEDNN, (ROWS,) * len(node.inputs), ROWS, 0.0) for node in graph.nodes}
+
+
 @pytest.mark.parametrize("name", ["squeezenet-tiny", "resnext-tiny", "nasrnn-tiny", "densenet-tiny", "nasnet-tiny"])
 def test_the_rewritten_program_computes_the_same(name: str) -> None:
     """By every kernel: PyTorch's, and oneDNN's wherever it can be."""
@@ -78,7 +83,7 @@ def test_the_rewritten_program_computes_the_same(name: str) -> None:
     found = [Backtracking(alpha=1.5, graphs=15).search(part, shipped(), calls) for part in parts]
     better, smaller = folded(joined(graph, [item.graph for item in found], parts), weights)
     assert any(item.sequence for item in found)
-    every = {node.name: ONEDNN for node in better.nodes}
+    every = by_onednn(better)
     with torch.no_grad():
         expected = model(x)
         for module in (module_of(better, smaller), module_of(better, smaller, every)):
@@ -106,7 +111,7 @@ class Residual(nn.Module):
 def test_what_is_added_behind_a_convolution_is_computed_with_it() -> None:
     model, x = Residual().eval(), torch.randn(2, 4, 8, 8)
     graph, weights = folded(*with_weights(model, x))
-    module = module_of(graph, weights, {node.name: ONEDNN for node in graph.nodes})
+    module = module_of(graph, weights, by_onednn(graph))
     with torch.no_grad():
         for mine, expected in zip(module(x), model(x), strict=True):
             torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-5)

@@ -241,13 +241,13 @@ class _Search:
             self.offer(factors.labels())
         self.raise_bound(min(exact, self.cost), how)
 
-    def tighten(self, factors: Factors, most: int = 64, how: str = "dual") -> bool:
+    def tighten(self, factors: Factors) -> bool:
         """Sweeps, solutions and labels ruled out; False where nothing better than the best labels remains."""
         bound = DualBound(factors)
         earlier = [bound.value]
         # A sweep costs about a nanosecond per unit of `work`: at most some seconds, and at least so long before slow
         # progress ends them.
-        most = min(most, max(4, int(1e10 / bound.work)))
+        most = min(64, max(4, int(1e10 / bound.work)))
         least = min(40, int(2e9 / bound.work))
         for sweep in range(most):
             if self.late() and self.best is not None:
@@ -256,10 +256,10 @@ class _Search:
             self.sweeps += 1
             self.budget.spend(bound.work)
             if value == math.inf:
-                self.raise_bound(self.cost, how)
+                self.raise_bound(self.cost, "dual")
                 return False
-            self.raise_bound(value, how)
-            if how == "dual" and sweep in (1, 5, 15, 31):
+            self.raise_bound(value, "dual")
+            if sweep in (1, 5, 15, 31):
                 self.try_promising(factors, bound)
             if self.closed():
                 return False
@@ -267,8 +267,7 @@ class _Search:
             gap = self.cost - value
             if sweep >= max(6, least) and earlier[-1] - earlier[-5] < 0.02 * min(gap, value):
                 break
-        if how == "dual":
-            self.try_promising(factors, bound)
+        self.try_promising(factors, bound)
         factors.restrict(bound.alive())
         return True
 
@@ -286,7 +285,7 @@ class _Search:
             if not whole or self.late() or self.closed():
                 return
 
-    def dive(self, factors: Factors, target: float, nodes: int, entries: int = 2**12) -> str:
+    def dive(self, factors: Factors, target: float, nodes: int) -> str:
         """Depth first among the solutions cheaper than the target: "found", "refuted" or "gave up".
 
         A target just above the bound leaves few labels, and each label that is fixed rules out most others."""
@@ -301,7 +300,7 @@ class _Search:
             self.budget.spend(above.left * COPIED)
             if v >= 0:
                 node.fix(v, label)
-            node.eliminate(entries, entries * 64, self.budget)
+            node.eliminate(2**12, 2**18, self.budget)
             if not node.left:
                 if node.constant < target and self.offer(node.labels()):
                     return "found"

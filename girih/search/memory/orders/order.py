@@ -16,7 +16,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from girih.ops.scratch import ScratchSource, at_most
 from girih.program.life.lifetimes import Lifetimes, lifetimes
 from girih.program.life.links import Links, reversed_links
 from girih.program.liveness import lasting
@@ -136,18 +135,10 @@ class DepthFirstGuided(DepthFirst):
     name: ClassVar[str] = "depth-first-guided"
 
 
-def reordered(
-    program: Program,
-    order: StepOrder,
-    device: int = 0,
-    threads: int = 0,
-    scratch: ScratchSource = at_most,
-    lives: Lifetimes | None = None,
-) -> Program:
+def reordered(program: Program, order: StepOrder, lives: Lifetimes | None = None) -> Program:
     """The program with its steps in another order, and frees where they follow. The numbers are the same bits.
 
-    device: whose memory is looked at. threads, scratch: as of `memory_use`.
-    lives: the program's lifetimes on that device, where they are known. Order steps before exchanges overlap with
+    lives: the program's lifetimes on its first device, where they are known. Order steps before exchanges overlap with
     computation, which looks at what lies between (`girih.program.overlap`).
 
     Raises:
@@ -157,7 +148,7 @@ def reordered(
         raise ValueError("expected a program without moves: order its steps before tensors are moved out of devices")
     if isinstance(order, Captured):
         return program
-    links = (lives or lifetimes(program, device, threads, scratch)).links
+    links = (lives or lifetimes(program)).links
     numbers = order.order(links)
     return program if np.array_equal(numbers, links.captured) else _written(program, numbers)
 
