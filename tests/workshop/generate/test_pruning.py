@@ -177,7 +177,7 @@ def _inserted(egraph: EGraph, item: Expression, operands: dict[Expression, Opera
         (SMALL, 3, 0),
         pytest.param(SMALL, 4, 200, marks=IF_LONG),
         (TABLE, 2, 0),
-        (TABLE, 3, 100),
+        (TABLE, 3, 100 if LONG else 40),
     ],
     ids=["small-2", "small-3", "small-4", "table-2", "table-3"],
 )
