@@ -19,7 +19,7 @@ from girih.capture.torch.weights import Weights
 from girih.inference.calls import call_of
 from girih.inference.quick import way, words
 from girih.inference.quick.way import NO, Watch, model_way, quick_way
-from girih.inference.quick.words import Words, of_dictionaries, of_lists, of_references, of_sets, of_tensors
+from girih.inference.quick.words import Words, form_of, of_dictionaries, of_lists, of_references, of_sets, of_tensors
 
 
 def of(tensors: list[torch.Tensor]) -> Words:
@@ -303,14 +303,22 @@ def test_a_quick_way_answers_until_the_model_is_touched() -> None:
 def test_a_quick_way_answers_its_own_call_alone() -> None:
     """Of other sizes, types, counts, keywords and surroundings none; strides and gradients make no difference."""
     x, model = torch.rand(2, 3), Listed().eval()
-    answer, watch = way_of(model, lambda x: x.sum(), x)
-    for same in (torch.rand(2, 3), torch.rand(3, 2).t(), torch.rand(2, 3, requires_grad=True), nn.Parameter(x)):
-        result = answer(same)
-        assert isinstance(result, torch.Tensor)
+
+    def run(x: torch.Tensor) -> Any:
+        return x.sum(), False
+
+    run.directly = lambda x: (x.sum(), True)  # type: ignore[attr-defined]
+    answer, watch = way_of(model, run, x)
+    strided = torch.rand(3, 2).t(), nn.Parameter(x), torch.rand(2, 6)[:, ::2], torch.rand(2, 3, requires_grad=True)
+    for number, same in enumerate((torch.rand(2, 3), torch.rand(3, 3)[1:], torch.rand(2, 3).detach(), *strided)):
+        result, quickest = answer(same)
+        torch.testing.assert_close(result, same.detach().sum())
+        assert quickest == (number < 3) or same.requires_grad
         assert not result.requires_grad
         assert torch.is_grad_enabled()
-    others: list[tuple[Any, ...]] = [(), (x, x), (torch.rand(3, 3),), (x.double(),), (x.tolist(),), (x.to("meta"),)]
-    assert all(answer(*other) is NO for other in others)
+    others = [torch.rand(3, 3), torch.rand(1, 2, 3), torch.rand(6), x.double(), x.int(), x.to("meta"), x.to_sparse()]
+    assert all(answer(other) is NO for other in (*others, x.tolist()))
+    assert answer() is answer(x, x) is NO
     assert answer(x=x) is NO
     assert answer(x) is not NO
     with torch.autocast("cpu"):
@@ -389,3 +397,18 @@ def test_a_quick_way_goes_when_nobody_has_it() -> None:
     model = used()
     gc.collect()
     assert model() is None
+
+
+def test_the_form_of_a_tensor_shows_what_it_is() -> None:
+    """It is shared by tensors of one type, dtype, device, layout, sizes and strides alone."""
+    x = torch.rand(4, 4)[:2, :3]
+    if form_of(x) is None:
+        pytest.skip("in this version of PyTorch it is elsewhere")
+    assert form_of(x) == form_of(torch.rand(2, 4)[:, :3])
+    differing = [
+        torch.rand(2, 3), torch.rand(4, 2).t()[:, :3], torch.rand(4, 4)[:1, :3], torch.rand(4, 4)[:2, :2], x[None],
+        torch.rand(4, 4).double()[:2, :3], torch.rand(4, 4).half()[:2, :3], torch.rand(4, 4).bfloat16()[:2, :3],
+        torch.rand(4, 4).to("meta")[:2, :3], torch._neg_view(torch.rand(4, 4))[:2, :3], torch.rand(2, 3).to_sparse(),
+        torch.ones(4, 4, dtype=torch.int32)[:2, :3], torch.rand(12), nn.Parameter(x),
+    ]  # fmt: skip
+    assert form_of(x) not in {form_of(tensor) for tensor in differing}

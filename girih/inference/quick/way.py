@@ -2,9 +2,9 @@
 
 It asks what `Settings.untouched`, `Weights.written` and `Call.is_quickly` ask: by the words of memory in which a change
 would show (`words.py`), since a model may have hundreds of parts and tensors, and in one function without a call of
-Python in it, since for a model of two layers the answer takes but a few microseconds. `way.c` is that function; where it
-cannot be compiled, Python answers. Whatever is not told so, such as keywords, a write, another size or an error, is left
-to the long way.
+Python in it, since for a model of two layers the answer takes but a microsecond. `way.c` is that function; where it
+cannot be compiled, Python answers. Whatever is not told so, such as keywords, a write, another size or an error, is
+left to the long way.
 """
 
 from __future__ import annotations
@@ -122,10 +122,10 @@ def quick_way(
     made: Sequence[tuple[Call, Callable[..., Any]]],
     turn: Any,
 ) -> Callable[..., Any]:
-    """What gives the results of a call, or `NO`. made: what runs each call; turn: a lock that is held meanwhile, or
-    None."""
+    """What gives the results of a call, or `NO`. made: what runs each call, and as its `directly` what is quicker where
+    tensors have the strides of those that it was made for; turn: a lock that is held meanwhile, or None."""
     dtype, words, rest = settings.around_plain, watch.words, watch.rest
-    ready = [(call.guard, call, run) for call, run in made]
+    ready = [(call, call.guard.check, getattr(run, "directly", run), run) for call, run in made]
 
     def answer(*batch: Any, **named: Any) -> Any:
         if grad := _grad_enabled():
@@ -136,8 +136,10 @@ def quick_way(
             for ask in rest:
                 if not ask():
                     return NO
-            for guard, call, run in ready:
-                if len(batch) == call.positional and (guard.check(*batch) or call.is_quickly(batch, named)):
+            for call, is_alike, directly, run in ready:
+                if len(batch) == call.positional and is_alike(*batch):
+                    return directly(*batch)
+                if call.is_quickly(batch, named):
                     return run(*batch)
             return NO
         except Exception:  # which the long way meets, too
@@ -148,7 +150,7 @@ def quick_way(
 
     if (native := _native()) is not None:
         around = _default_dtype, dtype, _autocast, _modes
-        calls = tuple((call.positional, call.guard.check, _slowly(call), run) for call, run in made)
+        calls = tuple((call.positional, call.form, *_, _slowly(call), run) for call, *_, run in ready)
         items = (words, no_way, *_GRAD, tuple(rest), *around, calls, None)
         answer = native.Way(words.places, words.were, words.first, items)
     if turn is None:

@@ -186,6 +186,22 @@ def of_tensors(tensors: Sequence[Tensor]) -> tuple[Any, Any, Any] | None:
     return np.concatenate((in_objects, numbers, counts)), behind, [tensor.detach() for tensor in tensors]
 
 
+def form_of(tensor: Tensor) -> bytes | None:
+    """Words that an ordinary tensor shares with those of its type, dtype, device, sizes and strides alone: its class,
+    in which word of it the address of PyTorch's own object is, how many words of that follow, and which these are, each
+    with what it is. What it shares with none may be among these, too."""
+    places, form = _places_in_tensor(), _forms(tensor.dim())
+    if places is None or form is None or type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+        return None
+    (own,) = _words(id(tensor) + places.own * WORD, 1)
+    if own != tensor._cdata:
+        return None
+    form = tuple(place for place in form if place != places.storage)
+    words = _words(own, OF_A_TENSOR)
+    pairs = [number for place in form for number in (place, words[place])]
+    return np.array([id(torch.Tensor), places.own, len(form), *pairs], np.uint64).tobytes()  # type: ignore[no-any-return]
+
+
 def _sampled(tensor: Tensor) -> Any:
     """The addresses of the words in which the sample of a tensor lies."""
     view = sample(tensor)
