@@ -182,6 +182,7 @@ def test_other_items_of_a_list_show() -> None:
 
 
 MISSING: dict[str, Callable[[Any], None]] = {
+    "of_attributes": lambda objects: None,
     "of_dictionaries": lambda mappings: None,
     "of_references": lambda pairs: None,
     "of_lists": lambda lists: None,
@@ -228,6 +229,7 @@ def test_what_has_no_words_is_asked_for(missing: str, monkeypatch: pytest.Monkey
         lambda model: model.scales.__setitem__(0, 3.0),
         lambda model: model.names.add("b"),
         lambda model: setattr(model, "__class__", nn.Sequential),
+        lambda model: setattr(model[0], "__dict__", vars(nn.Linear(3, 4))),
         lambda model: monkeypatch.setattr(nn.Linear, "forward", lambda self, x: x),
         lambda model: monkeypatch.setattr(Listed, "forward", lambda self, x: x),
         lambda model: nn.modules.module.register_module_forward_hook(lambda *_: None),
@@ -279,6 +281,7 @@ TOUCHES: dict[str, Callable[[Any], object]] = {
     "an item of a list": lambda model: model.scales.__setitem__(0, 3.0),
     "an option": lambda model: setattr(model[1], "eps", 0.5),
     "in double": lambda model: model.double(),
+    "other attributes": lambda model: setattr(model[1], "__dict__", vars(Kept()[1].eval())),
 }
 
 
@@ -370,6 +373,7 @@ def test_a_model_that_answers_itself_is_asked_while_it_evaluates() -> None:
     for touch, back in (
         (lambda: model[1].train(), model.eval),
         (lambda: hooks[0].update({0: print}), hooks[0].clear),
+        (lambda: setattr(model[1], "__dict__", vars(nn.Dropout())), model.eval),
     ):
         touch()
         assert not is_answered()

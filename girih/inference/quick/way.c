@@ -80,8 +80,8 @@ static int are_formed(PyObject *forms, PyObject *const *arguments)
         if ((uintptr_t)Py_TYPE(*arguments) != kind)
             return 0;
         own = (const uint64_t *)((const uint64_t *)*arguments)[place];
-        for (; count > 0; count--, word += 2)
-            if (own[word[0]] != word[1])
+        for (; count > 0; count--, word += 3)
+            if ((own[word[0]] & word[1]) != word[2])
                 return 0;
     }
     return 1;
