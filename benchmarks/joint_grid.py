@@ -2,14 +2,15 @@
 
 What: simulated seconds of a step within 100, 60 and 35 % of the memory that the free plan needs. The grid is what a
 careful user of Megatron-LM, DeepSpeed or Mist reaches, as far as girih's own baselines express it: data parallelism
-with state copied (`data`) or sharded (`sharded`), Megatron-LM's tensor parallelism over every number of devices with
-data parallelism outside of it (`megatron:tensor=N`), GPipe's and 1F1B's pipelines, layers on devices (`model`); each
-with the batch in one to so many micro-batches; and, where that exceeds the limit, each with activation checkpointing
-(`sqrt`, `chain`) or offloading (`vdnn`, `lms`, `odswap`). Not in it, since nothing here expresses them: stages that are
-divided themselves, and state sharded beside tensor parallelism. Against: the best of `--search joint` for each number
-of micro-batches, which it does not choose itself. Mist (EuroSys 2025) reports 1.28 times Megatron-LM. The floor: never
-slower than the grid's best, in any case, and this geometric mean of the ratios. Settings that keep the limit are
-counted, with those that do not.
+with state copied (`data`) or sharded (`sharded`), experts on devices of their own (`experts`), Megatron-LM's tensor
+parallelism over every number of devices with data parallelism outside of it, whose state is copied or sharded
+(`megatron:tensor=N,state=sharded`), GPipe's and 1F1B's pipelines, with several runs of layers on each stage too, and
+with stages that are divided themselves (`pipeline-1f1b:stages=N,within=megatron`), layers on devices (`model`); each
+with the batch in one to so many micro-batches, which outside of pipelines go forward and backward one after the other,
+as accumulated gradients do; and, where that exceeds the limit, each with activation checkpointing (`sqrt`, `chain`) or
+offloading (`vdnn`, `lms`, `odswap`). Against: `--search joint`, which chooses how many micro-batches by itself. Mist
+(EuroSys 2025) reports 1.28 times Megatron-LM. The floor: never slower than the grid's best, in any case, and this
+geometric mean of the ratios. Settings that keep the limit are counted, with those that do not.
 
 In slices, as `joint_models` has them. Each setting is divided once for all limits, since no limit changes what these
 searches divide.
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -34,8 +35,17 @@ NEVER_WORSE = 1 - 1e-9
 
 
 def divisions(devices: int) -> Iterator[str]:
-    yield from ("data", "sharded", "pipeline", "pipeline-1f1b", "model", "one-weird-trick")
-    yield from (f"megatron:tensor={width}" for width in range(2, devices + 1))
+    yield from ("data", "sharded", "one-weird-trick", "experts")
+    for width in range(2, devices + 1):
+        yield f"megatron:tensor={width}"
+        if width < devices:
+            yield f"megatron:tensor={width},state=sharded"
+
+
+def pipelines(devices: int) -> Iterator[str]:
+    yield from ("pipeline", "model", "pipeline-1f1b", "pipeline-1f1b:chunks=2")
+    for stages in range(2, devices):
+        yield from (f"pipeline-1f1b:stages={stages},within={within}" for within in ("data", "sharded", "megatron"))
 
 
 def cut(graph: Any, count: int) -> Any | None:
@@ -51,20 +61,24 @@ def cut(graph: Any, count: int) -> Any | None:
         return None
 
 
-def grid_of(graphs: dict[int, Any], machine: str) -> list[tuple[str, Any]]:
+def grid_of(graph: Any, machine: str, counts: Sequence[int]) -> list[tuple[str, Any]]:
     """(words, plan without a limit) of every division of every number of micro-batches that there is."""
     from girih.api import plan_graph
     from girih.machine import machine as machine_of
     from girih.plans.plan import PlanError
+    from girih.program.schedule import accumulating
 
-    every = []
-    for count, graph in graphs.items():
-        for search in divisions(machine_of(machine).devices):
-            try:
-                plan = plan_graph(graph, machine=machine, memory="unlimited", search=search, compare=())
-            except PlanError:
-                continue
-            every.append((f"{count} micro-batches, {search}" if count > 1 else search, plan))
+    every, devices = [], machine_of(machine).devices
+    for count in counts:
+        if (parts := cut(graph, count)) is None:
+            continue
+        for written, searches in ((accumulating(parts), divisions(devices)), (parts, pipelines(devices))):
+            for search in searches:
+                try:
+                    plan = plan_graph(written, machine=machine, memory="unlimited", search=search, compare=())
+                except PlanError:
+                    continue
+                every.append((f"{count} micro-batches, {search}" if count > 1 else search, plan))
     return every
 
 
@@ -93,9 +107,7 @@ def setting(words: str, plan: Any, cap: int) -> Iterator[tuple[float, str]]:
             yield float("inf"), f"{words}, {hold}"
 
 
-def case(
-    known: Row, grid: list[tuple[str, Any]], graphs: dict[int, Any], machine: str, cap: int, seconds: float
-) -> Row:
+def case(known: Row, grid: list[tuple[str, Any]], graph: Any, machine: str, cap: int, seconds: float) -> Row:
     from girih.api import plan_graph
     from girih.plans.plan import PlanError
 
@@ -105,19 +117,14 @@ def case(
     row: Row = {**known, "grid": least, "setting": words if least < float("inf") else "none fits"}
     row |= {"settings": len(tried), "that fit": sum(took < float("inf") for took, _ in tried)}
     row["grid CPU"] = round(since(began).cpu, 1)
-    joint, cpu = float("inf"), 0.0
-    for count, graph in graphs.items():
-        try:
-            search = f"joint:seconds={seconds}"
-            plan, timing = timed(plan_graph, graph, machine=machine, memory=cap, search=search, compare=())
-        except PlanError:
-            continue
-        cpu += timing.cpu
-        if (took := plan.certificate.cost) < joint:
-            joint, by = took, plan.certificate.statistics["found by"]
-            row |= {"micro-batches": count, "by": by, "gap": f"{plan.certificate.gap:.0%}"}
-    ratio = 1.0 if least == joint == float("inf") else least / joint
-    return {**row, "joint": joint, "ratio": ratio, "joint CPU": round(cpu, 1)}
+    try:
+        search = f"joint:seconds={seconds}"
+        plan, timing = timed(plan_graph, graph, machine=machine, memory=cap, search=search, compare=())
+    except PlanError:
+        return {**row, "joint": float("inf"), "ratio": 1.0 if least == float("inf") else 0.0, "by": "refused"}
+    joint, by = plan.certificate.cost, plan.certificate.statistics["found by"]
+    row |= {"micro-batches": plan.choice.micro_batches, "by": by, "gap": f"{plan.certificate.gap:.0%}"}
+    return {**row, "joint": joint, "ratio": least / joint, "joint CPU": round(timing.cpu, 1)}
 
 
 def measure(options: argparse.Namespace) -> Report:
@@ -128,10 +135,9 @@ def measure(options: argparse.Namespace) -> Report:
         grid: list[tuple[str, Any]] = []
         for known, graph, _, cap in group:
             if not grid:
-                graphs = {count: item for count in counts if (item := cut(graph, count)) is not None}
-                grid, timing = timed(grid_of, graphs, machine)
+                grid, timing = timed(grid_of, graph, machine, counts)
                 note({**known, "divisions of the grid": len(grid), "CPU": timing.cpu})
-            rows.append(case(known, grid, graphs, machine, cap, 2.0 if options.quick else options.seconds))
+            rows.append(case(known, grid, graph, machine, cap, 2.0 if options.quick else options.seconds))
             note(rows[-1])
     ratios = [row["ratio"] for row in rows if 0 < row["ratio"] < float("inf")]
     mean = float(np.exp(np.mean(np.log(ratios)))) if ratios else 0.0
@@ -159,7 +165,7 @@ def measure(options: argparse.Namespace) -> Report:
 def add_options(parser: argparse.ArgumentParser) -> None:
     slices_options(parser)
     parser.add_argument("--counts", nargs="+", type=int, default=list(COUNTS), help="micro-batches (default 1 2 4)")
-    parser.add_argument("--seconds", type=float, default=30.0, help="seconds of work of each joint search (default 30)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds of work of each joint search (default 60)")
 
 
 BENCHMARK = Benchmark(

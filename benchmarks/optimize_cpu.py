@@ -5,8 +5,9 @@ weights at random), batches of 1, with 1 thread and 2; `--models` takes those of
 the model in eager PyTorch, compiled by Inductor with frozen weights, and exported to ONNX Runtime and OpenVINO, all in
 float32, run in turns, behind a first call, measured anew after the choice was made. Seconds are those of the faster
 rounds (the least fifth): a median of a shared machine tells who else was there; with one thread they are the
-processor's. Against: the fastest of the four. Which that is, half of the rounds say, and how fast it is, the other
-half: of four that are alike the luckiest would always seem faster than a fifth. In each half all begin as often.
+processor's, with two each has a pause first, in which threads of the one before fall asleep, and three calls that do
+not count. Against: the fastest of the four. Which that is, half of the rounds say, and how fast it is, the other
+half: of four that are alike the luckiest would always seem faster than a fifth. Each round has an order of its own.
 Without rewrites: the same with the back end that girih.optimize found to run the model as it was the fastest, in the
 place of the rewritten program that it chose; how much that gains is printed beside.
 Floors: no model slower than 0.97 × the fastest; 1.0 × in geometric mean without rewrites, up to half a percent; and at
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import random
 import statistics
 import sys
 import time
@@ -141,21 +143,17 @@ def in_turn(runs: dict[str, Any], threads: int) -> dict[str, float]:
 
 
 def rounds(runs: dict[str, Any], threads: int) -> dict[str, list[float]]:
-    """Seconds of each in each round but the first. Each round begins with another one."""
-    from girih.inference.trial import PAUSE, clock_of
+    """Seconds of each in each round but the first. Each round has an order of its own."""
+    from girih.inference.trial import turn_of
 
-    clock = clock_of(threads)
+    turn = turn_of(threads)
     took: dict[str, list[float]] = {name: [] for name in runs}
-    names, began = list(runs), time.perf_counter()
-    turn, low, high = 0, *ROUNDS
-    while turn <= low or (turn <= high and time.perf_counter() - began < SECONDS):
-        for place in range(len(names)):
-            name = names[(turn + place) % len(names)]
-            time.sleep(PAUSE)
-            start = clock()
-            runs[name]()
-            took[name].append(clock() - start)
-        turn += 1
+    draw, began = random.Random(1), time.perf_counter()
+    number, low, high = 0, *ROUNDS
+    while number <= low or (number <= high and time.perf_counter() - began < SECONDS):
+        for name in draw.sample(list(runs), len(runs)):
+            took[name].append(turn.seconds(runs[name]))
+        number += 1
     return {name: times[1:] for name, times in took.items()}
 
 
@@ -229,7 +227,7 @@ def measured(name: str, threads: int, options: argparse.Namespace, names: tuple[
         runs = {peer: run for peer, run in runs.items() if peer == "girih" or runs_here(peer, run)}
         times = rounds(runs, threads)
     first, seconds = (
-        {peer: quick([took for turn, took in enumerate(each) if turn // len(runs) % 2 == half])
+        {peer: quick([took for turn, took in enumerate(each) if turn % 2 == half])
          for peer, each in times.items()}
         for half in (0, 1)
     )  # fmt: skip

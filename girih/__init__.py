@@ -8,27 +8,24 @@ Importing this module is quick and does not load torch; names are imported when 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from girih.lazily import lazily
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "TrainingStep": "girih.capture.torch.training",
-    "Inference": "girih.capture.torch.training",
-    "CaptureError": "girih.capture.errors",
-    "Plan": "girih.api",
-    "PlanError": "girih.plans.plan",
-    "plan": "girih.api",
-    "fit": "girih.api",
-    "infer": "girih.api",
-    "load": "girih.api",
-    "optimize": "girih.inference.facade",
-    "load_optimized": "girih.inference.facade",
-    "read_exported": "girih.inference.facade",
-    "read_onnx": "girih.inference.facade",
-    "cluster": "girih.array.session.clusters",
-    "as_parallelized": "girih.published.divisions.parallelized",
-}
+__getattr__ = lazily(
+    __name__,
+    {
+        "girih.api": "Plan fit infer load plan",
+        "girih.array.session.clusters": "cluster",
+        "girih.capture.errors": "CaptureError",
+        "girih.capture.torch.training": "Inference TrainingStep",
+        "girih.inference.facade": "load_optimized optimize read_exported read_onnx",
+        "girih.plans.plan": "PlanError",
+        "girih.published.divisions.parallelized": "as_parallelized",
+    },
+)
 
 __all__ = [
     "CaptureError",
@@ -57,17 +54,6 @@ if TYPE_CHECKING:
     from girih.inference.facade import load_optimized, optimize, read_exported, read_onnx
     from girih.plans.plan import PlanError
     from girih.published.divisions.parallelized import as_parallelized
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'girih' has no attribute {name!r}")
-    from importlib import import_module
-
-    result = getattr(import_module(home), name)
-    globals()[name] = result
-    return result
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial, update_wrapper, wraps
 from importlib import import_module
 from sys import getrefcount
-from types import ModuleType
+from types import MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -521,9 +521,10 @@ class SmallOrLarge(*(() if NATIVE is None else (NATIVE.Function,)), UniversalFun
         __call__ = in_python
 
 
-def _ufunc_method(name: str, lazy: Function) -> Function:
+def _ufunc_method(name: str, lazy: Function) -> Any:
     estimate = _all_pairs if name == "outer" else None
 
+    @wraps(lazy)
     def method(self: SmallOrLarge, *items: Any, **options: Any) -> Any:
         function = getattr(self.ufunc, name)
         ours_of = partial(lazy, self)
@@ -531,7 +532,26 @@ def _ufunc_method(name: str, lazy: Function) -> Function:
             return written(function, ours_of, items, options)
         return call(function, ours_of, items, options, name, estimate)
 
-    return method
+    return method if NATIVE is None or name == "at" else _QuickMethod(name, method)
+
+
+class _QuickMethod:
+    """A method of universal functions that `small.c` answers: made for each of them when it is asked for first."""
+
+    def __init__(self, name: str, in_python: Function) -> None:
+        self._name = name
+        self._in_python = in_python
+        self.__doc__ = in_python.__doc__
+
+    def __get__(self, of: SmallOrLarge | None, kind: type) -> Any:
+        if of is None:
+            return self._in_python
+        assert NATIVE is not None
+        rule = PAIRS if self._name == "outer" else ALIKE
+        quick = NATIVE.Function(getattr(of.ufunc, self._name), MethodType(self._in_python, of), rule)
+        quick.__name__, quick.__doc__, quick.found = self._name, self.__doc__, (getattr, (of, self._name))
+        of.__dict__[self._name] = quick  # where it is looked for before here
+        return quick
 
 
 # ------------------------------------------------------------------------------------------- methods

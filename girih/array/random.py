@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from girih.array.core.evaluation import BORDER
 from girih.array.core.small import SmallArray, computed, ours, small
 from girih.array.core.universal import written
 from girih.array.core.unsupported import missing
-from girih.array.functions.elementwise.ufuncs import exp, floor, log1p
+from girih.array.functions.elementwise.ufuncs import exp, floor, log1p, minimum
 from girih.array.functions.reductions.scans import cumsum
 from girih.array.functions.reductions.sorting import argsort, searchsorted
 from girih.array.functions.shapes.arrangement import resize
@@ -56,6 +57,8 @@ COUNTED = {
 """As `DRAWN`, of whole numbers."""
 WIDE = 1 << 31
 """From so many values on, whole numbers are made of uniform numbers of 53 bits."""
+WIDEST = 1 << 53
+"""From so many on, of two of these: one chooses a block of 2^32 values, the other a value in it."""
 
 
 class Generator:
@@ -77,6 +80,8 @@ class Generator:
 
     def _draw(self, operator: str, size: tuple[int, ...], dtype: Any, **more: Any) -> Array:
         kind = np.dtype(dtype)
+        if kind.kind != ("i" if operator == "girih.random_integers" else "f"):
+            raise TypeError(f"Unsupported dtype {kind!r} for random numbers: expected floating-point ones")
         if math.prod(size) * kind.itemsize < BORDER.bytes:
             return small(drawn(operator, int(self._next()), size, kind, **more))
         where = {"stream": 0, "size": size, "start": (0,) * len(size), "full": size}
@@ -97,28 +102,56 @@ class Generator:
         return self._draw("girih.random_uniform", _shape(size), dtype)
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Array:
+        """Raises ValueError where a number `high` is below `low`, OverflowError where they are infinitely far apart."""
+        _check("high - low", low, high)
+        return self._between(low, high, size)
+
+    def _between(self, low: Any, high: Any, size: Any) -> Array:
+        if (both := _known(low, high)) is not None and not np.isfinite(both[1] - both[0]).all():
+            raise OverflowError("high - low range exceeds valid bounds")
         return self.random(_common(size, low, high)) * (high - low) + low
 
     def integers(
         self, low: Any, high: Any = None, size: Any = None, dtype: Any = np.int64, endpoint: bool = False
     ) -> Array:
-        """Whole numbers in [low, high), or in [low, high]; bounds may be arrays.
+        """Whole numbers in [low, high), or in [low, high]; bounds may be arrays, of which large ones are not looked at.
 
         Raises:
-            ValueError: no number lies between numbers low and high.
+            ValueError: no number lies between low and high, or one that the dtype has not. TypeError: it is of no whole
+                numbers.
         """
         low, high = (0, low) if high is None else (low, high)
         kind = np.dtype(dtype)
+        if kind.kind not in "iub":
+            raise TypeError(f"Unsupported dtype {kind!r} for integers")
         if any(isinstance(item, (Array, np.ndarray, list, tuple)) for item in (low, high)):
-            low, high = asarray(low), asarray(high) + int(endpoint)
+            both, last = _known(low, high), int(endpoint)
+            low, high = asarray(low), asarray(high) + last
             shape = _common(size, low, high)
+            if both is not None and 0 not in shape:
+                first, stop = both
+                _span(int(first.min()), int(stop.max()) + last, kind)
+                if (first > stop if last else first >= stop).any():
+                    raise ValueError("low >= high")
+                if (stop - first.astype(np.float64)).max() > WIDEST:
+                    raise ValueError("low and high in arrays are to be at most 2**53 apart: give them as numbers")
             return (floor(self.random(shape) * (high - low)) + low).astype(kind)  # type: ignore[no-any-return]
         low, high = int(low), int(high) + int(endpoint)
-        if not low < high:
-            raise ValueError("low >= high")
-        if high - low >= WIDE:
-            return (floor(self.random(size) * float(high - low)).astype(np.int64) + low).astype(kind)  # type: ignore
-        return self._draw("girih.random_integers", _shape(size), np.int64, low=low, high=high).astype(kind)
+        span = _span(low, high, kind)
+        if span < WIDE and high <= 1 << 63:
+            return self._draw("girih.random_integers", _shape(size), np.int64, low=low, high=high).astype(kind)
+        shape = _shape(size)
+        first = (low + (1 << 63)) % (1 << 64) - (1 << 63)  # as a number of 64 bits, which sums wrap around
+        return (self._below(span, shape or (1,)) + first).astype(kind).reshape(shape).as_scalar()
+
+    def _below(self, span: int, shape: tuple[int, ...]) -> Array:
+        """Whole numbers from 0, less than the span, as 64 bits."""
+        if span <= WIDEST:
+            return floor(self.random(shape) * float(span)).astype(np.int64)  # type: ignore[no-any-return]
+        last = (span - 1) >> 32
+        block = minimum(floor(self.random(shape) * (span / 2**32)), float(last))
+        size = (block == float(last)) * float(span - (last << 32) - (1 << 32)) + 2.0**32
+        return (block.astype(np.int64) << 32) + floor(self.random(shape) * size).astype(np.int64)  # type: ignore[no-any-return]
 
     # --------------------------------------------------------------------------------------- normal numbers
 
@@ -126,9 +159,12 @@ class Generator:
         return self._draw("girih.random_normal", _shape(size), dtype)
 
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Array:
+        """Raises ValueError where a number `scale` is below 0."""
+        _check("scale", 0, scale)
         return self.standard_normal(_common(size, loc, scale)) * scale + loc
 
     def lognormal(self, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None) -> Array:
+        _check("sigma", 0, sigma)
         return exp(self.normal(mean, sigma, size))
 
     def multivariate_normal(
@@ -153,6 +189,8 @@ class Generator:
         return -log1p(-self.random(size, dtype))
 
     def exponential(self, scale: Any = 1.0, size: Any = None) -> Array:
+        """Raises ValueError where a number `scale` is below 0."""
+        _check("scale", 0, scale)
         return self.standard_exponential(_common(size, scale)) * scale
 
     # --------------------------------------------------------------------------------------- drawn by NumPy
@@ -212,10 +250,13 @@ class Generator:
     def choice(
         self, a: Any, size: Any = None, replace: bool = True, p: Any = None, axis: int = 0, shuffle: bool = True
     ) -> Array:
-        """Raises ValueError where more are drawn without replacement than there are."""
+        """Raises ValueError where more are drawn without replacement than there are, or numbers `p` are no
+        probabilities; those in a large array are not looked at."""
         pool = None if isinstance(a, (int, np.integer)) else asarray(a)
         population = int(a) if pool is None else pool.shape[axis]
         shape = _shape(size)
+        if p is not None:
+            _check_probabilities(p, population, None if replace else math.prod(shape))
         if replace:
             if p is None:
                 places = self.integers(population, size=shape)
@@ -348,6 +389,9 @@ class RandomState(Generator):
     def randn(self, *shape: int) -> Array:
         return self.standard_normal(shape)
 
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Array:
+        return self._between(low, high, size)
+
     def randint(self, low: Any, high: Any = None, size: Any = None, dtype: Any = np.int64) -> Array:
         return self.integers(low, high, size, dtype)
 
@@ -355,14 +399,84 @@ class RandomState(Generator):
 
 
 def _shape(size: Any) -> tuple[int, ...]:
-    return () if size is None else tuple(map(int, size)) if isinstance(size, Sequence) else (int(size),)
+    """
+    Raises:
+        TypeError: sizes are no whole numbers. ValueError: one is negative.
+    """
+    if size is None:
+        return ()
+    shape = tuple(map(index, size)) if isinstance(size, (Sequence, np.ndarray)) and np.ndim(size) else (index(size),)
+    if min(shape, default=0) < 0:
+        raise ValueError("negative dimensions are not allowed")
+    return shape
 
 
 def _common(size: Any, *parameters: Any) -> tuple[int, ...]:
-    """The size that was asked for, else that of the broadcast parameters."""
-    if size is not None:
-        return _shape(size)
-    return broadcast_shapes(*(item.shape if isinstance(item, Array) else np.shape(item) for item in parameters))
+    """The size that was asked for, else that of the broadcast parameters.
+
+    Raises:
+        ValueError: the parameters do not broadcast, or not to the size.
+    """
+    own = broadcast_shapes(*(item.shape if isinstance(item, Array) else np.shape(item) for item in parameters))
+    if size is None:
+        return own
+    shape = _shape(size)
+    if own and broadcast_shapes(own, shape) != shape:
+        raise ValueError(f"Output size {shape} is not compatible with broadcast dimensions of inputs {own}.")
+    return shape
+
+
+def _known(*parameters: Any) -> list[Any] | None:
+    """Their values; None where one of them is a large array."""
+    if any(isinstance(item, Array) and not isinstance(item, SmallArray) for item in parameters):
+        return None
+    return [np.asarray(computed(item)) for item in parameters]
+
+
+def _check(name: str, low: Any, high: Any) -> None:
+    """Raises ValueError where the second is below the first."""
+    if (both := _known(low, high)) is not None and (both[1] < both[0]).any():
+        raise ValueError(f"{name} < 0")
+
+
+def _span(low: int, high: int, kind: np.dtype) -> int:
+    """How many whole numbers there are from low to below high.
+
+    Raises:
+        ValueError: none, or one that the dtype has not.
+    """
+    first, last = (0, 1) if kind.kind == "b" else (int(np.iinfo(kind).min), int(np.iinfo(kind).max))
+    if low < first:
+        raise ValueError(f"low is out of bounds for {kind.name}")
+    if high - 1 > last:
+        raise ValueError(f"high is out of bounds for {kind.name}")
+    if not low < high:
+        raise ValueError("low >= high")
+    return high - low
+
+
+def _check_probabilities(p: Any, population: int, distinct: int | None) -> None:
+    """distinct: how many are drawn without replacement.
+
+    Raises:
+        ValueError: they are no probabilities of so many, or fewer than are drawn are above 0.
+    """
+    shape = p.shape if isinstance(p, Array) else np.shape(p)
+    if len(shape) != 1:
+        raise ValueError("p must be 1-dimensional")
+    if shape[0] != population:
+        raise ValueError("a and p must have same size")
+    if (found := _known(p)) is None:
+        return
+    if np.isnan(found[0]).any():
+        raise ValueError("Probabilities contain NaN")
+    if (found[0] < 0).any():
+        raise ValueError("Probabilities are not non-negative")
+    kind = found[0].dtype if found[0].dtype.kind == "f" else np.dtype(np.float64)
+    if abs(float(found[0].sum(dtype=np.float64)) - 1) > max(1e-8, float(np.finfo(kind).eps) ** 0.5):
+        raise ValueError("Probabilities do not sum to 1")
+    if distinct is not None and np.count_nonzero(found[0]) < distinct:
+        raise ValueError("Fewer non-zero entries in p than size")
 
 
 def default_rng(seed: Any = None) -> Generator:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from girih.lazily import lazily
 
 if TYPE_CHECKING:
     from girih.capture.errors import CaptureError
@@ -12,20 +13,15 @@ if TYPE_CHECKING:
     from girih.capture.torch.trace import Captured, capture
     from girih.capture.torch.training import Inference, TrainingStep
 
-_PLACES = {
-    "CaptureError": "errors",
-    "Captured": "torch.trace",
-    "Inference": "torch.training",
-    "Initial": "torch.initial",
-    "TrainingStep": "torch.training",
-    "capture": "torch.trace",
-    "state_of": "torch.state",
-}
+__getattr__ = lazily(
+    __name__,
+    {
+        "girih.capture.errors": "CaptureError",
+        "girih.capture.torch.initial": "Initial",
+        "girih.capture.torch.state": "state_of",
+        "girih.capture.torch.trace": "Captured capture",
+        "girih.capture.torch.training": "Inference TrainingStep",
+    },
+)
 
 __all__ = ["CaptureError", "Captured", "Inference", "Initial", "TrainingStep", "capture", "state_of"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from girih.machine.units import counted
 from girih.ops.scratch import ScratchCall
 
 MEASURED, ESTIMATE, BOUND = "measured", "estimate", "bound"
@@ -81,7 +82,7 @@ class Scratch:
             return "exact"
         where = "" if self.setting is None else f" on {self.setting.processor}"
         if self.setting is not None and not self.setting.on_card:
-            where += f", {_threads(self.threads)}"
+            where += f", {counted(self.threads, 'thread')}"
         if self.exact:
             return f"exact: scratch of kernels measured{where}"
         counts = {how: sum(told.how == how for told in self.calls.values()) for how in HOW}
@@ -117,10 +118,6 @@ class Scratch:
                 "a record of scratch memory has 1 or more threads, and of each call bytes and how it was told"
             )
         return Scratch(where, threads, by_key)
-
-
-def _threads(count: int) -> str:
-    return f"{count} thread{'s' * (count > 1)}"
 
 
 class ScratchStore:

@@ -12,42 +12,30 @@ is learned from measured times.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-_HOMES = {
-    "Adjacency": "girih.gnn.adjacency",
-    "GraphBuffers": "girih.gnn.neighbours",
-    "aggregate": "girih.gnn.neighbours",
-    "attend": "girih.gnn.neighbours",
-    "to_edges": "girih.gnn.neighbours",
-    "OnGraph": "girih.gnn.geometric",
-    "CommNet": "girih.gnn.models",
-    "GAT": "girih.gnn.models",
-    "GCN": "girih.gnn.models",
-    "GIN": "girih.gnn.models",
-    "GraphSAGE": "girih.gnn.models",
-    "ResidualGCN": "girih.gnn.models",
-    "accuracy": "girih.gnn.training",
-    "loss": "girih.gnn.training",
-    "predict": "girih.gnn.training",
-    "Data": "girih.gnn.data.data",
-    "DataError": "girih.gnn.data.errors",
-    "load": "girih.gnn.data.reading",
-    "save": "girih.gnn.data.stored",
-    "barabasi_albert": "girih.gnn.data.generators",
-    "community": "girih.gnn.data.generators",
-    "grid": "girih.gnn.data.generators",
-    "karate": "girih.gnn.data.generators",
-    "rmat": "girih.gnn.data.generators",
-    "Access": "girih.gnn.partitioner.features",
-    "CostModel": "girih.gnn.partitioner.cost",
-    "Layer": "girih.gnn.partitioner.cost",
-    "layers_of": "girih.gnn.partitioner.layers",
-    "Partition": "girih.gnn.partitioner.partition",
-    "Repartitioner": "girih.gnn.partitioner.learning",
-    "partition": "girih.gnn.partitioner.partition",
-    "repartitioner": "girih.gnn.partitioner.learning",
-}
+from girih.lazily import lazily
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "girih.gnn.adjacency": "Adjacency",
+        "girih.gnn.data.data": "Data",
+        "girih.gnn.data.errors": "DataError",
+        "girih.gnn.data.generators": "barabasi_albert community grid karate rmat",
+        "girih.gnn.data.reading": "load",
+        "girih.gnn.data.stored": "save",
+        "girih.gnn.geometric": "OnGraph",
+        "girih.gnn.models": "CommNet GAT GCN GIN GraphSAGE ResidualGCN",
+        "girih.gnn.neighbours": "GraphBuffers aggregate attend to_edges",
+        "girih.gnn.partitioner.cost": "CostModel Layer",
+        "girih.gnn.partitioner.features": "Access",
+        "girih.gnn.partitioner.layers": "layers_of",
+        "girih.gnn.partitioner.learning": "Repartitioner repartitioner",
+        "girih.gnn.partitioner.partition": "Partition partition",
+        "girih.gnn.training": "accuracy loss predict",
+    },
+)
 
 if TYPE_CHECKING:
     from girih.gnn.adjacency import Adjacency
@@ -100,18 +88,6 @@ __all__ = [
     "save",
     "to_edges",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """What needs much is loaded when it is first used."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    result = getattr(import_module(home), name)
-    globals()[name] = result
-    return result
 
 
 def __dir__() -> list[str]:

@@ -90,6 +90,8 @@ class Adjacency:
             coordinates = sparse.coo_array(matrix)
             coordinates.sum_duplicates()
             rows, columns, values = coordinates.row, coordinates.col, coordinates.data
+            if values.dtype.kind == "c":
+                raise TypeError("expected a real sparse matrix, got complex entries")
         else:
             raise TypeError(f"got {type(matrix).__name__}: expected a sparse matrix of PyTorch or SciPy")
         if not np.issubdtype(values.dtype, np.floating):

@@ -57,15 +57,16 @@ class Held(torch.Tensor):
     """Stands for a constant, or for a row of each edge that is not made yet.
 
     fixed: the constant. again: what makes it, where that is one call without tensors; zero: whether it is all zero.
-    viewed: whether another one shares its memory. source: (x, index, how often x had been written into) of the rows
-    `x[index]`, times `weights`, which are of edges and the first dimensions of x's features. value: the tensor in whose
-    place it stands, once there is one.
+    viewed: whether something else shares its memory, by which it may be written into. source: (x, index, how often x
+    had been written into) of the rows `x[index]`, times `weights`, which are of edges and the first dimensions of x's
+    features, and had been written into `weighed` times. value: the tensor in whose place it stands, once there is one.
     """
 
     fixed: Tensor | None
     again: Callable[[], Tensor] | None
     source: tuple[Tensor, Tensor, int] | None
     weights: Tensor | None
+    weighed: int
     value: Tensor | None
     zero: bool
     viewed: bool
@@ -74,27 +75,33 @@ class Held(torch.Tensor):
     def standing(shape: Iterable[int], dtype: torch.dtype, **what: Any) -> Held:
         held = torch.Tensor._make_wrapper_subclass(Held, tuple(shape), dtype=dtype)
         before = {"fixed": None, "again": None, "source": None, "weights": None, "value": None}
-        vars(held).update({**before, "zero": False, "viewed": False, **what})
+        vars(held).update({**before, "weighed": 0, "zero": False, "viewed": False, **what})
         return held  # type: ignore[no-any-return]
 
     @classmethod
     def of(cls, real: Tensor, **what: Any) -> Held:
         return cls.standing(real.shape, real.dtype, fixed=real, **what)
 
-    def rows(self) -> tuple[Tensor, Tensor]:
-        """(x, index).
+    @property
+    def renews(self) -> bool:
+        """Is it a constant that is made anew as it is?"""
+        return self.again is not None and not self.viewed
+
+    def rows(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """(x, index, weights).
 
         Raises:
-            RuntimeError: x was written into since, and is not what it was.
+            RuntimeError: x or the weights were written into since, and are not what they were.
         """
         assert self.source is not None
         x, index, before = self.source
-        if _written(x) != before:
-            raise RuntimeError(
-                f"the network writes into {list(x.shape)} between the gather of its rows for the edges and their use: "
-                "compute it anew, as x = x + …"
-            )
-        return x, index
+        for item, times in ((x, before), (self.weights, self.weighed)):
+            if item is not None and not isinstance(item, Held) and _written(item) != times:
+                what = f"{list(item.shape)} between the gather of its rows for the edges"
+                if item is not x:
+                    what = f"weights of edges {list(item.shape)} between their product with rows"
+                raise RuntimeError(f"the network writes into {what} and their use: compute it anew, as x = x + …")
+        return x, index, self.weights
 
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -311,6 +318,8 @@ class Folding(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(function, "__name__", "")
+        if _writes(name) and not args:  # as torch.nn.init's come
+            args, kwargs = tuple(kwargs.values())[:1], dict([*kwargs.items()][1:])
         tensors = [item for item in tree_leaves((args, kwargs)) if isinstance(item, torch.Tensor)]
         held = [item for item in tensors if isinstance(item, Held)]
         if (function in _FACTORIES and not tensors) or (name in _FILLED and not _is_constant(args[0])):
@@ -325,24 +334,26 @@ class Folding(TorchFunctionMode):
                 return result
         if function in _OF_SHAPE:
             return function(*args, **kwargs)
-        for rule in (self._gathered, self._weighted, self._combined, self._multiplied):
-            if (found := rule(name, args, kwargs)) is not None:
-                return found
+        if kwargs.get("out") is None:
+            for rule in (self._gathered, self._weighted, self._combined, self._multiplied):
+                if (found := rule(name, args, kwargs)) is not None:
+                    return found
         return self._plain(function, name, args, kwargs)
 
     def value(self, held: Any) -> Tensor:
         """The tensor for which it stands."""
         if not isinstance(held, Held):
             return held
-        if held.value is None:
+        if held.value is None or (held.viewed and _is_constant(held)):
             if held.source is not None:
-                x, index = held.rows()
+                x, index, weights = held.rows()
                 held.value = self.constants.ends(index, len(x)).rows(x)
-                if held.weights is not None:
-                    weights = self.value(held.weights)
+                if weights is not None:
+                    weights = self.value(weights)
                     held.value = held.value * weights.reshape(*weights.shape, *[1] * (held.dim() - weights.dim()))
             else:
-                held.value = self.constants.kept(held.fixed) if held.again is None else held.again()
+                again = held.again if held.renews else None
+                held.value = self.constants.kept(held.fixed) if again is None else again()
         return held.value
 
     # Constants
@@ -364,18 +375,24 @@ class Folding(TorchFunctionMode):
 
     def _folded(self, function: Any, name: str, args: Any, kwargs: Any) -> tuple[bool, Any]:
         """(Whether it drew random numbers, which are no constant; else the result.)"""
-        if _writes(name) and _memory(args[0].fixed) in self._edges:
-            raise RuntimeError("the network writes into its edges, which stay: write edges = edges.clone() before")
         by_real = {id(item.fixed): item for item in tree_leaves((args, kwargs)) if isinstance(item, Held)}
+        goals = tree_leaves(args[0] if _writes(name) else kwargs.get("out"))
+        if any(_memory(item.fixed) in self._edges for item in goals if isinstance(item, Held)):
+            raise RuntimeError("the network writes into its edges, which stay: write edges = edges.clone() before")
+        versions = {real: _written(item.fixed) for real, item in by_real.items()}
         given, named = tree_map_only(Held, lambda item: item.fixed, (args, kwargs))
         with _disable_current_modes(), torch.no_grad():
             before = torch.get_rng_state()
             result = function(*given, **named)
             if not torch.equal(before, torch.get_rng_state()):
                 torch.set_rng_state(before)
+                if any(_written(item.fixed) != versions[real] and not item.renews for real, item in by_real.items()):
+                    raise RuntimeError("the network draws numbers into a constant tensor in place: draw new ones")
                 return True, None
-        if _writes(name):
-            args[0].again, args[0].value, args[0].zero = None, None, False
+        for real, item in by_real.items():
+            if _written(item.fixed) != versions[real] or any(item is goal for goal in goals):
+                item.again, item.value, item.zero = None, None, False
+            item.viewed = item.viewed or isinstance(result, np.ndarray)
         memories = {_memory(item.fixed): item for item in by_real.values()}
 
         def wrapped(item: Tensor) -> Held:
@@ -389,10 +406,14 @@ class Folding(TorchFunctionMode):
         return False, tree_map_only(torch.Tensor, wrapped, result)
 
     def _plain(self, function: Any, name: str, args: Any, kwargs: Any) -> Any:
+        if any(isinstance(item, Held) for item in tree_leaves(kwargs.get("out"))):
+            raise RuntimeError(f"the network writes into a constant tensor by {name}(…, out=): take the result instead")
         given, named = self.whole((args, kwargs))
-        result = function(*given, **named)
         if not _writes(name) or not isinstance(args[0], Held):
-            return result
+            return function(*given, **named)
+        if _is_constant(args[0]) and not args[0].renews:  # its buffer stays
+            given = (given[0].clone(), *given[1:])
+        result = function(*given, **named)
         self._becomes(args[0], given[0])
         return args[0] if result is given[0] else result
 
@@ -433,10 +454,11 @@ class Folding(TorchFunctionMode):
             if kept == rows.dim() or shape[:kept] != tuple(rows.shape[:kept]):
                 continue
             if _is_constant(other):
-                weights = Held.of(_of_numbers(torch.reshape)(other.fixed, shape[:kept]))
+                weights, times = Held.of(_copied(other.fixed, shape[:kept])), 0
             else:
                 weights = self.value(other).reshape(shape[:kept])
-            return Held.standing(rows.shape, rows.dtype, source=rows.source, weights=weights)
+                times = _written(weights)
+            return Held.standing(rows.shape, rows.dtype, source=rows.source, weights=weights, weighed=times)
         return None
 
     def _combined(self, name: str, args: Any, kwargs: Any) -> Any:
@@ -446,7 +468,7 @@ class Folding(TorchFunctionMode):
         kwargs = {{"input": "self", "source": "src"}.get(key, key): item for key, item in kwargs.items()}
         out, dim, index, src, *rest = _bound(_SUMS[named], args, kwargs)
         how = _HOWS.get(rest[0] if rest else "sum")
-        zero = isinstance(out, Held) and out.zero and _is_constant(out)
+        zero = _is_constant(out) and out.zero and not out.viewed
         fits = (
             isinstance(src, torch.Tensor) and src.dtype in _FLOATS and src.dtype == out.dtype and dim % src.dim() == 0
         )
@@ -462,8 +484,9 @@ class Folding(TorchFunctionMode):
         if zero:
             return self._becomes(out, made) if name.endswith("_") else made
         before = self.value(out)
-        if not name.endswith("_"):
-            return before + made
+        if not name.endswith("_") or _is_constant(out):
+            total = before + made
+            return self._becomes(out, total) if name.endswith("_") else total
         before += made
         return self._becomes(out, before) if isinstance(out, Held) else before
 
@@ -471,8 +494,7 @@ class Folding(TorchFunctionMode):
         apart = isinstance(src, Held) and src.source is not None and src.value is None
         if not apart or how == "min" or (how == "max" and src.weights is not None):
             return self.constants.ends(reading, vertices).combined(self.value(src), how)
-        x, read = src.rows()
-        weights, own = src.weights, None
+        (x, read, weights), own = src.rows(), None
         if weights is not None and _is_constant(weights) and weights.dim() == 1:
             own, weights = weights.fixed, None
         graph = self.constants.graph(read, reading, len(x), vertices, own, weights is not None)
@@ -497,9 +519,15 @@ def _same_for_features(index: Tensor) -> bool:
 
 
 @_of_numbers
+def _copied(real: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return real.reshape(shape).clone()
+
+
+@_of_numbers
 def _places(index: Tensor, count: int = 0) -> Tensor:
-    """An index as int64[edges], of one that is the same for all features; numbers below 0 count from behind."""
-    index = index[(slice(None), *[0] * (index.dim() - 1))].long()
+    """An index as int64[edges], of one that is the same for all features; numbers below 0 count from behind. A copy:
+    the index may be written into later."""
+    index = index[(slice(None), *[0] * (index.dim() - 1))].to(torch.int64, copy=True)
     return index + count * (index < 0) if bool((index < 0).any()) else index
 
 

@@ -323,6 +323,10 @@ def aggregate(
     if how == "max":
         if weights is not None:
             raise ValueError("how='max' takes no weights: multiply x by them, or leave them out")
+        if _weights_of(buffers, x) is not None:
+            raise ValueError(
+                "how='max' takes no weights, and the graph has some: give dataclasses.replace(graph, weights=None)"
+            )
         out = _Max.apply(x, buffers)
     elif how in ("sum", "mean"):
         if weights is not None and weights.shape != (buffers.edges, *x.shape[1 : weights.dim()]):

@@ -115,4 +115,5 @@ def _digest(recipe: Graph) -> str:
     for number, node in enumerate(recipe.nodes):
         words.update(repr((node.operator, node.renamed(names.__getitem__).arguments)).encode())
         names |= {name: f"{number}:{place}" for place, name in enumerate(node.outputs)}
+    words.update(names[recipe.outputs[0].name].encode())  # which result of the last node
     return words.hexdigest()[:12]

@@ -25,7 +25,7 @@ from girih.cost.store import Measurement, Store
 from girih.cost.work import Work
 from girih.graph import Argument, Graph, Node, Ref, Value
 from girih.inference.strided import laid
-from girih.inference.trial import clock_of, quick
+from girih.inference.trial import quick, turn_of
 from girih.inference.winograd import LARGER, Winograd
 from girih.kernels.evaluate import resolve
 from girih.kernels.onednn import CONVOLUTION, FUNCTIONS, PRODUCT, WITH_PACKED, packed, takes
@@ -225,7 +225,7 @@ def measure(call: Call) -> list[float]:
             run, times = _in_runtime(call, inputs)
         else:
             run = _with_weights(call, inputs) if _has_weights(call) else _plain(call)
-        clock = clock_of(torch.get_num_threads())
+        clock = turn_of(torch.get_num_threads()).clock
         began = clock()
         run()
         first = clock() - began

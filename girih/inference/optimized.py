@@ -54,9 +54,9 @@ from girih.inference.trial import (
     Progress,
     Way,
     at_random,
-    clock_of,
     fastest,
     same,
+    turn_of,
 )
 from girih.plans.indices import check_numbers, look_ups
 from girih.rewrite.backtracking import Applied, Rewritten, RuleSearch, fingerprint
@@ -609,8 +609,8 @@ def _made(
             if all(fingerprint(item.graph) != fingerprint(other.graph) for other in found.values()):
                 found[program] = item
         programs = _Programs(model, captured, found, (arguments, named), count, apart, original)
-        ways, call, clock = programs.ways(backends, tolerance > 0), call_of(arguments, named), clock_of(count)
-        candidates, chosen, run = fastest(ways, arguments, named, progress, clock, _check_of(model, call), tolerance)
+        ways, call, turn = programs.ways(backends, tolerance > 0), call_of(arguments, named), turn_of(count)
+        candidates, chosen, run = fastest(ways, arguments, named, progress, turn, _check_of(model, call), tolerance)
     best = found.get(_in_full(chosen.program), found[REWRITTEN])
     sizes = len(graph.nodes), len(best.graph.nodes)
     explanation = Explanation(sizes, best.swept, best.found, candidates, chosen, count, isinstance(model, OnnxModule))
@@ -648,9 +648,9 @@ def _made_again(
     chosen, (arguments, named) = first.explanation.chosen, programs.example
     wanted = (AS_IT_WAS, "eager"), (chosen.program, chosen.backend)
     ways = (way for way in programs.ways(backends, tolerance > 0) if way[:2] in wanted)
-    call, clock = call_of(arguments, named), clock_of(programs.threads)
+    call, turn = call_of(arguments, named), turn_of(programs.threads)
     check = _check_of(programs.model, call)
-    candidates, chosen, run = fastest(ways, arguments, named, progress, clock, check, tolerance, AGAIN_SHARE)
+    candidates, chosen, run = fastest(ways, arguments, named, progress, turn, check, tolerance, AGAIN_SHARE)
     if any(item.seconds is None for item in candidates):
         return None
     if not chosen.program.endswith(SHORT) and not _alike(run, programs.model, arguments, named):

@@ -1,20 +1,23 @@
 """Which of several ways to run a model is the fastest: measured in turns, and chosen against the noise of the clock.
 
 All run on the same example, one after another in rounds, so that what else the machine does falls on all alike; each
-round begins with another one. What is far behind after a few rounds is measured no longer; what is so when it
-is built is let go, with its copy of the weights. A way's time is that of its faster rounds (`QUANTILE`), in which
-nothing else had its core: on a shared machine a median tells who else was there. With one thread seconds are the
-processor's, which others cannot take. How far two halves of the fastest way's rounds are apart is the noise; a simpler
-way within it, or within `TIE`, is as fast, and is taken. Cost: the rounds take about `SECONDS`, and at least
-`ROUNDS[0]` of them.
+round has an order of its own. Where several threads compute, those of the way before spin on the cores for a while, and
+a way's own have to be woken: so there is a longer pause before each, and its first calls do not count. What is far
+behind after a few rounds is measured no longer; what is so when it is built is let go, with its copy of the weights.
+A way's time is that of its faster rounds (`QUANTILE`), in which nothing else had its core: on a shared machine a median
+tells who else was there. With one thread seconds are the processor's, which others cannot take. How far two halves of
+the fastest way's rounds are apart is the noise; a simpler way within it, or within `TIE`, is as fast, and is taken.
+Cost: the rounds take about `SECONDS`, and at least `ROUNDS[0]` of them.
 """
 
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,17 +37,45 @@ INT8, BFLOAT16 = SHORT = ", int8", ", bfloat16"
 """Behind a program's name: its products are computed in whole numbers of 8 bits, or all of it in bfloat16."""
 PROBES = 4
 """How many calls at random such a program is compared in."""
-PAUSE = 2e-3
-"""Seconds between two ways: threads of the one before spin for a while before they sleep."""
 ROUNDINGS, SHORT_ROUNDINGS = 8192, 4
 """What another order of additions may change, in roundings of the largest number: in float32 that is 1e-3 of it. Types
 that are shorter are added up in float32, and rounded at the end."""
 
-Clock = Callable[[], float]
 Progress = Callable[[str, float], None]
 Run = Callable[..., Any]
 Way = tuple[str, str, Callable[[], Run]]
 """A program's name, a back end's, and what builds it."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """How a way has its turn. clock: what counts, in seconds. pause: seconds before it, in which threads of the way
+    before fall asleep. woken: calls before the one that counts. doubt: how many times as long the first rounds may seem
+    to take."""
+
+    clock: Callable[[], float]
+    pause: float
+    woken: int
+    doubt: float
+
+    def seconds(self, run: Callable[[], object], *, pause: bool = True) -> float:
+        if pause:
+            time.sleep(self.pause)
+            for _ in range(self.woken):
+                run()
+        began = self.clock()
+        run()
+        return self.clock() - began
+
+
+ONE_THREAD = Turn(time.process_time, 2e-3, 0, 1.0)
+"""By the processor's clock, on which others do not count."""
+SEVERAL_THREADS = Turn(time.perf_counter, 1e-2, 3, 1.4)
+"""By the wall's, since they wait for each other; whoever else has a core for a moment makes them half as fast."""
+
+
+def turn_of(threads: int) -> Turn:
+    return ONE_THREAD if threads == 1 else SEVERAL_THREADS
 
 
 @dataclass(frozen=True)
@@ -64,7 +95,7 @@ def fastest(
     arguments: Sequence[Any],
     named: Mapping[str, Any],
     progress: Progress = lambda what, share: None,
-    clock: Clock = time.perf_counter,
+    turn: Turn = SEVERAL_THREADS,
     check: Callable[..., object] | None = None,
     tolerance: float = 0.0,
     share: float = 1.0,
@@ -103,27 +134,25 @@ def fastest(
             elif not same(results, expected):
                 built.append((program, backend, None, "refused: its results are others"))
                 continue
-            alone = min(_seconds(run, arguments, named, clock) for _ in range(FIRST_ROUNDS))
+            alone = min(turn.seconds(partial(run, *arguments, **named), pause=False) for _ in range(FIRST_ROUNDS))
             least = min(least, alone)
-            if alone > FAR * least and built:
+            if alone > FAR * turn.doubt * least and built:
                 gone[len(built)] = alone
                 built.append((program, backend, None, ""))
                 del run
                 continue
             built.append((program, backend, run, ""))
         progress("measure in turns", 0.0)
-        able = [number for number, item in enumerate(built) if item[2] is not None]
-        timed = [built[number][2] if number == 0 else _checked(built[number][2], check) for number in able]
-        took = measured(timed, arguments, named, clock, share)
-    chosen = able[choice(took)]
+        able = {number: run for number, (_, _, run, _) in enumerate(built) if run is not None}
+        timed = [run if number == 0 else _checked(run, check) for number, run in able.items()]
+        took = measured([partial(run, *arguments, **named) for run in timed], turn, share)
+    chosen = [*able][choice(took)]
     seconds = gone | {number: quick(times) for number, times in zip(able, took, strict=True)}
     candidates = tuple(
         Candidate(program, backend, seconds.get(number), why, errors.get(number))
         for number, (program, backend, _, why) in enumerate(built)
     )
-    winner = built[chosen][2]
-    assert winner is not None
-    return candidates, candidates[chosen], winner
+    return candidates, candidates[chosen], able[chosen]
 
 
 def at_random(arguments: Sequence[Any], named: Mapping[str, Any], seed: int) -> tuple[Sequence[Any], Mapping[str, Any]]:
@@ -171,23 +200,15 @@ def _checked(run: Any, check: Callable[..., object] | None) -> Any:
     return checked
 
 
-def measured(
-    runs: Sequence[Any],
-    arguments: Sequence[Any],
-    named: Mapping[str, Any],
-    clock: Clock = time.perf_counter,
-    share: float = 1.0,
-) -> list[list[float]]:
+def measured(runs: Sequence[Callable[[], object]], turn: Turn, share: float = 1.0) -> list[list[float]]:
     """Seconds of each way in each round; those far behind have the first rounds alone."""
     took: list[list[float]] = [[] for _ in runs]
+    draw = random.Random(0)
 
     def rounds(numbers: Sequence[int], count: int) -> None:
-        for turn in range(count):
-            for place in range(len(numbers)):
-                number = numbers[(turn + place) % len(numbers)]
-                if len(numbers) > 1:
-                    time.sleep(PAUSE)
-                took[number].append(_seconds(runs[number], arguments, named, clock))
+        for _ in range(count):
+            for number in draw.sample(numbers, len(numbers)):
+                took[number].append(turn.seconds(runs[number], pause=len(numbers) > 1))
 
     every = range(len(runs))
     rounds(every, 1)
@@ -195,23 +216,12 @@ def measured(
         times.clear()  # the first call of each plans and allocates
     rounds(every, FIRST_ROUNDS)
     least = min(min(times) for times in took)
-    near = [number for number in every if min(took[number]) <= FAR * least]
+    near = [number for number in every if min(took[number]) <= FAR * turn.doubt * least]
     if len(near) > 1:
         low, high = ROUNDS
-        each = max(sum(min(took[number]) for number in near), 1e-9)  # a clock may stand still meanwhile
+        each = sum(turn.pause + (1 + turn.woken) * min(took[number]) for number in near)
         rounds(near, max(low, min(high, int(share * SECONDS / each))))
     return took
-
-
-def _seconds(run: Run, arguments: Sequence[Any], named: Mapping[str, Any], clock: Clock) -> float:
-    began = clock()
-    run(*arguments, **named)
-    return clock() - began
-
-
-def clock_of(threads: int) -> Clock:
-    """The clock to measure by: the processor's for one thread, the wall's for several, which wait for each other."""
-    return time.process_time if threads == 1 else time.perf_counter
 
 
 def choice(took: Sequence[Sequence[float]]) -> int:

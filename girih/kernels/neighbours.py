@@ -477,7 +477,7 @@ def attention_target_gradient(
     grad: of the result of `attention_sum`. dot: [vertices, heads], the products of grad and that result.
     """
     return _score_gradients(
-        _target_rows, target.shape, grad, x, dot, logsumexp, source, target, offsets, neighbours, scores, slope, first,
+        False, target.shape, grad, x, dot, logsumexp, source, target, offsets, neighbours, scores, slope, first,
         start,
     )  # fmt: skip
 
@@ -489,12 +489,12 @@ def attention_score_gradient(
     """[edges, heads]: the gradient of `scores`. Operands as of `attention_target_gradient`."""
     size = len(neighbours), target.shape[1]
     return _score_gradients(
-        _edge_rows, size, grad, x, dot, logsumexp, source, target, offsets, neighbours, scores, slope, first, start
+        True, size, grad, x, dot, logsumexp, source, target, offsets, neighbours, scores, slope, first, start
     )
 
 
 def _score_gradients(
-    kernel: Callable[..., None], size: Any, grad: Tensor, x: Tensor, dot: Tensor, logsumexp: Tensor, source: Tensor,
+    of_edges: bool, size: Any, grad: Tensor, x: Tensor, dot: Tensor, logsumexp: Tensor, source: Tensor,
     target: Tensor, offsets: Tensor, neighbours: Tensor, scores: Tensor | None, slope: float, first: int, start: int,
 ) -> Tensor:  # fmt: skip
     exact, heads = _exact(x.dtype), x.shape[1]
@@ -507,8 +507,9 @@ def _score_gradients(
     parts = [_array(item, exact) for item in (grad, dot, logsumexp, source, target)]
     edges, slope = _of_edges(scores, exact, heads), rows[2].dtype.type(slope)
     _by_rows(
-        kernel, rows[0], heads * x.shape[2], *rows, *parts, edges, slope, first, start, out.numpy(), room=(heads, exact)
-    )
+        _gradient_rows, rows[0], heads * x.shape[2], *rows, *parts, edges, slope, first, start, of_edges, out.numpy(),
+        room=(heads, exact),
+    )  # fmt: skip
     return out.to(target.dtype)
 
 
@@ -562,27 +563,12 @@ def _row_gradients(  # type: ignore[no-untyped-def]
 
 
 @compiled(nogil=True, fastmath=FAST)
-def _target_rows(  # type: ignore[no-untyped-def]
-    offsets,
-    neighbours,
-    x,
-    grad,
-    dot,
-    total,
-    source,
-    target,
-    scores,
-    slope,
-    first,
-    start,
-    out,
-    shares,
-    slopes,
-    bits,
-    begin,
-    end,
-):
-    """out[v, h] = Σ gradient of the score of e over the edges e of each row v from begin to end."""
+def _gradient_rows(  # type: ignore[no-untyped-def]
+    offsets, neighbours, x, grad, dot, total, source, target, scores, slope, first, start, of_edges, out, shares,
+    slopes, bits, begin, end,
+):  # fmt: skip
+    """The gradient of the score of each edge e of each row v from begin to end: of_edges: into out[e]; else it is added
+    to out[v]."""
     edges, heads = len(neighbours), source.shape[1]
     flat = shares.reshape(-1)
     for v in range(begin, end):
@@ -595,44 +581,10 @@ def _target_rows(  # type: ignore[no-untyped-def]
             )  # fmt: skip
             for k in range(high - low):
                 for h in range(heads):
-                    out[v, h] += shares[k, h]
-
-
-@compiled(nogil=True, fastmath=FAST)
-def _edge_rows(  # type: ignore[no-untyped-def]
-    offsets,
-    neighbours,
-    x,
-    grad,
-    dot,
-    total,
-    source,
-    target,
-    scores,
-    slope,
-    first,
-    start,
-    out,
-    shares,
-    slopes,
-    bits,
-    begin,
-    end,
-):
-    """out[e, h] = gradient of the score of e, for the edges e of each row v from begin to end."""
-    edges, heads = len(neighbours), source.shape[1]
-    flat = shares.reshape(-1)
-    for v in range(begin, end):
-        last = min(max(offsets[v + 1] - first, 0), edges)
-        for low in range(max(offsets[v] - first, 0), last, SHARES):
-            high = min(low + SHARES, last)
-            _row_gradients(
-                shares, slopes, flat, bits, neighbours, low, high, x, grad, dot, total, source, target, scores, slope,
-                start, v,
-            )  # fmt: skip
-            for k in range(high - low):
-                for h in range(heads):
-                    out[low + k, h] = shares[k, h]
+                    if of_edges:
+                        out[low + k, h] = shares[k, h]
+                    else:
+                        out[v, h] += shares[k, h]
 
 
 def attention_source_gradient(

@@ -593,13 +593,49 @@ def search_sorted(sequence: Tensor, values: Tensor, right: bool = False) -> Tens
 
 
 def bin_counts(input: Tensor, edges: Tensor) -> Tensor:
-    """How many numbers lie in each bin between ascending edges, the last of which belongs to its bin; by NumPy, some
-    numbers at a time: its arrays are then small enough that the system is not asked for their memory each time."""
+    """How many numbers lie in each bin between ascending edges, the last of which belongs to its bin: NumPy's counts,
+    of edges at equal distances in one pass."""
     numbers, ends = input.reshape(-1).numpy(force=True), edges.numpy(force=True)
-    out, bins = np.zeros(len(ends) - 1, np.int64), _numpys_bins(ends, np.result_type(numbers, ends))
+    out = np.zeros(len(ends) - 1, np.int64)
+    bins = _numpys_bins(ends, np.result_type(numbers, ends))
+    if len(bins) == 2 and numbers.dtype == ends.dtype == np.float64 and _are_apart(ends):
+        _count_bins(numbers, ends, out)
+    else:
+        _add_counts(numbers, bins, out)
+    return torch.from_numpy(out)
+
+
+def _add_counts(numbers: Any, bins: tuple[Any, ...], out: Any) -> None:
+    """By NumPy, some numbers at a time: its arrays are then small enough that the system is not asked for their memory
+    each time."""
     for start in range(0, len(numbers), COUNTED):
         out += np.histogram(numbers[start : start + COUNTED], *bins)[0]
-    return torch.from_numpy(out)
+
+
+def _are_apart(ends: Any) -> bool:
+    """Is a bin wide enough that the one which a product gives for a number is at most the one beside its own?"""
+    return bool(np.diff(ends).min() > 8 * np.spacing(max(abs(ends[0]), abs(ends[-1]))))
+
+
+def _by_numpy(numbers: Any, ends: Any, out: Any) -> None:
+    _add_counts(numbers, (len(out), (ends[0], ends[-1])), out)
+
+
+@compiled(lambda numbers, ends, out: len(numbers) / 300, plain=_by_numpy, nogil=True)  # whose turns take 3 ns longer
+def _count_bins(numbers, ends, out):  # type: ignore[no-untyped-def]
+    """out[k] += how many numbers lie between ends[k] and ends[k + 1], which are at equal distances, in the order of the
+    numbers. A product says which bin it is, and the edges whether it is the one before or behind."""
+    first, last, bins = ends[0], ends[-1], len(out)
+    scale = bins / (last - first)
+    for i in range(len(numbers)):
+        x = numbers[i]
+        if first <= x <= last:  # NaN is nowhere
+            k = min(int((x - first) * scale), bins - 1)
+            if x < ends[k]:
+                k -= 1
+            elif k + 1 < bins and x >= ends[k + 1]:
+                k += 1
+            out[k] += 1
 
 
 def _numpys_bins(ends: Any, dtype: Any) -> tuple[Any, ...]:

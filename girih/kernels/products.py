@@ -1,7 +1,8 @@
 """Matrix products by NumPy's BLAS where it is faster than PyTorch's.
 
 PyTorch's is MKL on x86, which on processors that are not Intel's is slower than OpenBLAS: much where the result is
-narrow, a little elsewhere, but for results of few rows. PyTorch has no kernel for a matrix times its own transpose;
+narrow, a little elsewhere, but for results of few rows; and half as fast for a vector times a long matrix of rows of a
+hundred numbers. PyTorch has no kernel for a matrix times its own transpose;
 NumPy has, of half the multiplications. Which kernel computes depends on the processor, the shapes, the memory order and
 the worker's threads only, so that all workers of a kind make the same bits.
 
@@ -27,6 +28,9 @@ LEAST = 8
 """Below so many rows, columns or terms PyTorch has quicker kernels; but for columns only of a transposed matrix."""
 LONG = 1 << 19
 """So many multiplications take some tens of microseconds: what Python adds to a call is nothing beside them."""
+LONG_VECTOR, LEAST_VECTOR = 1 << 16, 32
+"""The least numbers of a matrix for a product with a vector, and the least rows and terms of it: one that lies in a
+cache then loses some microseconds, one that comes from memory, as each block of a large one does, gains tens."""
 _FLOATS = (torch.float32, torch.float64)
 
 
@@ -41,17 +45,30 @@ def product(self: Tensor, mat2: Tensor) -> Tensor:
     return out
 
 
+def vector_product(self: Tensor, vec: Tensor) -> Tensor:
+    """self · vec of a matrix and a vector, as aten.mv."""
+    alone = single() if _streams_faster(self, vec) else None
+    if alone is None:
+        return torch.mv(self, vec)
+    out = torch.empty(self.shape[:1], dtype=self.dtype)
+    with alone:
+        np.matmul(self.numpy(), vec.numpy(), out=out.numpy())
+    return out
+
+
 torch.library.define("girih::product", "(Tensor self, Tensor mat2) -> Tensor")
 torch.library.impl("girih::product", "CPU", product)
-PRODUCTS = {"aten.mm": product, "aten.bmm": product}
+torch.library.define("girih::vector_product", "(Tensor self, Tensor vec) -> Tensor")
+torch.library.impl("girih::vector_product", "CPU", vector_product)
+PRODUCTS = {"aten.mm": product, "aten.bmm": product, "aten.mv": vector_product}
 """Operators that workers on CPUs compute by functions of this page."""
-SCRIPT_NAME = "torch.ops.girih.product"
-"""What TorchScript calls it, without the interpreter's lock around it."""
+SCRIPT_NAMES = {operator: f"torch.ops.girih.{function.__name__}" for operator, function in PRODUCTS.items()}
+"""What TorchScript calls them, without the interpreter's lock around it."""
 
 
 def is_long(shape: Sequence[int], terms: int) -> bool:
-    """May `product` compute a result of this shape otherwise than PyTorch?"""
-    return prod(shape) * terms >= LONG
+    """May one of these functions compute a result of this shape otherwise than PyTorch?"""
+    return prod(shape) * terms >= (LONG if len(shape) > 1 else LONG_VECTOR)
 
 
 def _is_faster(a: Tensor, b: Tensor) -> bool:
@@ -65,6 +82,15 @@ def _is_faster(a: Tensor, b: Tensor) -> bool:
     if a.data_ptr() == b.data_ptr() and a.shape == b.mT.shape and a.stride() == b.mT.stride():
         return True
     return foreign_mkl() and (columns >= LEAST or (columns > 1 and b.stride(-1) == 1))
+
+
+def _streams_faster(a: Tensor, vector: Tensor) -> bool:
+    if a.dtype not in _FLOATS or vector.dtype != a.dtype or a.dim() != 2 or a.shape[1:] != vector.shape:
+        return False  # where it is wrong, PyTorch says what is
+    if a.numel() < LONG_VECTOR or min(a.shape) < LEAST_VECTOR or torch.get_num_threads() != 1:
+        return False
+    vectors = vector.stride(0) == 1 and vector.is_cpu and not (vector.requires_grad or vector.is_neg())
+    return a.stride(1) == 1 and vectors and not _is_odd(a) and foreign_mkl()
 
 
 def _is_odd(x: Tensor) -> bool:

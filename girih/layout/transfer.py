@@ -102,6 +102,10 @@ class Placement:
         """The first device whose part has elements; 0 if none has."""
         return int(np.argmax((self.regions[..., 0] < self.regions[..., 1]).all(axis=-1)))
 
+    def is_as(self, other: Placement) -> bool:
+        """Has each device the same of a value?"""
+        return self.partial == other.partial and np.array_equal(self.regions, other.regions)
+
 
 @dataclass(frozen=True, eq=False)
 class Placements:

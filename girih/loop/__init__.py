@@ -17,33 +17,23 @@ Importing this module is quick; names are imported when they are first used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-_HOMES = {
-    "Accumulator": "girih.loop.arrays",
-    "AdaRevision": "girih.loop.shared",
-    "Array": "girih.loop.arrays",
-    "Buffer": "girih.loop.arrays",
-    "LoopError": "girih.loop.capture.errors",
-    "LoopWarning": "girih.loop.capture.errors",
-    "ParallelLoop": "girih.loop.parallel",
-    "Space": "girih.loop.spaces",
-    "accumulator": "girih.loop.arrays",
-    "array": "girih.loop.arrays",
-    "buffer": "girih.loop.arrays",
-    "dense": "girih.loop.spaces",
-    "parallel_for": "girih.loop.parallel",
-    "random": "girih.loop.arrays",
-    "range": "girih.loop.spaces",
-    "ranks": "girih.loop.ranks",
-    "restore": "girih.loop.checkpoint",
-    "save": "girih.loop.checkpoint",
-    "served": "girih.loop.remote",
-    "sparse": "girih.loop.spaces",
-    "tables": "girih.loop.shared",
-    "text": "girih.loop.lines",
-    "workers": "girih.loop.parallel",
-}
+from girih.lazily import lazily
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "girih.loop.arrays": "Accumulator Array Buffer accumulator array buffer random",
+        "girih.loop.capture.errors": "LoopError LoopWarning",
+        "girih.loop.checkpoint": "restore save",
+        "girih.loop.parallel": "ParallelLoop parallel_for workers",
+        "girih.loop.ranks": "ranks",
+        "girih.loop.remote": "served",
+        "girih.loop.shared": "AdaRevision tables",
+        "girih.loop.spaces": "Space dense range sparse text",
+    },
+)
 
 __all__ = [
     "Accumulator",
@@ -75,24 +65,12 @@ if TYPE_CHECKING:
     from girih.loop.arrays import Accumulator, Array, Buffer, accumulator, array, buffer, random
     from girih.loop.capture.errors import LoopError, LoopWarning
     from girih.loop.checkpoint import restore, save
-    from girih.loop.lines import text
     from girih.loop.parallel import ParallelLoop, parallel_for, workers
     from girih.loop.ranks import ranks
     from girih.loop.remote import served
     from girih.loop.shared import AdaRevision, tables
-    from girih.loop.spaces import Space, dense, range, sparse
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'girih.loop' has no attribute {name!r}")
-    from importlib import import_module
-
-    result = getattr(import_module(home), name)
-    globals()[name] = result
-    return result
+    from girih.loop.spaces import Space, dense, range, sparse, text
 
 
 def __dir__() -> list[str]:
-    return sorted(_HOMES)
+    return sorted(__all__)

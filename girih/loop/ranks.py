@@ -8,19 +8,83 @@ What processes send each other goes over ZeroMQ.
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from girih.layout import Mesh
 from girih.loop.progress import workers_of
-from girih.loop.run.crew import LoopCrew
+from girih.loop.run.messages import framed, opened
+from girih.program import Program
 from girih.report.live import LiveView
 from girih.run.engines import in_use
-from girih.run.engines.crew import Crew
+from girih.run.engines.crew import Crew, Status
 from girih.run.engines.engine import ENGINES, Engine
 from girih.run.engines.launcher import Rank, launched_rank
 from girih.run.engines.loop_blocks import LoopBlocks
+from girih.run.errors import NOT_BEGUN, failure_of
 from girih.run.tiles.tiles import nothing
-from girih.run.worker.service import Options
+from girih.run.transport.meeting import launched
+from girih.run.worker.service import Options, Service
+
+
+class LoopCrew:
+    """This process's worker of parallel loops, and over ZeroMQ all others."""
+
+    carries = False
+
+    def __init__(self, program: Program, options: Options, address: str) -> None:
+        """address: of this host, by which the others reach it; "": the one by which it reaches the launcher's.
+
+        Raises:
+            TransportError: another rank has not come, or cannot be reached.
+        """
+        from girih.run.transport.zeromq import ZeroMQTransport
+
+        options.settle_pages()
+        meeting = launched("loops", address, options.timeout)
+        self.size, self.rank = meeting.size, meeting.rank
+        self.program: Program | LoopBlocks = program
+        self.mesh = ZeroMQTransport(meeting, options.timeout)
+        self._progress = list(NOT_BEGUN)
+        self._service = Service(program, self.rank, self.mesh, options, self._progress)
+
+    def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:
+        """Do this rank's share of a loop; the replies of all ranks.
+
+        Raises:
+            WorkerError: this rank failed, or another one did: all are told, and no rank runs another loop.
+        """
+        with self._told():
+            reply = self._service.handle(name, fields[self.rank])
+            return [opened(frames) for frames in self.mesh.gather(framed(reply))]
+
+    def agree(self, word: str) -> list[str]:
+        """What each rank's driver says.
+
+        Raises:
+            WorkerError: another rank failed.
+        """
+        with self._told():
+            return [bytes(frames[0]).decode() for frames in self.mesh.gather([word.encode()])]
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What is raised here the other ranks are told, and that this one has left them."""
+        try:
+            yield
+        except Exception as error:
+            failure = failure_of(self.rank, error)
+            self.mesh.close(failure.message)
+            raise failure.error() from error
+
+    def status(self) -> list[Status]:
+        """How far this rank is: the others are not asked."""
+        return [Status(self.rank, *self._progress)]
+
+    def close(self, failed: str = "") -> None:
+        """Leave the others: at once and with a word if something has failed, else when all want to."""
+        self.mesh.close(failed)
 
 
 class LoopRanks:

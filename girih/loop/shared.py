@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from girih.loop.shared_tables.options import Priority, TableError, TableOptions, bytes_of, rate_of
 from girih.loop.shared_tables.rows.functions import AdaRevision, ServerFunction
-from girih.loop.shared_tables.session import Event, Joining, Session, session
+from girih.loop.shared_tables.session import Event, Joining, Session
 from girih.run.engines import launcher
 
 __all__ = ["AdaRevision", "ServerFunction", "tables"]
@@ -112,11 +113,11 @@ def tables(
         patience=patience,
         timeout=timeout,
         snapshot_every=0 if snapshots is None else every,
-        folder="" if snapshots is None else os.fspath(snapshots),
+        folder="" if snapshots is None else str(Path(snapshots)),
         keep=keep,
         seed=seed,
     )
-    return session(
+    return Session(
         options,
         memory=memory,
         backend=backend,

@@ -120,7 +120,7 @@ class Space:
         entries = self.listed()
         held = np.random.default_rng([seed, SPLIT]).random(len(entries)) < fraction
         return tuple(  # type: ignore[return-value]
-            Space(entries.shape, entries=_chosen(entries, chosen), relabelled=self.relabelled)
+            Space(entries.shape, entries=taken(entries, chosen), relabelled=self.relabelled)
             for chosen in (np.flatnonzero(~held), np.flatnonzero(held))
         )
 
@@ -281,5 +281,34 @@ def _compact(keys: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(keys, dtype=np.int32 if small else np.int64)
 
 
-def _chosen(entries: Entries, order: np.ndarray) -> Entries:
-    return taken(entries, order)
+@dataclass(frozen=True)
+class Text:
+    """Lines of a file, and what is to be done with each: recorded, and done in one go when a space is made of it."""
+
+    path: Path
+    steps: tuple[Callable[[Any], Any], ...] = ()
+
+    def map(self, function: Callable[[Any], Any]) -> Text:
+        """Also apply a function to what each line has become; None leaves it out."""
+        return Text(self.path, (*self.steps, function))
+
+    def space(self, shape: Sequence[int] | None = None) -> Space:
+        """The iteration space of the (key, value) pairs that lines have become.
+
+        Raises:
+            ValueError: a function failed; the line's number and text are named.
+        """
+        return sparse(self.path, parse=self._parsed, shape=shape)
+
+    def _parsed(self, line: str) -> Any:
+        found: Any = line
+        for step in self.steps:
+            if found is None:
+                return None
+            found = step(found)
+        return found
+
+
+def text(path: str | Path) -> Text:
+    """The lines of a text file; nothing is read before `space()`."""
+    return Text(Path(path))

@@ -83,6 +83,11 @@ def format_count(count: float) -> str:
     return f"{count:.0f}"
 
 
+def counted(number: int, what: str) -> str:
+    """`1 device`, `2 devices`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def format_gap(gap: float) -> str:
     """`0 %` where proved optimal, `unknown` where there is no bound."""
     if gap == 0:

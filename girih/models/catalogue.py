@@ -137,17 +137,10 @@ def _read_name(name: str) -> tuple[ModelFamily, Options, int | None]:
     numbers = [_read_number(text) for text in rest]
     if best is None or (None in numbers and _near(name)):
         raise ValueError(_unknown(name))
-    if None in numbers or not _fits(best, numbers):
+    options = best.options([number for number in numbers if number is not None]) if None not in numbers else None
+    if options is None:
         raise ValueError(f"no model {name!r}: names of this family are {best.pattern}, such as {best.examples[0]}")
-    return best, best.configure(*numbers), None
-
-
-def _fits(family: ModelFamily, numbers: list[int | None]) -> bool:
-    try:
-        inspect.signature(family.configure).bind(*numbers)
-    except TypeError:
-        return False
-    return True
+    return best, options, None
 
 
 def _read_number(text: str) -> int | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from types import CodeType, FunctionType
 from typing import Any
@@ -138,6 +139,7 @@ def mentions(function: Callable[..., Any]) -> frozenset[str]:
     seen: set[int] = set()
     while pending:
         item = pending.pop()
+        item = item.func if isinstance(item, partial) else item
         if not isinstance(item, FunctionType) or id(item) in seen:
             continue
         seen.add(id(item))
@@ -147,7 +149,7 @@ def mentions(function: Callable[..., Any]) -> frozenset[str]:
         for name in _names(item.__code__):
             value = cells.get(name, item.__globals__.get(name))
             if getattr(value, "__module__", None) == "girih.ops.language":
-                names.add(name)
+                names |= {name, getattr(value, "__name__", name)}  # `reducer`, in a helper, is one too
             elif getattr(value, "__module__", "").startswith("girih.ops.catalogue"):
                 pending += list(vars(value).values()) if isinstance(value, type) else [value]
     return frozenset(names)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -76,59 +76,31 @@ def affine(item: Any) -> Affine:
 # ------------------------------------------------------------------------------------------- expressions
 
 
+_Operator: TypeAlias = Callable[["Expression", Any], "Expression"]
+
+
+def _operator(function: str) -> tuple[_Operator, _Operator]:
+    """A scalar function of two arguments as methods of the first and of the second."""
+    return (
+        lambda self, other: Applied(function, (self, value_of(other))),
+        lambda self, other: Applied(function, (value_of(other), self)),
+    )
+
+
 class Expression:
     """A scalar expression over index variables and tensor elements."""
 
-    def __add__(self, other: Any) -> Expression:
-        return Applied("add", (self, value_of(other)))
-
-    def __radd__(self, other: Any) -> Expression:
-        return Applied("add", (value_of(other), self))
-
-    def __sub__(self, other: Any) -> Expression:
-        return Applied("sub", (self, value_of(other)))
-
-    def __rsub__(self, other: Any) -> Expression:
-        return Applied("sub", (value_of(other), self))
-
-    def __mul__(self, other: Any) -> Expression:
-        return Applied("mul", (self, value_of(other)))
-
-    def __rmul__(self, other: Any) -> Expression:
-        return Applied("mul", (value_of(other), self))
-
-    def __truediv__(self, other: Any) -> Expression:
-        return Applied("div", (self, value_of(other)))
-
-    def __rtruediv__(self, other: Any) -> Expression:
-        return Applied("div", (value_of(other), self))
-
-    def __pow__(self, other: Any) -> Expression:
-        return Applied("pow", (self, value_of(other)))
-
-    def __rpow__(self, other: Any) -> Expression:
-        return Applied("pow", (value_of(other), self))
+    __add__, __radd__ = _operator("add")
+    __sub__, __rsub__ = _operator("sub")
+    __mul__, __rmul__ = _operator("mul")
+    __truediv__, __rtruediv__ = _operator("div")
+    __pow__, __rpow__ = _operator("pow")
+    __lt__, __gt__ = _operator("lt")[0], _operator("gt")[0]
+    __le__, __ge__ = _operator("le")[0], _operator("ge")[0]
+    __and__, __or__ = _operator("and")[0], _operator("or")[0]
 
     def __neg__(self) -> Expression:
         return Applied("neg", (self,))
-
-    def __lt__(self, other: Any) -> Expression:
-        return Applied("lt", (self, value_of(other)))
-
-    def __le__(self, other: Any) -> Expression:
-        return Applied("le", (self, value_of(other)))
-
-    def __gt__(self, other: Any) -> Expression:
-        return Applied("gt", (self, value_of(other)))
-
-    def __ge__(self, other: Any) -> Expression:
-        return Applied("ge", (self, value_of(other)))
-
-    def __and__(self, other: Any) -> Expression:
-        return Applied("and", (self, value_of(other)))
-
-    def __or__(self, other: Any) -> Expression:
-        return Applied("or", (self, value_of(other)))
 
     def __bool__(self) -> bool:
         raise DescriptionError("an index expression has no truth value: use Select(condition, yes, no) and equal(a, b)")

@@ -14,6 +14,7 @@ from girih.ops import Description, descriptions_of
 from girih.ops.derive.divisions import divisible, executable, merged
 from girih.ops.derive.passing import passages
 from girih.ops.gate import refusals
+from girih.partition.searches.stages import micro_batches
 from girih.plans.plan import Plan, PlanError
 from girih.plans.rewritten import ProofError, prove_all
 from girih.program import Overlap, ProgramError
@@ -38,6 +39,7 @@ def check(plan: Plan) -> None:
             _check_undivided(plan.graph, undivided)
     except GraphError as error:
         raise PlanError(f"the plan's graph is broken: {error}") from error
+    _check_parts(plan)
     _check_strategy(plan)
     try:
         prove_all(plan.choice.rewrites)
@@ -78,6 +80,13 @@ def _check_file(plan: Plan) -> None:
     for graph in (plan.graph, *(() if undivided is None else (undivided,))):
         check_gate(graph, plan.file, plan.trusted, plan.machine.mesh.devices)
     _check_work(plan)
+
+
+def _check_parts(plan: Plan) -> None:
+    """Does the graph cut its batch as the choice says?"""
+    said = plan.choice.micro_batches
+    if said > 1 and said != (count := micro_batches(plan.graph)):
+        raise PlanError(f"micro_batches: expected {count}, into which the graph cuts its batch, there is {said}")
 
 
 def _check_undivided(graph: Graph, undivided: Graph) -> None:

@@ -47,7 +47,8 @@ class Choice:
     cut into blocks, or None. sequence: the steps, frees left out, in an order in which some come again
     (`girih.program.again`), or None. residency: when each storage is on the device; () where nothing moves, else one
     for all devices, or one for each class where classes of devices do different things (`girih.program.moves.apart`).
-    room: bytes of a device within which the residency keeps; None where nothing moves.
+    room: bytes of a device within which the residency keeps; None where nothing moves. micro_batches: into how many
+    equal parts a search has cut the batch before it divided the graph; 1: the batch is as the step was given.
     """
 
     strategy: Strategy
@@ -60,11 +61,13 @@ class Choice:
     sequence: tuple[int, ...] | None = None
     residency: tuple[Residency, ...] = ()
     room: int | None = None
+    micro_batches: int = 1
 
     def __str__(self) -> str:
         """A page: what was chosen of each part, and in the last line what was left as it is."""
         parts = {
             "rewrites": _rewrites(self.rewrites),
+            "micro-batch": _parts(self.micro_batches),
             "strategy": _strategy(self.strategy),
             "routes": _routes(self),
             "schedule": "" if self.schedule == "graph" else SCHEDULES.get(self.schedule, self.schedule),
@@ -181,6 +184,10 @@ def _counted(items: Iterable[object]) -> str:
 def _rewrites(rewrites: Sequence[Rewrite]) -> str:
     places = Counter(item.rule for item in rewrites)
     return _first([f"{count} × {rule}" for rule, count in places.items()], "rules")
+
+
+def _parts(count: int) -> str:
+    return "" if count == 1 else f"the batch is cut into {count} equal parts, over which sums add up"
 
 
 def _strategy(strategy: Strategy) -> str:

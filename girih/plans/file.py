@@ -118,6 +118,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         **({"residencies": residencies} if len(residencies) > 1 else {}),
         **({} if choice.room in (None, plan.memory) else {"room": choice.room}),
         **({"rewrites": [vars(item) for item in choice.rewrites]} if choice.rewrites else {}),
+        **({} if choice.micro_batches == 1 else {"micro_batches": choice.micro_batches}),
         **({} if undivided is None else {"undivided": format_graph(_named(undivided)).splitlines()}),
         **({} if told.unlimited is None else {"unlimited": told.unlimited, "memory_bound": told.memory_bound}),
     }
@@ -210,6 +211,7 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
         sequence=_sequence(data.sequence),
         residency=residency,
         room=data.memory if residency and data.room is None else data.room,
+        micro_batches=data.micro_batches,
     )
     origin = Origin(
         data.model,

@@ -151,6 +151,7 @@ class PlanFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"version
     room: Whole | None = None
     rewrites: Annotated[tuple[RewriteFile, ...], Meta(max_length=1 << 16)] = ()
     undivided: tuple[str, ...] = ()
+    micro_batches: Annotated[int, Meta(ge=1, le=1 << 16)] = 1
 
 
 class CapturedFile(Struct, frozen=True, forbid_unknown_fields=True):

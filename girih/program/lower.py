@@ -79,7 +79,7 @@ class Lowering:
             goal = f"{name}@{node.name}.{operand}"
             reads.append(ReadPart(self.move(name, number, name, goal, needed, "fetch", "sum"), needed))
         places = [options.makes[result][0] for result in range(len(node.outputs))]
-        direct = [_same(place, self.lies(name)) for place, name in zip(places, node.outputs, strict=True)]
+        direct = [place.is_as(self.lies(name)) for place, name in zip(places, node.outputs, strict=True)]
         writes = tuple(name if same else f"{name}~" for name, same in zip(node.outputs, direct, strict=True))
         for write, name, place in zip(writes, node.outputs, places, strict=True):
             self.buffer(write, name, place)
@@ -100,10 +100,6 @@ def combining(before: Placement, after: Placement, made: str = "sum") -> str:
     """How the terms of a transfer are combined: those that are there, or else those that become; made: what the node
     that has made the value combines, which decides where it is no sum."""
     return reducer_of(before.partial) or (made if made != "sum" else None) or reducer_of(after.partial) or made
-
-
-def _same(first: Placement, second: Placement) -> bool:
-    return first.partial == second.partial and bool((first.regions == second.regions).all())
 
 
 def lower(graph: Graph, strategy: Strategy, transfers: Transfers) -> Program:

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from girih.graph import Graph, Node
@@ -92,7 +93,7 @@ def one_forward_one_backward(program: Program, seconds: Sequence[float], *, inte
     number = len(set(stages.values()))
     if count == 1 or number <= 1:
         return program
-    laps = _laps(program.graph, parts, stages, number) if interleaved else dict.fromkeys(stages, 0)
+    laps = laps_of(program.graph, parts, stages, number) if interleaved else dict.fromkeys(stages, 0)
     chunks = _chunks(program.graph, parts, stages, laps, number, count)
     begins, chunks = _late(program.graph, parts, chunks, _begins(program.graph, chunks, seconds))
     order = _sorted(program.graph, begins, chunks)
@@ -139,6 +140,33 @@ def micro_batches_of(graph: Graph) -> tuple[list[int | None], int]:
             for parts, early in zip(sets, free, strict=True)], count  # fmt: skip
 
 
+def accumulating(graph: Graph) -> Graph:
+    """The graph in the order of accumulated gradients, so that nothing but these is held of more than one micro-batch:
+    each goes forward and backward before the next begins, and the update comes last. What depends on no micro-batch is
+    computed right before its first reader. A graph without micro-batches is as it was.
+    """
+    parts, count = micro_batches_of(graph)
+    if count == 1:
+        return graph
+    turns: dict[int, int] = {}  # without those of nodes that depend on no micro-batch
+    for number, (node, part) in enumerate(zip(graph.nodes, parts, strict=True)):
+        before = [turns[maker] for name in node.inputs if (maker := graph.producer.get(name)) in turns]
+        own = [] if part is None else [count if node.phase == "update" else part]
+        if before or own:
+            turns[number] = max((*before, *own))
+    order: dict[int, None] = {}
+    every = range(len(graph.nodes))
+    for number in (*sorted(turns, key=lambda number: (turns[number], number)), *every):
+        pending = [number]
+        while pending:
+            needed = (graph.producer.get(name) for name in graph.nodes[pending[-1]].inputs)
+            if (first := next((node for node in needed if node is not None and node not in order), None)) is None:
+                order.setdefault(pending.pop())
+            else:
+                pending.append(first)
+    return replace(graph, nodes=tuple(graph.nodes[number] for number in order))
+
+
 def _begin(node: Node) -> int | None:
     """The row at which a slice of rows begins; None of other nodes."""
     rows = node.operator == "aten.slice.Tensor" and node.attributes.get("dim", 0) == 0
@@ -168,7 +196,7 @@ def _stages(program: Program, parts: Sequence[int | None]) -> dict[int, int]:
     return {node: stage[key] for node, mask in masks.items() if (key := mask.tobytes()) in stage}
 
 
-def _laps(graph: Graph, parts: Sequence[int | None], stages: dict[int, int], number: int) -> dict[int, int]:
+def laps_of(graph: Graph, parts: Sequence[int | None], stages: dict[int, int], number: int) -> dict[int, int]:
     """How often a micro-batch has gone through all stages before it comes to each node that belongs to one."""
     runs: dict[str, dict[str, int]] = {"forward": {}, "backward": {}}  # by value: counted on from lap to lap
     laps: dict[int, int] = {}

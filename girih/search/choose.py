@@ -15,6 +15,7 @@ from girih.machine.units import format_bytes, format_seconds
 from girih.partition import SearchResult
 from girih.partition.search import Search
 from girih.partition.searches.exact import ByKeys, Exact
+from girih.partition.searches.stages import micro_batches
 from girih.partition.space.problem import Objective
 from girih.plans.choice import Choice
 from girih.plans.plan import Goal, Observe, Plan, PlanError
@@ -115,6 +116,8 @@ def choose(
             plan = plan.but(memory=None)
     else:
         plan = composed(graph, search.seconds)
+    if (count := micro_batches(plan.graph)) != micro_batches(graph):  # a search has cut it
+        plan = plan.but(micro_batches=count)
     notes = (*notes, *plan.notes, *one_device(plan), *by_measurements(machine, store))
     if plan.predicted.simulated is None:
         plan = plan.but(simulated=simulated_step(plan, store))

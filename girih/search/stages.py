@@ -35,6 +35,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf, prod
@@ -169,24 +170,33 @@ class ProposedStages(Move):
     changes: ClassVar[tuple[str, ...]] = DividedStages.changes
 
     def propose(self, plan: Plan, judge: Judge) -> Iterable[Plan]:
-        graph, machine = plan.graph, plan.machine
-        budget = self.budget or Budget(self.seconds)
-        objective = replace(judge.goal, score=None, budget=budget)
-        room = machine.device.memory_bytes if plan.memory is None else plan.memory
-        own = micro_batches(graph)
-        found = pipelines(graph, objective, room, self.seconds)
-        plain, interleaved = [item for item in found if item.laps == 1], [item for item in found[:1] if item.laps > 1]
-        for item in (*plain[:PROPOSED], *interleaved):
-            work = (NODE + MEMBER * machine.devices) * len(graph.nodes) * item.count / own
-            if item.seconds > plan.certificate.cost:
-                continue
-            if not budget.affords(work):
-                return
-            budget.spend(work)
-            try:
-                yield plan.divided_by(laid_out(graph, objective, item, self.seconds), self.name)
-            except SearchError:
-                continue
+        room = plan.machine.device.memory_bytes if plan.memory is None else plan.memory
+        budget, below = self.budget or Budget(self.seconds), plan.certificate.cost
+        for found in proposed(plan.graph, judge.goal, room, below, budget, self.seconds):
+            yield plan.divided_by(found, self.name)
+
+
+def proposed(
+    graph: Graph, objective: Objective, room: int, below: float, budget: Budget, seconds: float
+) -> Iterator[SearchResult]:
+    """The few pipelines of the least estimates that are below so many seconds of a step. room: bytes of each device.
+    budget: of work, which it spends. seconds: of each search inside of a submesh.
+
+    Raises:
+        OutOfTimeError: the budget is too small for the tables.
+    """
+    objective = replace(objective, score=None, budget=budget)
+    found = pipelines(graph, objective, room, seconds)
+    plain, interleaved = [item for item in found if item.laps == 1], [item for item in found[:1] if item.laps > 1]
+    for item in (*plain[:PROPOSED], *interleaved):
+        work = (NODE + MEMBER * objective.machine.devices) * len(graph.nodes) * item.count / micro_batches(graph)
+        if item.seconds > below:
+            continue
+        if not budget.affords(work):
+            return
+        budget.spend(work)
+        with suppress(SearchError):
+            yield laid_out(graph, objective, item, seconds)
 
 
 def laid_out(graph: Graph, objective: Objective, item: Pipeline, seconds: float) -> SearchResult:
@@ -200,7 +210,7 @@ def laid_out(graph: Graph, objective: Objective, item: Pipeline, seconds: float)
     own = item.stages[: len(item.stages) // item.laps]
     runs = enumerate(item.stages)
     stage_of = {unit: run % len(own) for run, stage in runs for unit in names[stage.first : stage.last]}
-    cut = graph if item.count == micro_batches(graph) else _cut(graph, item.count)
+    cut = graph if item.count == micro_batches(graph) else in_parts(graph, item.count)
     submeshes = [_known(submesh_of(objective.machine.mesh, stage.devices)) for stage in own]
     searches = [search_of(stage.within, seconds) if stage.within else None for stage in own]
     written, inside = divided_inside(cut, objective, submeshes, searches)
@@ -221,8 +231,8 @@ def _known(submesh: Submesh | None) -> Submesh:
     return submesh
 
 
-def _cut(graph: Graph, count: int) -> Graph:
-    """The graph in micro-batches.
+def in_parts(graph: Graph, count: int) -> Graph:
+    """The graph in so many micro-batches.
 
     Raises:
         SearchError: the batch cannot be cut so, or its micro-batches would have to meet in the forward pass.
@@ -249,7 +259,7 @@ def pipelines(graph: Graph, objective: Objective, room: int, seconds: float) -> 
         OutOfTimeError: the objective has a budget, and it is too small for the tables.
     """
     machine = objective.machine
-    counts = _counts(graph)
+    counts = counts_of(graph)
     if not 1 < machine.devices <= DEVICES or machine.groups or not counts:
         return []
     units = _units(graph, objective)
@@ -264,8 +274,8 @@ def pipelines(graph: Graph, objective: Objective, room: int, seconds: float) -> 
     return sorted((item for item in found if item is not None), key=lambda item: item.seconds)
 
 
-def _counts(graph: Graph) -> list[int]:
-    """Into how many micro-batches the step may be cut; only its own, where it is."""
+def counts_of(graph: Graph) -> list[int]:
+    """Into how many micro-batches a training step may be cut; only its own, where it is."""
     if not any(node.phase == "backward" for node in graph.nodes):
         return []
     if (own := micro_batches(graph)) > 1:

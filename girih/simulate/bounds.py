@@ -1,6 +1,6 @@
 """Lower bounds on the makespan: of a given program, and of any plan of a graph on a machine.
 
-Of a program, under its prices (`program_bound`), the largest of: the work of the busiest device, the busiest port, and
+Of a program, under its prices (`schedule_bound`), the largest of: the work of the busiest device, the busiest port, and
 the longest path if ports served everybody at once. Contention alone lies between the last and the simulation.
 
 Of a graph (`bound_of`), under the roofline, whatever its division, placement and order, the larger of:
@@ -26,7 +26,6 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.cost.prices import Prices
 from girih.cost.roofline import Roofline
 from girih.cost.shares import data_sheet_roofline
 from girih.graph import Graph, Node
@@ -38,8 +37,6 @@ from girih.ops.derive.divisions import divisible
 from girih.ops.derive.kinds import LOOK_UP, VIEW, dtype_of_products, kind_of
 from girih.ops.expressions import Affine
 from girih.ops.known import descriptions
-from girih.program import Program
-from girih.simulate.incremental import Simulator
 from girih.simulate.spans import Schedule, busy_devices, busy_ports
 from girih.simulate.tasks import POSTS, WAITS
 from girih.simulate.ticks import TICKS_PER_SECOND
@@ -65,18 +62,8 @@ class Bound:
 # ------------------------------------------------------------------------------------------- of a program
 
 
-def program_bound(program: Program, machine: Machine, prices: Prices) -> Bound:
-    """A lower bound on the seconds of this program's steps in their order, under the same prices.
-
-    Raises:
-        ValueError: the machine or the prices are not for this program.
-    """
-    schedule = Simulator(program, machine, prices).schedule()
-    return schedule_bound(schedule)
-
-
 def schedule_bound(schedule: Schedule) -> Bound:
-    """`program_bound` of a program that was simulated."""
+    """A lower bound on the seconds of a program's steps in their order, under the prices by which it was simulated."""
     return Bound.largest(
         ("work of the busiest device", float(busy_devices(schedule).max(initial=0.0))),
         ("traffic of the busiest port", float(busy_ports(schedule).max(initial=0.0))),

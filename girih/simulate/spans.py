@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,20 +31,21 @@ class Schedule:
     done: Ticks
     start: Ticks
 
+    def _ordered(self, name: str) -> NDArray[Any]:
+        """A column of the tasks, in the order of the rows."""
+        return self.graph.columns[name].array[self.graph.order]
+
     @cached_property
     def kind(self) -> NDArray[np.int8]:
-        column: NDArray[np.int8] = self.graph.columns["kind"].array[self.graph.order]
-        return column
+        return self._ordered("kind")
 
     @cached_property
     def before(self) -> Ticks:
-        column: Ticks = self.graph.columns["before"].array[self.graph.order]
-        return column
+        return self._ordered("before")
 
     @cached_property
     def after(self) -> Ticks:
-        column: Ticks = self.graph.columns["after"].array[self.graph.order]
-        return column
+        return self._ordered("after")
 
     @cached_property
     def step(self) -> NDArray[np.int32]:
@@ -56,7 +58,7 @@ class Schedule:
         """The position of each row's partner: of one that posts the one that waits, and the other way round."""
         position = np.zeros(self.graph.row_places.end, np.int64)
         position[self.graph.order] = np.arange(len(self.graph.order))
-        partner: NDArray[np.int64] = position[self.graph.columns["partner"].array[self.graph.order]]
+        partner: NDArray[np.int64] = position[self._ordered("partner")]
         return partner
 
     @cached_property

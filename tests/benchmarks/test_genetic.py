@@ -7,6 +7,7 @@ from graphs import random_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lowered_programs import alone
+from oracles import is_topological
 from run_programs import training
 
 from benchmarks.genetic.evaluate import SwapProblem, problem, seconds_of_step
@@ -14,7 +15,6 @@ from benchmarks.genetic.orders import crossed_orders, mutated_order
 from benchmarks.genetic.pool import Pool, random_pool
 from benchmarks.genetic.search import evolved
 from girih.program.life.lifetimes import lifetimes
-from girih.program.life.links import is_topological
 
 # Figure 4.1: tensors that each operator uses, the last of which it makes; all have 1 MB, A2 and A5 have 2.
 USES = ("A0", "A0 W1 A1", "A0 W2 A2", "A2 W3 A3", "A3 W4 A4", "A1 A4 A5")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from girih.capture.lazy import file_sources, stored_sources
 from girih.capture.lazy.file_sources import Packed, Raw
-from girih.capture.lazy.sources import FunctionOfIndex, Source, SourceError, Window, window
+from girih.capture.lazy.sources import FunctionOfIndex, Reader, Source, SourceError, Window, window
 
 RNG = np.random.default_rng(0)
 WHOLE = RNG.normal(size=(20, 6, 3))
@@ -88,6 +89,12 @@ def test_parts_are_those_of_the_whole(tmp_path, make, array):
             assert part.dtype.isnative
             assert part.flags.c_contiguous
             assert part.flags.writeable
+    with Reader(source) as reader:
+        for out in (np.empty(array.shape, source.dtype), np.empty(array.shape[::-1], source.dtype).T):
+            for starts, stops in PARTS:  # memory of the caller's, whose rows lie side by side or not
+                cut = tuple(slice(*ends) for ends in zip(starts, stops, strict=True))
+                reader.into(starts, stops, out[cut])
+                np.testing.assert_array_equal(out[cut], array[cut])
 
 
 @pytest.mark.parametrize("make", MAKERS[:-1])
@@ -136,9 +143,30 @@ def test_a_changed_file_is_refused(tmp_path, make):
     make(tmp_path, WHOLE[:10])
     with pytest.raises(SourceError, match="has changed since it was opened"):
         source.read_all()
+    with Reader(source) as reader, pytest.raises(SourceError, match="has changed since it was opened"):
+        reader.into((0, 0, 0), (3, 6, 3), np.empty((3, 6, 3)))
     next(tmp_path.iterdir()).unlink()
     with pytest.raises(SourceError, match="No such file"):
         source.check()
+
+
+@pytest.mark.parametrize("make", [_npy, _hdf5])
+def test_a_file_is_opened_once_for_all_that_is_read_of_it_and_closed(tmp_path, make):
+    def opened() -> list[str]:
+        links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+        return [os.readlink(link) for link in links if os.path.lexists(link)]
+
+    source, out = make(tmp_path, WHOLE), np.empty((2, 6, 3))
+    with Reader(source) as reader:
+        assert source.path not in opened()
+        for start in range(0, 20, 2):
+            reader.into((start, 0, 0), (start + 2, 6, 3), out)
+            assert opened().count(source.path) == 1
+    assert source.path not in opened()
+    os.truncate(source.path, 200)
+    cut_off = replace(source, stamp=file_sources.stamp_of(source.path))
+    with Reader(cut_off) as reader, pytest.raises(SourceError, match=r"the file ends|could not be read"):
+        reader.into((0, 0, 0), (20, 6, 3), np.empty(WHOLE.shape))
 
 
 def test_what_a_function_gives_is_checked():

@@ -196,3 +196,105 @@ def test_what_is_written_into_is_refused(what: str) -> None:
     with pytest.raises(RuntimeError, match="the network writes into"):
         gnn.OnGraph(Holding(Writing(), edges))(torch.randn(VERTICES, FEATURES))
     assert torch.equal(edges, before)
+
+
+def written_by_a_view(deg: torch.Tensor, h: torch.Tensor, to: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    deg[:3].mul_(2)
+    return h * deg[:, None] + deg.sum() + h.sum(1, keepdim=True) * deg.reshape(-1, 1)
+
+
+def written_by_data(deg: torch.Tensor, h: torch.Tensor, to: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    fixed = h.detach()  # PyTorch's gradients would be of what was written
+    before = fixed.T * deg
+    deg.data.add_(1)
+    return (before + fixed.T * deg).T
+
+
+def written_by_out(deg: torch.Tensor, h: torch.Tensor, to: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    torch.mul(deg, 3, out=deg)
+    other = torch.ones_like(deg)
+    torch.nn.init.constant_(other, 2.0)
+    return (h.T * deg * other).T
+
+
+def not_zero_any_more(deg: torch.Tensor, h: torch.Tensor, to: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros_like(h)
+    out[:2].fill_(1.0)
+    return out.index_add(0, to, rows)
+
+
+def added_to_a_constant(deg: torch.Tensor, h: torch.Tensor, to: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros_like(h)
+    out[0] = 1.0
+    out.index_add_(0, to, rows)
+    return out
+
+
+def written_with_what_is_learned(
+    deg: torch.Tensor, h: torch.Tensor, to: torch.Tensor, rows: torch.Tensor
+) -> torch.Tensor:
+    deg[0] = 5.0
+    deg += h.sum(1)
+    return (h.T * deg).T
+
+
+def weights_and_indices_of_before(
+    deg: torch.Tensor, h: torch.Tensor, to: torch.Tensor, rows: torch.Tensor
+) -> torch.Tensor:
+    weights, other, fixed = deg[to], to.clone(), h.detach()  # else PyTorch itself would refuse the writes
+    weighted, plain = fixed[other] * weights[:, None], fixed[other]
+    weights.mul_(5)
+    other.fill_(0)
+    return torch.zeros_like(h).index_add(0, to, weighted).index_add(0, to, plain)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [weights_and_indices_of_before, written_by_a_view, written_by_data, written_by_out, not_zero_any_more,
+     added_to_a_constant, written_with_what_is_learned],
+)  # fmt: skip
+def test_constants_that_are_written_into_have_what_was_written(use: Callable[..., torch.Tensor]) -> None:
+    """In each call: nothing is written into what the calls share."""
+
+    class Writing(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.Linear(FEATURES, FEATURES)
+
+        def forward(self, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+            h, deg = self.first(x), torch.ones(len(x), dtype=x.dtype)
+            return use(deg, h, edges[1], h[edges[0]]) + torch.zeros_like(h).index_add(0, edges[1], h[edges[0]])
+
+    torch.manual_seed(0)
+    network, x = Writing().double(), torch.randn(VERTICES, FEATURES).double()
+    expected = network(x, edges_of())
+    folded = gnn.OnGraph(Holding(network, edges_of()))
+    for _ in range(2):
+        made = folded(x)
+        torch.testing.assert_close(made, expected, rtol=1e-10, atol=1e-10)
+        both = [torch.autograd.grad(out.sum(), network.first.weight, retain_graph=True) for out in (made, expected)]
+        torch.testing.assert_close(*both)
+
+
+def test_what_would_be_written_past_constants_is_refused() -> None:
+    class Past(torch.nn.Module):
+        def __init__(self, what: str) -> None:
+            super().__init__()
+            self.what = what
+
+        def forward(self, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+            kept = torch.ones(edges.shape[1], dtype=x.dtype).clone()
+            if self.what == "drawn":
+                torch.nn.functional.dropout(kept, 0.5, inplace=True)
+            if self.what == "out":
+                torch.mul(kept, x.sum(), out=kept)
+            weights = kept * x.sum()
+            made = weights[:, None] * x[edges[0]]
+            weights.add_(1)
+            return torch.zeros_like(x).index_add(0, edges[1], made)
+
+    told = {"drawn": "draws numbers into a constant", "out": "writes into a constant tensor by mul",
+            "weights": "writes into weights of edges"}  # fmt: skip
+    for what, match in told.items():
+        with pytest.raises(RuntimeError, match=match):
+            gnn.OnGraph(Holding(Past(what), edges_of()))(torch.randn(VERTICES, FEATURES))

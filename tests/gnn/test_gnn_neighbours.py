@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -164,6 +166,7 @@ def test_the_compiler_of_pytorch_takes_them() -> None:
         (lambda x, graph: gnn.aggregate(x[:3], graph), r"a row for each of the 4 vertices that are read, got \[3, 2\]"),
         (lambda x, graph: gnn.aggregate(x, graph, "median"), "expected 'sum', 'mean' or 'max'"),
         (lambda x, graph: gnn.aggregate(x, graph, "max", torch.ones(5)), "takes no weights"),
+        (lambda x, graph: gnn.aggregate(x, replace(graph, weights=np.ones(5)), "max"), "the graph has some"),
         (lambda x, graph: gnn.aggregate(x, graph, "sum", torch.ones(4)), "a weight for each of 5 edges"),
         (lambda x, graph: gnn.to_edges(x, graph, "both"), "expected 'source' or 'target'"),
         (lambda x, graph: gnn.to_edges(x, gnn.GraphBuffers(graph), "target"), "of_edges=True"),

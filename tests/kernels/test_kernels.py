@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
+from girih.kernels import own
 from girih.kernels.own import KERNELS, OVER_FIRST, add_logsumexp_
 from girih.kernels.philox import philox
 
@@ -323,3 +324,20 @@ def test_bins_are_numpys(edges, numbers, picked, whole) -> None:
     with np.errstate(all="ignore"):
         counts = KERNELS["girih.bin_counts"](torch.from_numpy(values), torch.from_numpy(edges)).numpy()
         np.testing.assert_array_equal(counts, np.histogram(values, edges)[0])
+
+
+COUNT_BINS = own._count_bins
+
+
+def test_bins_are_numpys_where_they_are_counted_in_one_pass(monkeypatch) -> None:
+    """Of many numbers; those on the edges and beside them belong where NumPy has them."""
+    counted = []
+    monkeypatch.setattr(own, "_count_bins", lambda *arrays: counted.append(COUNT_BINS.machine(*arrays)))
+    random = np.random.default_rng(0).normal(size=20_000)
+    for bins in (1, 7, 50, 1000):
+        edges = np.linspace(-1.7, 0.9, bins + 1)
+        near = [np.nextafter(edges, side) for side in (-np.inf, np.inf)]
+        numbers = np.concatenate([random, edges, *near, [np.nan, np.inf, -np.inf]])
+        counts = KERNELS["girih.bin_counts"](torch.from_numpy(numbers), torch.from_numpy(edges)).numpy()
+        np.testing.assert_array_equal(counts, np.histogram(numbers, bins, (edges[0], edges[-1]))[0])
+    assert len(counted) == 4

@@ -10,7 +10,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from girih.kernels import products
-from girih.kernels.products import product, single
+from girih.kernels.products import product, single, vector_product
 
 
 @pytest.fixture
@@ -82,6 +82,28 @@ def test_long_products_of_floats_are_numpys(by_numpy, a, b, dtype):
 def test_others_are_pytorchs(by_numpy, a, b):
     assert torch.equal(product(a, b), a @ b)
     assert by_numpy == []
+
+
+@pytest.mark.parametrize(
+    ("matrix", "by_numpy_s"),
+    [
+        (tensor(20_000, 100), True),
+        (tensor(900, 900)[:, 20:], True),
+        (tensor(200, 300), False),  # short
+        (tensor(100_000, 10), False),  # short rows
+        (tensor(10, 100_000), False),  # few of them
+        (tensor(900, 900).T, False),
+    ],
+)
+def test_long_matrices_times_vectors_are_numpys(by_numpy, matrix, by_numpy_s):
+    for vector in (tensor(matrix.shape[1]), tensor(2 * matrix.shape[1])[::2]):
+        near(vector_product(matrix, vector), matrix @ vector)
+    assert by_numpy == [(matrix.shape, matrix.shape[1:])] * by_numpy_s
+
+
+def test_a_vector_that_does_not_fit_is_refused_as_by_pytorch(by_numpy):
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        vector_product(tensor(20_000, 100), tensor(99))
 
 
 @pytest.mark.parametrize("foreign", [True, False])

@@ -11,10 +11,11 @@ import training_steps
 from counts import random_cases
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from oracles import brute_force
 
 from girih.partition.solver import tables as loops
 from girih.partition.solver.bounds import DualBound
-from girih.partition.solver.elimination import Problem, brute_force, cost_of, load, minimise
+from girih.partition.solver.elimination import Problem, cost_of, load, minimise
 from girih.partition.solver.tables import Tables
 
 QUICK = settings(max_examples=random_cases(60), deadline=None, suppress_health_check=list(HealthCheck))

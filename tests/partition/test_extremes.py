@@ -27,6 +27,14 @@ from girih.run.training.session import start
 
 TWO = Objective("bytes", machine_of((2,)))
 
+ROWS_AND_COLUMNS = """graph
+  input %a0: float64[16, 12]  batch  "0"
+  %v0: float64[16, 12] = aten.maximum(self=%a0, other=%a0)  # forward
+  %v1: float64[16] = aten.amin(self=%a0, dim=[1], keepdim=False)  # forward
+  %v2: float64[12] = aten.amax(self=%a0, dim=[0], keepdim=False)  # forward
+  %v3: float64[16, 12] = aten.add.Tensor(self=%v0, other=%v2)  # forward
+  return %v1 result, %v3 result"""
+
 
 def largest_of_columns(middle: str = "relu") -> Graph:
     """middle((A @ B).max(0)).max() of 64×48 by 48×40."""
@@ -54,9 +62,18 @@ def test_where_maxima_may_stay_partial() -> None:
     assert extremes_of(largest_of_columns("square"), two).values == {}
     assert extremes_of(largest_of_columns("tanh"), two).values == {"v1": ("max",), "v2": ("max",)}
     assert extremes_of(largest_of_columns("square"), four).values == {"v3": ("max",)}  # it is one number
+    assert set(extremes_of(largest_of_columns("square"), four, once=True).values) == {"v1", "v3"}
     training = extremes_of(perceptron(2), four)
     assert not training.values
     assert not training.passed
+
+
+def test_on_two_axes_a_maximum_is_combined_where_it_is_read() -> None:
+    """Cut by both axes it would lie in quarters of which its reader, which is divided by rows too, wants others."""
+    graph, aim = parse_graph(ROWS_AND_COLUMNS), Objective("bytes", machine_of((2, 2)))
+    found = Exact().search(graph, aim)
+    assert found.certificate.cost == found.certificate.bound == least_bytes(graph, aim, 2**16) == 320
+    assert str(found.strategy.layouts["v2"]) == "Pmax·S0"
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 6), st.sampled_from([(2,), (3,), (2, 2)]))

@@ -10,13 +10,14 @@ from counts import random_cases
 from graphs import Maker, machine_of, perceptron, random_graph
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
+from oracles import brute_force
 
 from girih.graph import Graph, Output, Ref, parse_graph
 from girih.layout import PARTIAL, REPLICATE, Mesh
 from girih.machine import machine
 from girih.partition.search import Search
 from girih.partition.searches.exact import exact
-from girih.partition.solver.elimination import brute_force, cost_of
+from girih.partition.solver.elimination import cost_of
 from girih.partition.space.options import SECONDS, SOAP, Rules, layouts_of
 from girih.partition.space.problem import Objective, build, value_variables
 from girih.partition.strategy import SearchResult

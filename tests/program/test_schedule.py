@@ -13,13 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import girih
+from girih.api import plan_graph
+from girih.graph import check as check_graph
 from girih.layout import Mesh
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import Strategy
 from girih.plans.check import check as check_plan
 from girih.plans.plan import Plan
 from girih.program import ComputeStep, Overlap, Program, StartStep, check, lower, overlapped, scheduled
-from girih.program.schedule import micro_batches_of, sequence
+from girih.program.schedule import accumulating, micro_batches_of, sequence
 
 LAYERS, WIDTH, ROWS = 8, 256, 8192
 
@@ -99,6 +101,24 @@ def chunks_of(plan: Plan, device: int) -> list[tuple[bool, int, int]]:
     runs = {str(layer): number for number, layer in enumerate(layers)}
     found = [(graph.nodes[at].phase == "backward", parts[at], runs.get(graph.nodes[at].scope, 0)) for at in heavy]
     return [key for key, _ in groupby(found)]
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_accumulated_gradients_hold_the_activations_of_one_micro_batch(tied: bool) -> None:
+    graph = planned(4, "single", "local:2", tied).graph
+    ordered = accumulating(graph)
+    check_graph(ordered)
+    assert sorted(ordered.nodes, key=str) == sorted(graph.nodes, key=str)
+    parts, count = micro_batches_of(ordered)
+    heavy = [(part, node.phase) for part, node in zip(parts, ordered.nodes, strict=True)
+             if node.operator == "aten.mm" and part is not None]  # fmt: skip
+    assert [key for key, _ in groupby(heavy)] == [(part, phase) for part in range(count)
+                                                  for phase in ("forward", "backward")]  # fmt: skip
+    assert {node.phase for node in ordered.nodes[-LAYERS:]} == {"update"}
+    peaks = [plan_graph(item, machine="local:1", search="single", objective="seconds", compare=()).peak
+             for item in (graph, ordered)]  # fmt: skip
+    assert peaks[1] < 0.5 * peaks[0]
+    assert accumulating(perceptron(2)) == perceptron(2)
 
 
 @pytest.mark.parametrize(("machine", "stages"), [("local:2", 2), ("local:4", 4), ("2x2", 4)])

@@ -21,7 +21,7 @@ from girih.ops import description_of
 from girih.ops.derive.kinds import VIEW
 from girih.partition.space.problem import Objective
 from girih.program import ComputeStep, Program, lower
-from girih.simulate.bounds import bound_of, program_bound
+from girih.simulate.bounds import bound_of, schedule_bound
 from girih.simulate.incremental import Simulator
 from girih.simulate.ticks import TICKS_PER_SECOND
 
@@ -118,7 +118,7 @@ def test_what_is_not_read_by_every_piece_is_no_chain() -> None:
 def test_the_parts_of_a_program_s_bound() -> None:
     mesh = Mesh((3,))
     made, prices = program((3,), compute([1, 2, 3]), whole(gather(mesh, "x")), whole(send(mesh, "y", {0: 1})))
-    found = program_bound(made, machine((3,)), prices)
+    found = schedule_bound(Simulator(made, machine((3,)), prices).schedule())
     assert dict(found.parts) == {
         "work of the busiest device": 3,
         "traffic of the busiest port": 3,

@@ -52,7 +52,7 @@ WORDS = (
 )  # fmt: skip
 POSITIONS = (-(2**63), -(2**31), -1000, -2, -1, 0, 1, 2, 3, 10, 63, 64, 65, 200, 4096, 10**6, 2**30, 2**31 - 1, 2**31,
              2**62, 2**63, 1.5, float("nan"), float("inf"), True, False, "0", None)  # fmt: skip
-HELD = ("residency", "residencies", "sequence", "pieces", "schedule", "memory", "room", "rewrites")
+HELD = ("residency", "residencies", "sequence", "pieces", "schedule", "memory", "room", "rewrites", "micro_batches")
 """Keys that say what is computed when, and what is in memory then: by numbers of steps and of storages."""
 LONG = 26_000
 CHUNK = 500  # mutants after which what went wrong is shown

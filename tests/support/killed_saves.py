@@ -233,7 +233,7 @@ class Tables:
         failed = snapshot.failed or snapshots.write_state(self.options(goal), number, 0, b"%d" % number)
         if failed:
             raise FullError(str(failed))
-        snapshots.remove_older(str(goal), self.specs, self.options(goal))
+        snapshots.remove_older(str(goal), self.options(goal))
 
     def found(self, goal: Path) -> int:
         clock, _ = snapshots.newest(str(goal), self.specs, self.options(goal))

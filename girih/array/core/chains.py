@@ -431,12 +431,13 @@ class _Step:
 def _run(root: Call, into: np.ndarray | None = None) -> None:
     """Compute a call, and what is shown of the calls that it needs. into: where its value goes."""
     order = [root] if root.length == 1 else _order(root)
-    over = _unneeded(root) if into is None else None
+    over = _unneeded(order) if into is None else None
     try:
         _compute(order, root, into, over)
     except BaseException:
-        if over is not None and root.value is None:  # Ctrl-C: what it is made of may be gone
-            root.function = _interrupted
+        if over is not None and root.value is None:  # Ctrl-C: what they are made of may be gone
+            for call in order:
+                call.function = _interrupted if call.value is None else call.function
         raise
 
 
@@ -474,20 +475,31 @@ def _of_view() -> int:
     return alone if alone < _references(named[...]) else 0
 
 
+def _readers(order: Sequence[Any], place: int) -> int:
+    return getrefcount(order[place])
+
+
 _ALONE = _of_view()
+_READ_ONCE = _readers([object()], 0) + 2
+"""How often a call of an order is referred to that one other call reads, with the name that a loop has for it."""
 
 
-def _unneeded(call: Call) -> np.ndarray | None:
-    """An operand as large as the value that nobody else has: the value may be written over it, as NumPy does with what
-    has no name in an expression."""
-    if type(call.function) is not np.ufunc:
+def _unneeded(order: Sequence[Call]) -> np.ndarray | None:
+    """An operand as large as the value of the last call that nobody else has, nor will have: the value may be written
+    over it, as NumPy does with what has no name in an expression. Calls that others may read again keep theirs."""
+    root = order[-1]
+    if type(root.function) is not np.ufunc:
         return None
-    for kind, item in zip(call.kinds, call.operands, strict=True):
-        if kind == ROWS and item.dtype == call.dtype and item.shape == call.shape and _references(item) == _ALONE:
-            base: Any = item.base
-            flags = base.flags if type(base) is np.ndarray else None
-            if flags is not None and flags.owndata and flags.writeable and flags.c_contiguous:
-                return base if base.shape == item.shape and base.dtype == item.dtype else None
+    for place in range(len(order)):
+        call = order[place]
+        if call is not root and _readers(order, place) != _READ_ONCE:
+            continue
+        for kind, item in zip(call.kinds, call.operands, strict=True):
+            if kind == ROWS and item.dtype == root.dtype and item.shape == root.shape and _references(item) == _ALONE:
+                base: Any = item.base
+                flags = base.flags if type(base) is np.ndarray else None
+                if flags is not None and flags.owndata and flags.writeable and flags.c_contiguous:
+                    return base if base.shape == item.shape and base.dtype == item.dtype else None
     return None
 
 

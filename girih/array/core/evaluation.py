@@ -64,8 +64,10 @@ class Evaluator(Protocol):
     def evaluate(self, wanted: Sequence[Expression], report: bool = True) -> list[np.ndarray]:
         """Compute what is needed for all of them at once. report: also return the values."""
 
-    def tiles(self, expression: Expression) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
-        """The value tile by tile, each with where it belongs; evaluated first, if need be."""
+    def tiles(self, expression: Expression, rows: int = 1) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
+        """The value tile by tile, each with where it belongs; evaluated first, if need be. What does not fit into
+        memory, and is made element by element, comes some rows at a time, a multiple of `rows`, each time in the same
+        memory, and stays nowhere."""
 
 
 class Border:

@@ -104,7 +104,7 @@ class InPython(Array):
                 "aten.expand", content.shape, self.dtype, self=small(content[one]), size=content.shape
             ).expression
         known, writes = getattr(self, "_constant", (None, -1))
-        if known is None or (writes != WRITES[0] and not _same(known.content, content)):
+        if known is None or known.shape != content.shape or (writes != WRITES[0] and not _same(known.content, content)):
             known = from_memory(content, copy=True).expression
         self._constant = (known, int(WRITES[0]))
         return known

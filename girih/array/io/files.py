@@ -10,6 +10,7 @@ workers. A file appears under its name once it is complete.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -184,10 +185,11 @@ def newarray(shape: int | Sequence[int], init: Any = 0, dtype: Any = None) -> Ar
 # ------------------------------------------------------------------------------------------- to files
 
 
-def tiles_of(x: Any) -> tuple[Array, Iterator[tuple[Box, np.ndarray]]]:
-    """The array, evaluated, and its tiles one after another, each with where it belongs."""
-    array = as_array(x)
-    return array, current().tiles(array.expression)
+def write(array: Array, written: Any) -> None:
+    """An array, evaluated, into one that is there: a tile at a time, whole chunks where it has any."""
+    chunks = getattr(written, "chunks", None)
+    for box, tile in current().tiles(array.expression, chunks[0] if chunks else 1):
+        written[box] = tile
 
 
 def save(file: Path | IO[bytes], arr: Any) -> None:
@@ -201,15 +203,14 @@ def save(file: Path | IO[bytes], arr: Any) -> None:
 
 def to_npy(x: Any, path: Path) -> None:
     """Write an npy file, a tile at a time."""
-    array, tiles = tiles_of(x)
+    array = as_array(x)
     with _complete(os.fspath(path)) as partial:
         if array.size == 0 or not array.shape:
             with open(partial, "wb") as file:
                 np.save(file, array.compute())
             return
         whole = np.lib.format.open_memmap(partial, "w+", array.dtype, array.shape)
-        for box, tile in tiles:
-            whole[box] = tile
+        write(array, whole)
         whole.flush()
 
 
@@ -228,13 +229,14 @@ def _savez(write: Callable[..., None], file: Path, args: tuple[Any, ...], kwds: 
 
 
 def to_zarr(x: Any, store: Path, array: str = "", chunks: Sequence[int] | None = None, overwrite: bool = False) -> None:
-    """Write an array of a Zarr store, a tile at a time. chunks: by default zarr's choice.
+    """Write an array of a Zarr store, a tile at a time. chunks: by default whole rows of some megabytes, or zarr's
+    choice where a row is larger.
 
     Raises:
         SourceError: there is such an array, and it is not to be overwritten. ModuleNotFoundError.
     """
     package = stored_sources.library("zarr")
-    source, tiles = tiles_of(x)
+    source = as_array(x)
     place = os.fspath(store)
     try:
         written = package.create_array(
@@ -242,27 +244,33 @@ def to_zarr(x: Any, store: Path, array: str = "", chunks: Sequence[int] | None =
             name=array.strip("/") or None,
             shape=source.shape,
             dtype=source.dtype,
-            chunks="auto" if chunks is None else tuple(chunks),
+            chunks=_chunks(source) if chunks is None else tuple(chunks),
             overwrite=overwrite,
         )
     except (package.errors.ContainsArrayError, package.errors.ContainsGroupError, FileExistsError) as error:
         raise SourceError(f"{place}: {error}; overwrite=True replaces it") from None
-    for box, tile in tiles:
-        written[box] = tile
+    write(source, written)
+
+
+def _chunks(array: Array) -> tuple[int, ...] | str:
+    """Chunks that lie in memory, and are read by girih, in one run; zarr cuts tall matrices column by column."""
+    row = max(1, math.prod(array.shape[1:]) * array.itemsize)
+    if not array.shape or not array.size or row > stored_sources.AT_ONCE:
+        return "auto"
+    return min(array.shape[0], stored_sources.AT_ONCE // row), *array.shape[1:]
 
 
 def to_hdf5(x: Any, path: Path, dataset: str = "data", chunks: Sequence[int] | None = None) -> None:
     """Write a dataset of an HDF5 file, a tile at a time; one of that name is replaced. Others of the file stay."""
     package = stored_sources.library("h5py")
-    source, tiles = tiles_of(x)
+    source = as_array(x)
     with package.File(os.fspath(path), "a") as file:
         partial = f"{dataset}.partial"
         if partial in file:
             del file[partial]
         size = None if chunks is None else tuple(chunks)
         written = file.create_dataset(partial, shape=source.shape, dtype=source.dtype, chunks=size)
-        for box, tile in tiles:
-            written[box] = tile
+        write(source, written)
         if dataset in file:
             del file[dataset]
         file.move(partial, dataset)

@@ -33,6 +33,7 @@ from girih.array.session.planning import (
     passes,
     plan_observed,
 )
+from girih.array.session.portions import Portions, bytes_of, portions
 from girih.array.session.profile import Observations
 from girih.capture.lazy.expressions import NUMBER, Expression, Needed, needed
 from girih.capture.lazy.sources import Source
@@ -72,6 +73,10 @@ Described: TypeAlias = str | os.PathLike[str] | Machine
 SEARCH_SECONDS = 10.0
 READ_AT_ONCE = 1 << 26
 """Bytes of a source that the driver copies elsewhere in one go."""
+PORTION = 32
+"""Of the memory of all workers together, one part in so many is what is computed at a time of what does not fit."""
+WIDEST_PORTION = 4
+"""It may be so many times as large where the chunks of a store are: to write a part of a chunk reads the rest."""
 ROOM = 1 << 32
 """Bytes of a single worker's limit from which on the program computes more by itself."""
 BLOCKS_IN_LIMIT = 2
@@ -292,9 +297,13 @@ class Cluster:
         calls = calls_of_worker(worker, inputs, [name for name, _ in results])
         return AtHand(calls, planned, results, planned.peak)
 
-    def tiles(self, expression: Expression) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
-        """The value tile by tile, each with where it belongs; evaluated first, if need be."""
+    def tiles(self, expression: Expression, rows: int = 1) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
+        """As `girih.array.core.evaluation.Evaluator`."""
         if not expression.is_leaf:
+            parts = self._portions(expression, rows)
+            if parts is not None:
+                yield from self._in_portions(expression, parts, rows)
+                return
             self.evaluate([expression], report=False)
         place: Materialised | None = expression.kept
         if place is None:
@@ -307,6 +316,43 @@ class Cluster:
             box = box_of(program, place.name, rank)
             tile = self._fetch_tile(place, rank)
             yield tuple(slice(start, stop) for start, stop in box), tile.numpy()
+
+    @evaluation.in_turn
+    def _portions(self, wanted: Expression, rows: int) -> Portions | None:
+        """How to compute some rows at a time of what does not fit into memory; what all of them need is computed now.
+        None: it fits, or is not made row by row, or so many rows are too large."""
+        most = self._whole
+        if not wanted.shape or bytes_of(wanted) <= most:
+            return None
+        if rows * bytes_of(wanted) // wanted.shape[0] > WIDEST_PORTION * self._portion:
+            return None
+        work = needed([wanted], self.streams)
+        self._come_over(work)
+        if not self._plan(work, False).refused:
+            return None
+        parts = portions(wanted, work, most / self.workers)
+        if parts is not None and parts.whole:
+            self._values(parts.whole, report=False)
+        return parts
+
+    @property
+    def _portion(self) -> int:
+        """Bytes of what is computed at a time."""
+        return min(READ_AT_ONCE, self.workers * self.budget.limit // PORTION)
+
+    def _in_portions(
+        self, wanted: Expression, parts: Portions, rows: int
+    ) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
+        """A value in portions of a multiple of `rows`, all in the same memory."""
+        count, row = wanted.shape[0], max(1, bytes_of(wanted) // wanted.shape[0])
+        each = max(1, self._portion // row)
+        each = max(1, each // rows) * rows
+        memory = np.empty((min(each, count), *wanted.shape[1:]), np.dtype(wanted.dtype))
+        for start in range(0, count, each):
+            stop = min(start + each, count)
+            for box, tile in self.tiles(parts.rows(start, stop)):
+                memory[box] = tile
+            yield (slice(start, stop),), memory[: stop - start]
 
     @evaluation.in_turn
     def _fetch_tile(self, place: Materialised, rank: int) -> Any:

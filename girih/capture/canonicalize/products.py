@@ -65,17 +65,13 @@ def dot(b: Builder, c: NodeCall) -> Value:
     return b.reshape(b.product_sum(c["self"], other, (0,)), ())
 
 
-def _channels(bias: Value, rank: int, b: Builder) -> Value:
-    return b.reshape(bias, (1, *bias.shape, *(1,) * (rank - 2)))
-
-
 def convolution(b: Builder, c: NodeCall) -> Value:
     _alike(b, c["input"], c["weight"])
     arguments = {**c.arguments, "bias": None}
     out = b.emit("aten.convolution", c.out.shape, c.out.dtype, **arguments)
     if c["bias"] is None:
         return out
-    return b.binary("add", out, _channels(c["bias"], len(out.shape), b))
+    return b.binary("add", out, b.reshape(c["bias"], (1, *c["bias"].shape, *(1,) * (len(out.shape) - 2))))
 
 
 def convolution_backward(b: Builder, c: NodeCall) -> tuple[Value | None, ...]:

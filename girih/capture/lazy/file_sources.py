@@ -11,6 +11,7 @@ import os
 import struct
 import zipfile
 from abc import abstractmethod
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -70,17 +71,45 @@ class Raw(InFile):
 
     def load_now(self, starts: tuple[int, ...], stops: tuple[int, ...]) -> Any:
         kind = np.dtype(self.stored)
-        whole = zip(starts[1:], stops[1:], self.shape[1:], strict=True)
-        in_rows = len(self.shape) == 1 or (bool(self.shape) and not self.columns)
-        if in_rows and all(stop - start == size for start, stop, size in whole):
-            row = math.prod(self.shape[1:])
+        if self._in_a_run(starts, stops):
             elements = np.fromfile(
-                self.path, kind, (stops[0] - starts[0]) * row, offset=self.offset + starts[0] * row * kind.itemsize
+                self.path, kind, (stops[0] - starts[0]) * self._row, offset=self._place(starts[0], kind)
             )
             return elements.reshape(stops[0] - starts[0], *self.shape[1:])
         order = "F" if self.columns else "C"
         mapped = np.memmap(self.path, kind, "r", self.offset, self.shape, order)  # type: ignore[call-overload]
         return mapped[tuple(slice(start, stop) for start, stop in zip(starts, stops, strict=True))]
+
+    def opened(self) -> AbstractContextManager[BinaryIO]:
+        return open(self.path, "rb", buffering=0)
+
+    def load_into(self, opened: Any, starts: tuple[int, ...], stops: tuple[int, ...], out: np.ndarray) -> None:
+        kind = np.dtype(self.stored)
+        if kind != out.dtype or not out.flags.c_contiguous or not self._in_a_run(starts, stops):
+            super().load_into(opened, starts, stops, out)
+            return
+        self.check()
+        opened.seek(self._place(starts[0], kind))
+        left = memoryview(out.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+        while left.nbytes:
+            count = opened.readinto(left)
+            if not count:
+                raise SourceError(f"{self.name}: the file ends {left.nbytes} bytes before the rows that are read")
+            left = left[count:]
+
+    def _in_a_run(self, starts: tuple[int, ...], stops: tuple[int, ...]) -> bool:
+        """Do the elements of a part lie one behind the other in the file?"""
+        whole = zip(starts[1:], stops[1:], self.shape[1:], strict=True)
+        in_rows = len(self.shape) == 1 or (bool(self.shape) and not self.columns)
+        return in_rows and all(stop - start == size for start, stop, size in whole)
+
+    @property
+    def _row(self) -> int:
+        return math.prod(self.shape[1:])
+
+    def _place(self, row: int, kind: np.dtype) -> int:
+        """The byte at which a row begins."""
+        return self.offset + row * self._row * kind.itemsize
 
 
 @dataclass(frozen=True)

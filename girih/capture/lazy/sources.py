@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -67,18 +68,64 @@ class Source(ABC):
         shape = tuple(stop - start for start, stop in zip(starts, stops, strict=True))
         if 0 in shape:
             return np.empty(shape, self.dtype)
-        try:
+        with self.naming():
             part = np.require(self.load(tuple(starts), tuple(stops)), self.dtype, ["C", "O", "W", "E"])
-        except (SourceError, ModuleNotFoundError):
-            raise
-        except Exception as error:
-            raise SourceError(f"{self.name} could not be read: {type(error).__name__}: {error}") from error
-        if part.shape != shape:
-            raise SourceError(f"{self.name}: {list(starts)} to {list(stops)} gave {part.shape}, expected {shape}")
+        self._check_shape(part, starts, stops)
         return part
 
     def read_all(self) -> np.ndarray:
         return self.read((0,) * len(self.shape), self.shape)
+
+    def opened(self) -> AbstractContextManager[Any]:
+        """What stays open while a Reader reads."""
+        return nullcontext()
+
+    def load_into(self, opened: Any, starts: tuple[int, ...], stops: tuple[int, ...], out: np.ndarray) -> None:
+        """The elements of a part that is not empty, into memory of its shape. opened: as `opened` gives it."""
+        part = np.asarray(self.load(starts, stops))
+        self._check_shape(part, starts, stops)
+        out[...] = part
+
+    def _check_shape(self, part: np.ndarray, starts: Sequence[int], stops: Sequence[int]) -> None:
+        shape = tuple(stop - start for start, stop in zip(starts, stops, strict=True))
+        if part.shape != shape:
+            raise SourceError(f"{self.name}: {list(starts)} to {list(stops)} gave {part.shape}, expected {shape}")
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Errors within it name the source. Raises SourceError."""
+        try:
+            yield
+        except (SourceError, ModuleNotFoundError):
+            raise
+        except Exception as error:
+            raise SourceError(f"{self.name} could not be read: {type(error).__name__}: {error}") from error
+
+
+class Reader:
+    """Reads parts of a source one after another into memory of the caller's, which is not asked of the system anew for
+    each; a context manager, within which a file stays open once something was read of it."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._open = ExitStack()
+        self._opened: Any = None
+        self._begun = False
+
+    def into(self, starts: Sequence[int], stops: Sequence[int], out: np.ndarray) -> None:
+        """The part between starts and stops, into an array of its shape and the source's dtype. Raises as `read`."""
+        if not out.size:
+            return
+        with self._source.naming():
+            if not self._begun:
+                self._opened, self._begun = self._open.enter_context(self._source.opened()), True
+            self._source.load_into(self._opened, tuple(starts), tuple(stops), out)
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
 
 
 @dataclass(frozen=True)

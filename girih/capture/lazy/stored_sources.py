@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,7 +17,7 @@ from girih.capture.lazy.sources import Source, SourceError
 
 _METADATA = ("zarr.json", ".zarray")
 AT_ONCE = 1 << 22
-"""Bytes that are read by one call, which finds the chunks anew: HDF5 opens the file."""
+"""Bytes that are read by one call, which finds the chunks anew."""
 
 
 def library(name: str) -> Any:
@@ -84,6 +85,20 @@ class InHdf5(InFile):
     def load_now(self, starts: tuple[int, ...], stops: tuple[int, ...]) -> Any:
         with library("h5py").File(self.path, "r") as file:
             return file[self.dataset][tuple(slice(start, stop) for start, stop in zip(starts, stops, strict=True))]
+
+    @contextmanager
+    def opened(self) -> Iterator[Any]:
+        # What is read at once is whole chunks, of which HDF5 need keep none for the next call.
+        with library("h5py").File(self.path, "r", rdcc_nbytes=0) as file:
+            yield file[self.dataset]
+
+    def load_into(self, opened: Any, starts: tuple[int, ...], stops: tuple[int, ...], out: np.ndarray) -> None:
+        self.check()
+        box = tuple(slice(start, stop) for start, stop in zip(starts, stops, strict=True))
+        if out.flags.c_contiguous:
+            opened.read_direct(out, box)
+        else:
+            out[...] = opened[box]
 
 
 def zarr(store: str, array: str = "") -> Source:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from girih.gnn.adjacency import Adjacency
 from girih.gnn.data.errors import DataError
+from girih.machine.units import counted
 
 Array = NDArray[Any]
 Block = tuple[Array, Array, "Array | None"]
@@ -146,15 +147,11 @@ def compress(edges: Edges, mending: Mending) -> tuple[Adjacency, Array | None, t
     graph, values, twice = _sorted(spool, vertices, sources, edges, mending)
     notes = []
     if loops:
-        notes.append(f"{_count(loops, 'self loop')} {'dropped' if mending.self_loops == 'drop' else 'kept'}")
+        notes.append(f"{counted(loops, 'self loop')} {'dropped' if mending.self_loops == 'drop' else 'kept'}")
     if twice:
         done = {"sum": "added up", "drop": "dropped", "keep": "kept"}[_duplicates(edges, mending)]
-        notes.append(f"{_count(twice, 'duplicate edge')} {done}")
+        notes.append(f"{counted(twice, 'duplicate edge')} {done}")
     return graph, values, tuple(notes)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _duplicates(edges: Edges, mending: Mending) -> str:

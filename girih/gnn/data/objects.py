@@ -50,7 +50,8 @@ def from_geometric(data: Any, mending: Mending) -> Parts:
         _name(data), [(index[0], index[1], values)], vertices, columns=0 if values is None else values.shape[1],
         dtype=dtype,
     )  # fmt: skip
-    chosen = mending if mending.duplicates is not None else replace(mending, duplicates="keep")
+    as_it_is = mending.duplicates is None and not mending.undirected
+    chosen = replace(mending, duplicates="keep") if as_it_is else mending
     parts = _with_values(*compress(edges, chosen))
     parts |= {"x": own.get("x"), "labels": own.get("y")}
     return parts | {split: own.get(name) for split, name in NAMES.items()}
@@ -72,7 +73,8 @@ def from_edges(edges: Edges, mending: Mending) -> Parts:
 
 
 def from_networkx(graph: Any, mending: Mending) -> Parts:
-    """networkx: vertices are numbered in the order in which the graph has them; an edge's `weight` is its weight.
+    """networkx: vertices are numbered in the order in which the graph has them; an edge's `weight` is its weight, 1
+    where only others have one, as in networkx itself.
 
     What all vertices have as `x` (or `features`), and as `y` (or `label`), are their features and labels.
     """
@@ -80,11 +82,14 @@ def from_networkx(graph: Any, mending: Mending) -> Parts:
     rows = [(number[one], number[other], data) for one, other, data in graph.edges(data=True)]
     read = np.array([row[0] for row in rows], np.int64)
     reading = np.array([row[1] for row in rows], np.int64)
-    weighted = bool(rows) and all("weight" in row[2] for row in rows)
-    values = np.array([[row[2]["weight"]] for row in rows], np.float32) if weighted else None
+    plain = sum("weight" not in row[2] for row in rows)
+    weighted = plain < len(rows)
+    values = np.array([[row[2].get("weight", 1)] for row in rows], np.float32) if weighted else None
     chosen = mending if graph.is_directed() else replace(mending, undirected=True)
     edges = Edges("the networkx graph", [(read, reading, values)], len(number), columns=int(weighted))
     parts = from_edges(edges, chosen)
+    if weighted and plain:
+        parts["notes"] += (f"{plain} of {len(rows)} edges have no weight, and count as 1",)
     for field, keys in (("x", ("x", "features")), ("labels", ("y", "label"))):
         for key in keys:
             own = [data.get(key) for _, data in graph.nodes(data=True)]
@@ -111,6 +116,10 @@ def from_sparse(matrix: Any, mending: Mending) -> Parts:
         raise DataError(f"the matrix has the shape {list(matrix.shape)}: expected vertices × vertices")
     reading, read = entries.row, entries.col
     values = np.asarray(entries.data)
+    if values.dtype.kind == "c":
+        raise DataError("the matrix has complex entries: weights of edges are real numbers")
+    if values.dtype == bool:
+        reading, read, values = reading[values], read[values], values[values]
     plain = values.dtype == bool or not len(values) or bool((values == 1).all())
     dtype = np.float64 if values.dtype == np.float64 else np.float32
     rows, columns = entries.shape

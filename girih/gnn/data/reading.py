@@ -73,6 +73,7 @@ def load(
     mending = Mending(self_loops, duplicates, undirected, most, folder)
     given = {"x": x, "labels": labels, "train": train, "validation": validation, "test": test}
     found = _read(source, mending, vertices, weighted, check)
+    _check_used(source, found, mending, vertices, weighted)
     changed = {name: _file_array(item, name) for name, item in given.items() if item is not None}
     if isinstance(found, Data):
         data = found
@@ -87,6 +88,32 @@ def load(
     if connected and data.components > 1:
         raise DataError(f"{data.name} has {data.components} components between which there is no edge: expected one")
     return data
+
+
+def _check_used(
+    source: Any, found: Data | Parts, mending: Mending, vertices: int | None, weighted: bool | None
+) -> None:
+    """
+    Raises:
+        DataError: options are given that only edges have that are read, and this source has other ones.
+    """
+    path = isinstance(source, str | Path)
+    listed = path and Path(source).suffix not in (".npz", ".mtx") and not isinstance(found, Data)
+    listed = listed and not Path(source).is_dir()
+    given = {"vertices": vertices, "weighted": weighted} if not listed else {}
+    if isinstance(source, Adjacency) or (isinstance(found, Data) and not (path and planetoid.find(Path(source)))):
+        plain = Mending()
+        given |= {
+            name: getattr(mending, name)
+            for name in ("self_loops", "duplicates", "undirected")
+            if getattr(mending, name) != getattr(plain, name)
+        }
+    if named := [f"{name}={value!r}" for name, value in given.items() if value is not None]:
+        what = source if path else f"a {type(source).__name__}"
+        raise DataError(
+            f"{what} is a graph that is there already, and {', '.join(named)} says how edges are read: leave it out, "
+            "or give the edges (a torch_geometric Data, a SciPy matrix, an edge list)"
+        )
 
 
 def _read(source: Any, mending: Mending, vertices: int | None, weighted: bool | None, check: bool) -> Data | Parts:

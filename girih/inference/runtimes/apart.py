@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from girih.inference.runtimes.libraries import LIBRARIES
@@ -44,7 +43,7 @@ class Apart:
     def __enter__(self) -> Apart:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
         self._folder.cleanup()
 

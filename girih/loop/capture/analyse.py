@@ -45,7 +45,6 @@ from girih.loop.capture.body import (
 from girih.loop.capture.errors import LoopError, refusal, short
 from girih.loop.capture.inherited import ANY_DIMS, beyond, inherited
 from girih.loop.capture.source import Source, read_source
-from girih.loop.capture.subscripts import entry, is_whole
 from girih.loop.capture.values import (
     ANYWHERE,
     UNKNOWN,
@@ -68,9 +67,11 @@ from girih.loop.capture.values import (
     Vector,
     View,
     Views,
+    entry,
     holds_outside,
     holds_view,
     is_outside,
+    is_whole,
     join,
     joined,
     reshaped,
@@ -309,7 +310,7 @@ class _Run:
 
     def assign(self, target: ast.expr, value: Value, scope: _Scope, origin: ast.expr) -> None:
         if isinstance(target, ast.Name):
-            self.assign_name(target, value, scope, origin)
+            self.assign_name(target, value, scope)
         elif isinstance(target, ast.Tuple | ast.List):
             items: Sequence[Value] = [UNKNOWN] * len(target.elts)
             if isinstance(value, Tuple):
@@ -331,7 +332,7 @@ class _Run:
         else:
             raise self.refused(scope, target, "attributes are not written in a loop", "write to an array")
 
-    def assign_name(self, target: ast.Name, value: Value, scope: _Scope, origin: ast.expr) -> None:
+    def assign_name(self, target: ast.Name, value: Value, scope: _Scope) -> None:
         role = self.role_of(target.id, scope)
         if isinstance(role, AccumulatorRole):
             raise self.refused(scope, target, f"{target.id} is an accumulator", _how(target.id, role.operation))
@@ -404,8 +405,8 @@ class _Run:
             self.check_own(before, node, scope)
             if views_of(before):
                 for view in views_of(before):
-                    self.refer(view, node, scope, writes=False, update=adds)
-                    self.refer(view, node, scope, writes=True, update=adds)
+                    self.refer(view, node, writes=False, update=adds)
+                    self.refer(view, node, writes=True, update=adds)
                 return
             scope.variables[target.id] = self.note(target, self.arithmetic(node.op, before, value))
         elif isinstance(target, ast.Subscript):
@@ -501,7 +502,7 @@ class _Run:
         if isinstance(node, ast.Name):
             value = self.name(node, scope)
             for view in views_of(value):
-                self.refer(view, node, scope, writes=False)
+                self.refer(view, node, writes=False)
             return value
         if isinstance(node, ast.Tuple | ast.List):
             items = tuple(self.value(item, scope) for item in node.elts)
@@ -717,12 +718,12 @@ class _Run:
             left.extend(opened[len(parts) :])
             found = View(view.array, tuple(subscripts), None if fancy else tuple(left), cut)
             if not quiet:
-                self.refer(found, node, scope, writes=writes, update=update)
+                self.refer(found, node, writes=writes, update=update)
             if fancy:
                 return UNKNOWN  # a copy
             return found if left else Scalar(role.dtype)
         if not quiet:
-            self.refer(found, node, scope, writes=writes, update=update)
+            self.refer(found, node, writes=writes, update=update)
         return found
 
     def inside(self, part: Index, size: int) -> bool:
@@ -740,7 +741,7 @@ class _Run:
         else:
             self.notes.checks[id(node)] = (-1 if within else size, True)
 
-    def refer(self, view: View, node: ast.AST, scope: _Scope, *, writes: bool, update: bool = False) -> None:
+    def refer(self, view: View, node: ast.AST, *, writes: bool, update: bool = False) -> None:
         line = getattr(node, "lineno", 0)
         self.references[Reference(view.array, view.subscripts, writes, line, short(node), update)] = None
 
@@ -764,7 +765,7 @@ class _Run:
             if node.attr in ("ndim", "size", "dtype"):
                 return UNKNOWN
             if node.attr == "T":
-                self.refer(view, node, scope, writes=False)
+                self.refer(view, node, writes=False)
                 continue
             raise self.refused(scope, node, f"an array's {node.attr} is not understood", "use its elements")
         return reshaped(base) if views_of(base) else UNKNOWN
@@ -989,10 +990,10 @@ class _Run:
         if isinstance(base, Outside):
             return self.method_of_inherited(node, function.attr, base, scope)
         for view in views_of(base):
-            self.refer(view, node, scope, writes=False)
+            self.refer(view, node, writes=False)
             if function.attr in WRITING_METHODS:
                 self.check_own(base, node, scope)
-                self.refer(view, node, scope, writes=True)
+                self.refer(view, node, writes=True)
             elif function.attr not in READING_METHODS | VIEW_METHODS:
                 raise self.refused(
                     scope, node, f"it is not known what .{function.attr}() does to the array", "use NumPy's functions"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import FunctionType, ModuleType
 from typing import Any
@@ -83,26 +83,18 @@ WEAK_OPERATIONS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 class Recipe:
     """All that the code is compiled from; it can be sent to other processes.
 
-    text: the lowered function. outside: the user's functions and modules that it names. checks: of subscripts, by the
-    name of the function that checks: (least, one more than the largest, what is said). dtypes: of vectors in memory of
-    their own. bounds: Numba checks every subscript. beyond: what is said where it finds one outside. operations: those
-    that are checked, by the name of their function: (sign, what is said, whether the first operand may be changed).
-    fitting: of numbers that become whole ones of a dtype, likewise: (least, most, what is said). calls: of functions
-    that are checked: (function, how many arguments, what is said). stores: of numbers that are stored in arrays whose
-    dtype is not known here: (what is said,). fast: arithmetic may be rearranged.
+    text: the lowered function. outside: the user's functions and modules that it names. helpers: functions that check:
+    (name, one of HELPERS, what that is made from). dtypes: of vectors in memory of their own. bounds: Numba checks
+    every subscript. beyond: what is said where it finds one outside. fast: arithmetic may be rearranged.
     """
 
     text: str
     name: str
     outside: tuple[tuple[str, Any], ...]
-    checks: tuple[tuple[str, int, int, str], ...]
+    helpers: tuple[tuple[str, str, tuple[Any, ...]], ...]
     dtypes: tuple[str, ...]
     bounds: bool
     beyond: str
-    operations: tuple[tuple[str, str, str, bool], ...]
-    fitting: tuple[tuple[str, int, int, str], ...]
-    calls: tuple[tuple[str, Any, int, str], ...]
-    stores: tuple[tuple[str, str], ...]
     fast: bool
 
 
@@ -136,9 +128,8 @@ def kernel(body: Body, boxes: bool, fast: bool = False) -> Kernel:
     tree = builder.tree()
     _set_lines(tree, body.source.tree.lineno)
     recipe = builder.recipe(ast.unparse(tree))
-    slot = _of_text((recipe.text, body.source.function.__code__, recipe.checks, recipe.bounds, recipe.beyond,
-                     recipe.operations, recipe.fitting, recipe.calls, recipe.stores, fast,
-                     tuple((name, identity(value)) for name, value in recipe.outside)))  # fmt: skip
+    outside = tuple((name, identity(value)) for name, value in recipe.outside)
+    slot = _of_text((body.source.function.__code__, replace(recipe, outside=outside)))
     if "run" not in slot:
         code = compile(ast.Module([tree], []), body.source.function.__code__.co_filename, "exec")
         slot["run"], slot["keep"] = built(recipe, code), (body, recipe)
@@ -166,16 +157,7 @@ def built(recipe: Recipe, code: Any = None) -> Any:
         space[name] = (
             compiled_function(value, identity(value), recipe.fast) if isinstance(value, FunctionType) else value
         )
-    for name, low, high, words in recipe.checks:
-        space[name] = _check(low, high, words)
-    for name, sign, words, in_place in recipe.operations:
-        space[name] = checked(sign, words, recipe.fast, in_place)
-    for name, least, most, words in recipe.fitting:
-        space[name] = fitting(least, most, words)
-    for name, function, count, words in recipe.calls:
-        space[name] = replaced(function, count, words)
-    for name, words in recipe.stores:
-        space[name] = storable(words)
+    space |= {name: HELPERS[kind](*told) for name, kind, told in recipe.helpers}
     exec(compile(recipe.text, "<loop>", "exec") if code is None else code, space)
     # Without a second way in, for C, which nobody takes: it is a twentieth of what is compiled.
     options = {**_options(recipe.fast), "no_cfunc_wrapper": True}
@@ -201,11 +183,7 @@ class _KernelWriter:
         self.fast = fast
         self.single = _is_single(body)
         self.rows = VectorLowering(body, self.single, self.plain)
-        self.checks: dict[str, tuple[int, bool, int, str]] = {}
-        self.operations: dict[str, tuple[str, str, bool]] = {}
-        self.fitting: dict[str, tuple[int, int, str]] = {}
-        self.calls: dict[str, tuple[Any, int, str]] = {}
-        self.stores: dict[str, str] = {}
+        self.helpers: list[tuple[str, str, tuple[Any, ...]]] = []
         # A prefetch computes what the body may not.
         self.prefetches = any(isinstance(role, BufferRole) and role.notes for role in body.roles.values())
         self.others = () if self.prefetches else tuple(self.other_subscripts())
@@ -250,11 +228,7 @@ class _KernelWriter:
 
     def tree(self) -> ast.FunctionDef:
         while True:
-            self.checks.clear()
-            self.operations.clear()
-            self.fitting.clear()
-            self.calls.clear()
-            self.stores.clear()
+            self.helpers.clear()
             self.rows.temporaries = 0
             self.rows.aliases.clear()
             try:
@@ -599,9 +573,7 @@ class _KernelWriter:
             signed = not any((dtype or "").startswith("uint") for dtype in dtypes)
             if signed and first and second and self.is_proved(op, first, second):
                 return None  # what is unsigned would have an unsigned difference
-        name = f"{OWN}operation{len(self.operations)}"
-        self.operations[name] = sign, f"{self.body.source.file}:{node.lineno}: `{short(node)}`", in_place
-        return _call(name, *code)
+        return _call(self.helper("operation", sign, self.place(node), self.fast, in_place), *code)
 
     def comparison(self, node: ast.Compare, made: ast.Compare) -> ast.expr | None:
         """The exact form of a comparison of an unsigned number of 64 bits; None: it needs none.
@@ -620,18 +592,14 @@ class _KernelWriter:
                 return None
             said = "several whole numbers of 64 bits with and without a sign are compared at once"
             raise refusal(self.body.source.file, node, said, "compare two at a time, joined by `and`")
-        name = f"{OWN}operation{len(self.operations)}"
-        self.operations[name] = sign, f"{self.body.source.file}:{node.lineno}: `{short(node)}`", False
-        return _call(name, made.left, made.comparators[0])
+        return _call(self.helper("operation", sign, self.place(node), self.fast), made.left, made.comparators[0])
 
     def called(self, node: ast.Call, function: Any) -> ast.expr | None:
         """The checked form of a function that makes whole numbers; None: it needs none."""
-        told = function, len(node.args), f"{self.body.source.file}:{node.lineno}: `{short(node)}`"
+        told = function, len(node.args), self.place(node)
         if self.prefetches or any(isinstance(item, ast.Starred) for item in node.args) or replaced(*told) is None:
             return None
-        name = f"{OWN}call{len(self.calls)}"
-        self.calls[name] = told
-        return ast.Name(name, ast.Load())
+        return ast.Name(self.helper("call", *told), ast.Load())
 
     def is_harmless(self, function: Any, arguments: list[ast.expr]) -> bool:
         """Has the function a result that fits, whatever the numbers of these ranges are?"""
@@ -704,12 +672,6 @@ class _KernelWriter:
             return self.fits(target, value, code, self.type_of(target) or "")
         return code
 
-    def held(self, node: ast.expr, array: ast.expr, code: ast.expr) -> ast.expr:
-        """The value as it is, if the array has room for it, whose dtype is not known here."""
-        name = f"{OWN}store{len(self.stores)}"
-        self.stores[name] = f"{self.body.source.file}:{node.lineno}: `{short(node)}`"
-        return _call(name, array, code)
-
     def fits(
         self, node: ast.expr, value: ast.expr, code: ast.expr, dtype: str, array: ast.expr | None = None
     ) -> ast.expr:
@@ -718,7 +680,7 @@ class _KernelWriter:
         span = _range_of(dtype)
         known = self.range_of(value)
         if not dtype and isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and not self.prefetches:
-            return self.held(node, array or ast.Name(node.value.id, ast.Load()), code)
+            return _call(self.helper("store", self.place(node)), array or ast.Name(node.value.id, ast.Load()), code)
         if span is None or self.prefetches or (known and known.low >= span.low and known.high <= span.high):
             return code
         if (
@@ -727,10 +689,8 @@ class _KernelWriter:
             or (self.is_whole(value) and dtype == "int64" and self.type_of(value) != "uint64")
         ):
             return code
-        name = f"{OWN}fits{len(self.fitting)}"
-        words = f"{self.body.source.file}:{node.lineno}: `{short(node)}`: the number does not fit {dtype}"
-        self.fitting[name] = span.low, span.high - 1, words
-        return _call(name, code)
+        words = f"{self.place(node)}: the number does not fit {dtype}"
+        return _call(self.helper("fits", span.low, span.high - 1, words), code)
 
     def changed(self, node: ast.AugAssign, value: ast.expr, before: list[ast.stmt]) -> list[ast.stmt]:
         """`x += y`, where the sum may not fit: what x is, is computed once."""
@@ -772,9 +732,22 @@ class _KernelWriter:
         known: Value | None = self.body.notes.types.get(id(node))
         if check is None or check[0] < 0 or not isinstance(known, Scalar | Index | Interval):
             return code
-        name = f"{OWN}check{len(self.checks)}"
-        self.checks[name] = (*check, node.lineno, short(node))
-        return _call(name, code)
+        size, wraps = check
+        place = f"{self.body.source.file}:{node.lineno}"
+        said = f"{place}: subscript `{short(node)}` lies outside an array dimension of {size}"
+        if not wraps:
+            said += "; below 0 it would count from the end: start the loop later, or test the index first"
+        return _call(self.helper("check", -size if wraps else 0, size, said), code)
+
+    def helper(self, kind: str, *told: Any) -> str:
+        """The name of a function that checks."""
+        name = f"{OWN}{kind}{len(self.helpers)}"
+        self.helpers.append((name, kind, told))
+        return name
+
+    def place(self, node: ast.expr | ast.stmt) -> str:
+        """The user's line and text, for what is said."""
+        return f"{self.body.source.file}:{node.lineno}: `{short(node)}`"
 
     # ----------------------------------------------------------------------------------------- what it calls
 
@@ -784,22 +757,12 @@ class _KernelWriter:
             for name, role in self.body.roles.items()
             if isinstance(role, Inherited) and not is_argument(role.value) and name in text
         )
-        checks = []
-        for name, (size, wraps, line, words) in self.checks.items():
-            said = f"{self.body.source.file}:{line}: subscript `{words}` lies outside an array dimension of {size}"
-            if not wraps:
-                said += "; below 0 it would count from the end: start the loop later, or test the index first"
-            checks.append((name, -size if wraps else 0, size, said))
         dtypes = tuple(dict.fromkeys(dtype for _, dtype in self.rows.scratch.values()))
         source = self.body.source
         places = ", ".join(f"`{short(node)}` in line {node.lineno}" for node in self.others)
         beyond = f"{source.file}:{source.tree.lineno}: a subscript lies outside its array in {source.tree.name}"
         beyond += f" or in a function that it calls{f'; it may be {places}' if places else ''}"
-        operations = tuple((name, *told) for name, told in self.operations.items())
-        spans = tuple((name, *told) for name, told in self.fitting.items())
-        calls = tuple((name, *told) for name, told in self.calls.items())
-        return Recipe(text, source.tree.name, outside, tuple(checks), dtypes, self.bounds, beyond, operations, spans,
-                      calls, tuple(self.stores.items()), self.fast)  # fmt: skip
+        return Recipe(text, source.tree.name, outside, tuple(self.helpers), dtypes, self.bounds, beyond, self.fast)
 
 
 def argument_name(kind: str, name: str) -> str:
@@ -937,6 +900,13 @@ def _check(low: int, high: int, words: str) -> Any:
         return x
 
     return numba.njit(check, nogil=True, **WITHIN)
+
+
+HELPERS: dict[str, Callable[..., Any]] = {
+    "check": _check, "operation": checked, "fits": fitting, "call": replaced, "store": storable,
+}  # fmt: skip
+"""What makes the functions that check: subscripts, operations of whole numbers, numbers that become whole ones of a
+dtype, calls, and numbers that are stored in arrays whose dtype the analysis does not know."""
 
 
 @numba.njit(nogil=True, **WITHIN)

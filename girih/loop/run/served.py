@@ -1,38 +1,32 @@
 """Arrays that live in a server process: single reads, bulk reads, and sums of updates (Orion, thesis §5.3.4).
 
-One process holds the arrays; clients speak to it over a local socket, one request at a time. A single read is what a
-loop body does that knows nothing of it; a bulk read asks for all rows of many iterations at once.
+One process holds an array, and answers its maker over a pipe, one request at a time. A single read is what a loop body
+does that knows nothing of it; a bulk read asks for all rows of many iterations at once.
 """
 
 from __future__ import annotations
 
-import secrets
-import subprocess
 import sys
 import threading
-from multiprocessing.connection import Client, Connection, Listener
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
 import numpy as np
 
-START_SECONDS = 60.0
+from girih.run.engines.fork_server import ProcessKind, launch
+
+END_SECONDS = 60.0
+KIND = ProcessKind(__name__, "main", ("numpy", __name__))
 
 
 class ServedArray:
     """An array in a server process. Every read and write is a request."""
 
     def __init__(self, values: np.ndarray) -> None:
-        key = secrets.token_bytes(16)
-        code = "from girih.loop.run.served import serve; serve()"
-        self.process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(key.hex().encode() + b"\n")
-        self.process.stdin.flush()
-        address = self.process.stdout.readline().decode().strip()
-        if not address:
-            raise RuntimeError(f"the server of an array ended with exit code {self.process.wait()} before it listened")
-        self.connection: Connection = Client(address, authkey=key)  # type: ignore[assignment]
+        self.connection, theirs = Pipe()
+        with theirs:
+            self.process = launch([], [theirs.fileno()], 1, KIND)
         self.shape, self.dtype = values.shape, values.dtype
         self.requests = 0
         self._turn = threading.Lock()
@@ -59,10 +53,7 @@ class ServedArray:
     def close(self) -> None:
         """End the server."""
         self.connection.close()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
-        self.process.wait(timeout=START_SECONDS)
+        self.process.wait(timeout=END_SECONDS)
 
     def _ask(self, what: str, rows: Any, values: Any) -> Any:
         with self._turn:
@@ -71,7 +62,7 @@ class ServedArray:
                 self.connection.send((what, rows, values))
                 reply = self.connection.recv()
             except (EOFError, OSError):
-                code = self.process.wait(timeout=START_SECONDS)
+                code = self.process.wait(timeout=END_SECONDS)
                 raise RuntimeError(
                     f"the server of an array has ended with exit code {code}: its values are lost"
                 ) from None
@@ -80,17 +71,9 @@ class ServedArray:
         return reply
 
 
-def serve() -> None:
-    """The server's main function: it reads the key from its input, writes its address, and ends with its client."""
-    key = bytes.fromhex(sys.stdin.readline().strip())
-    with Listener(authkey=key) as listener:
-        sys.stdout.write(f"{listener.address}\n")
-        sys.stdout.flush()
-        with listener.accept() as connection:
-            answer(connection)
-
-
-def answer(connection: Any) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The server, from its command line: its end of the pipe. It ends when the other one is closed."""
+    connection = Connection(int((sys.argv[1:] if arguments is None else arguments)[0]))
     values = np.zeros(0)
     while True:
         try:

@@ -102,7 +102,7 @@ def choose(
             priced.append((sum(item.elements for item in movements), option, movements))
     cost, (chosen, space, time, found), movements = min(priced, key=lambda item: item[0])
     certificate = Certificate(
-        cost, min(least_moved(body, ordered, workers), cost), "elements", "the arrays' subscripts alone",
+        cost, min(least_moved(body, workers), cost), "elements", "the arrays' subscripts alone",
         "every division was counted", "divisions along one dimension",
         {f"elements, {_words(*option[:3])}": each for each, option, _ in priced},
     )  # fmt: skip
@@ -183,7 +183,7 @@ def movements_of(
         yield Movement(name, "added", prod(getattr(body.roles[name], "shape", (0,))) * others)
 
 
-def least_moved(body: Body, ordered: bool, workers: int) -> int:
+def least_moved(body: Body, workers: int) -> int:
     """A lower bound on the elements that move between workers that divide the loop along any one dimension."""
     if workers == 1:
         return 0

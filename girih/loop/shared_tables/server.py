@@ -62,7 +62,6 @@ class Server:
         self._received = [0] * workers
         self._applied = [0] * workers
         self._sequence = [0] * workers
-        self._heard = [0] * workers  # the last number of ours that each worker says it has
         self._pulls: list[Pull] = []
         self._held: dict[int, list[tuple[int, int, int, Update]]] = {}
         self._cursor = [0] * workers
@@ -82,7 +81,6 @@ class Server:
         """A message of a worker."""
         header = header_of(frame)
         self._received[worker] = header.sequence
-        self._heard[worker] = header.received
         self._links[worker].acknowledged(header.received)
         if header.kind == m.UPDATE:
             self._update(worker, header, frame)

@@ -13,8 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -486,7 +485,7 @@ class Session:
                 else:
                     self._tell(SnapshotTaken(clock))
                     if self._join is None or self._join.rank == 0:
-                        snapshots.remove_older(self.options.folder, self.specs, self.options)
+                        snapshots.remove_older(self.options.folder, self.options)
         return statuses
 
     def _all_gone(self) -> None:
@@ -632,7 +631,3 @@ def _check_values(spec: TableSpec, rows: int, values: Any) -> None:
     if np.shape(values) != (rows, spec.width):
         raise TableError(f"table {spec.name!r}: values of shape {np.shape(values)}; expected {(rows, spec.width)}")
     checked_values(spec, values.data if issparse(values) else values)
-
-
-def session(options: TableOptions, **more: Any) -> Session:
-    return Session(replace(options, folder=str(Path(options.folder))) if options.folder else options, **more)

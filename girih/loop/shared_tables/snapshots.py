@@ -332,7 +332,7 @@ def newest(folder: str, specs: tuple[TableSpec, ...], options: TableOptions) -> 
     return None, wrong
 
 
-def remove_older(folder: str, specs: tuple[TableSpec, ...], options: TableOptions) -> None:
+def remove_older(folder: str, options: TableOptions) -> None:
     """Keep the newest whole snapshots, so many as the options say, and what is newer than they."""
     whole = 0
     for clock in clocks_of(folder):

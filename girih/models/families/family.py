@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from girih.models.batches import BatchDescription
+from girih.models.batches import BatchDescription, images
 
 Options = Mapping[str, Any]
 
+_CAPITALS = re.compile("[A-Z]+")
 TINY_BATCH = 8
 TOFU = "Wang, Huang, Li, EuroSys 2019 (Tofu), section 7"
 FLEXFLOW = "Jia 2020 (thesis; FlexFlow), section 3.7"
@@ -33,36 +35,50 @@ def constant(batch: int) -> Callable[[Options], int]:
     return lambda options: batch
 
 
-def no_numbers() -> Options:
-    return {}
+def _image_batch(options: Options, batch: int) -> BatchDescription:
+    return images(batch, 3, options["image"], options["classes"])
 
 
 @dataclass(frozen=True)
 class ModelFamily:
     """Names of one kind of model.
 
-    `pattern` is for people: capitals are numbers, brackets what may be left out. `configure` takes the name's
-    numbers and returns options of `build`; options left open are those of its signature. `build` and `step` are names,
-    in `girih.models` and `girih.models.steps`, so that families can be listed without loading torch.
+    In `pattern`, capitals are numbers, by the names of the options that they are, and brackets hold what may be left
+    out; `configure` is there where the numbers say more than that. Options left open are those of the signature of
+    `build`. `build` (the family's name, unless it says another) and `step` are names, in `girih.models` and
+    `girih.models.steps`, so that families can be listed without loading torch.
     """
 
     name: str
     pattern: str
-    examples: tuple[str, ...]
     description: str
-    source: str
-    build: str = field(repr=False)
-    describe_batch: Callable[[Options, int], BatchDescription] = field(repr=False)
     presets: tuple[Preset, ...] = field(repr=False)
-    configure: Callable[..., Options] = field(default=no_numbers, repr=False)
+    source: str = ""
+    examples: tuple[str, ...] = ()
+    build: str = field(default="", repr=False)
+    describe_batch: Callable[[Options, int], BatchDescription] = field(default=_image_batch, repr=False)
+    configure: Callable[..., Options] | None = field(default=None, repr=False)
     step: str = field(default="classify", repr=False)
     default_batch: Callable[[Options], int] = field(default=constant(FLEXFLOW_BATCH), repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.examples:
+            object.__setattr__(self, "examples", (self.name,))
 
     @property
     def builder(self) -> Callable[..., Any]:
         """The function that makes the module. Loads torch."""
-        builder: Callable[..., Any] = getattr(import_module("girih.models.architectures"), self.build)
+        name = self.build or self.name.replace("-", "_")
+        builder: Callable[..., Any] = getattr(import_module("girih.models.architectures"), name)
         return builder
+
+    def options(self, numbers: Sequence[int]) -> Options | None:
+        """What a name's numbers stand for; None where the pattern takes fewer, or needs more."""
+        keys = [key.lower() for key in _CAPITALS.findall(self.pattern)]
+        fewest = len(_CAPITALS.findall(self.pattern.partition("[")[0]))
+        if len(numbers) < fewest or (len(numbers) > len(keys) and "…" not in self.pattern):
+            return None
+        return dict(zip(keys, numbers, strict=False)) if self.configure is None else self.configure(*numbers)
 
     @property
     def loss(self) -> Callable[..., Any]:

@@ -26,10 +26,8 @@ FEATURE_FAMILIES: tuple[ModelFamily, ...] = (
     ModelFamily(
         name="dlrm",
         pattern="dlrm",
-        examples=("dlrm",),
         description="recommendation model with the 26 tables of Criteo Kaggle",
         source="Naumov et al. 2019, arXiv:1906.00091",
-        build="dlrm",
         describe_batch=_dlrm_batch,
         step="predict_click",
         default_batch=constant(2048),
@@ -38,10 +36,8 @@ FEATURE_FAMILIES: tuple[ModelFamily, ...] = (
     ModelFamily(
         name="dlrm-criteo",
         pattern="dlrm-criteo",
-        examples=("dlrm-criteo",),
         description="recommendation model of wider networks, tables of width 64, vectors concatenated",
         source=FLEXFLOW,
-        build="dlrm_criteo",
         describe_batch=_dlrm_batch,
         step="predict_click",
         presets=(tiny("dlrm-criteo", rows=(64, 32, 16), width=8, dense=8, bottom=(32, 32), top=(32, 32), lookups=1),),
@@ -49,10 +45,8 @@ FEATURE_FAMILIES: tuple[ModelFamily, ...] = (
     ModelFamily(
         name="candle-uno",
         pattern="candle-uno",
-        examples=("candle-uno",),
         description="a tumour cell's response to a drug: three bottom networks, concatenated, and a top one",
         source=FLEXFLOW,
-        build="candle_uno",
         describe_batch=_candle_batch,
         step="predict_response",
         presets=(tiny("candle-uno", cell=16, drugs=(32, 24), bottom=(32, 32, 32), top=(32, 32, 32)),),

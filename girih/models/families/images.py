@@ -24,10 +24,6 @@ def _mlp_batch(options: Options, batch: int) -> BatchDescription:
     }
 
 
-def _image_batch(options: Options, batch: int) -> BatchDescription:
-    return images(batch, 3, options["image"], options["classes"])
-
-
 def _wide_resnet_default(options: Options) -> int:
     """What Tofu fits: 8 for WResNet-152-10; otherwise the 128 of its ideal baseline."""
     return 8 if (options["depth"], options["width"]) == (152, 10) else 128
@@ -49,8 +45,6 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         pattern="mlp[-SIZE-SIZE…]",
         examples=("mlp", "mlp-512-512-10"),
         description="linear layers with ReLU between them",
-        source="",
-        build="mlp",
         configure=lambda *sizes: {"sizes": sizes or (784, 512, 512, 10)},
         describe_batch=_mlp_batch,
         default_batch=constant(128),
@@ -59,21 +53,16 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
     ModelFamily(
         name="lenet",
         pattern="lenet",
-        examples=("lenet",),
         description="LeNet-5 on 32×32 grey images",
         source="LeCun, Bottou, Bengio, Haffner 1998",
-        build="lenet",
         describe_batch=lambda options, batch: images(batch, 1, 32, options["classes"]),
         presets=(tiny("lenet"),),
     ),
     ModelFamily(
         name="alexnet",
         pattern="alexnet",
-        examples=("alexnet",),
         description="AlexNet, one tower, on ImageNet",
         source="Krizhevsky 2014, arXiv:1404.5997",
-        build="alexnet",
-        describe_batch=_image_batch,
         default_batch=constant(256),  # FlexFlow's, "which has a much smaller model"
         presets=(tiny("alexnet", image=64, classes=16, channels=(8, 16, 32, 16, 16), hidden=64),),
     ),
@@ -84,8 +73,6 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         description="bottleneck ResNet on ImageNet",
         source="He, Zhang, Ren, Sun 2015, arXiv:1512.03385",
         build="wide_resnet",
-        configure=lambda depth, image=224: {"depth": depth, "image": image},
-        describe_batch=_image_batch,
         presets=(tiny("resnet", depth=14, blocks=(1, 1, 1, 1), channels=8, image=32, classes=16),),
     ),
     ModelFamily(
@@ -95,8 +82,6 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         description="bottleneck ResNet with every convolution widened by WIDTH",
         source=TOFU,
         build="wide_resnet",
-        configure=lambda depth, width, image=224: {"depth": depth, "width": width, "image": image},
-        describe_batch=_image_batch,
         default_batch=_wide_resnet_default,
         presets=(tiny("wresnet", depth=14, blocks=(1, 1, 1, 1), width=2, channels=8, image=32, classes=16),),
     ),
@@ -106,9 +91,6 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("resnext-50",),
         description="ResNeXt of 32 groups of 4 channels on ImageNet",
         source="Xie et al. 2017, arXiv:1611.05431",
-        build="resnext",
-        configure=lambda depth, image=224: {"depth": depth, "image": image},
-        describe_batch=_image_batch,
         presets=(
             Preset("resnext-50-branches", {"depth": 50, "branches": True}),
             tiny("resnext", blocks=(1, 1), groups=4, size=2, channels=8, branches=True, image=32, classes=16),
@@ -117,45 +99,30 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
     ModelFamily(
         name="vgg",
         pattern="vgg[-IMAGE]",
-        examples=("vgg",),
         description="VGG-19 on ImageNet",
         source="Simonyan, Zisserman 2014, arXiv:1409.1556",
-        build="vgg",
-        configure=lambda image=224: {"image": image},
-        describe_batch=_image_batch,
         presets=(tiny("vgg", stages=((8, 1), (16, 2)), image=32, hidden=32, classes=16),),
     ),
     ModelFamily(
         name="squeezenet",
         pattern="squeezenet[-IMAGE]",
-        examples=("squeezenet",),
         description="SqueezeNet 1.1 on ImageNet",
         source="Iandola et al. 2016, arXiv:1602.07360",
-        build="squeezenet",
-        configure=lambda image=224: {"image": image},
-        describe_batch=_image_batch,
         presets=(tiny("squeezenet", fires=((4, 8), None, (4, 8)), channels=8, image=32, classes=16),),
     ),
     ModelFamily(
         name="densenet",
         pattern="densenet[-IMAGE]",
-        examples=("densenet",),
         description="DenseNet-121 on ImageNet",
         source="Huang, Liu, van der Maaten, Weinberger 2017, arXiv:1608.06993",
-        build="densenet",
-        configure=lambda image=224: {"image": image},
-        describe_batch=_image_batch,
         presets=(tiny("densenet", blocks=(2, 2), growth=4, image=32, classes=16),),
     ),
     ModelFamily(
         name="inception",
         pattern="inception[-IMAGE]",
-        examples=("inception",),
         description="Inception-v3 on ImageNet",
         source="Szegedy et al. 2015, arXiv:1512.00567",
         build="inception_v3",
-        configure=lambda image=299: {"image": image},
-        describe_batch=_image_batch,
         presets=(tiny("inception", image=75, classes=16, scale=1 / 16),),
     ),
     ModelFamily(
@@ -165,8 +132,6 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         description="Inception-v4 on ImageNet, every convolution widened by WIDTH",
         source=f"Szegedy et al. 2016, arXiv:1602.07261; widened by {SWAPADVISOR}",
         build="inception_v4",
-        configure=lambda width=1, image=299: {"width": width, "image": image},
-        describe_batch=_image_batch,
         default_batch=constant(SWAPADVISOR_BATCH),
         presets=(tiny("inception4", image=75, classes=16, width=1 / 16),),
     ),
@@ -176,20 +141,14 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("nasnet-4-44", "nasnet-25"),
         description="NASNet-A, stages of REPEATS normal cells, FILTERS channels in the first",
         source=f"Zoph et al. 2018, arXiv:1707.07012; deepened by {SWAPADVISOR}",
-        build="nasnet",
-        configure=lambda repeats, filters=80, image=224: {"repeats": repeats, "filters": filters, "image": image},
-        describe_batch=_image_batch,
         default_batch=constant(SWAPADVISOR_BATCH),
         presets=(tiny("nasnet", repeats=1, filters=8, image=32, classes=16, stem=4),),
     ),
     ModelFamily(
         name="wgan-critic",
         pattern="wgan-critic[-WIDTH]",
-        examples=("wgan-critic",),
         description="WGAN-GP on 64×64 images while it trains the critic, with the penalty on its slope",
         source=f"Gulrajani et al. 2017, arXiv:1704.00028; {TENSORFLOWMEM}",
-        build="wgan_critic",
-        configure=lambda width=64: {"width": width},
         describe_batch=_critic_batch,
         step="criticise",
         default_batch=constant(64),
@@ -198,11 +157,8 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
     ModelFamily(
         name="wgan-generator",
         pattern="wgan-generator[-WIDTH]",
-        examples=("wgan-generator",),
         description="WGAN-GP on 64×64 images while it trains the generator",
         source=f"Gulrajani et al. 2017, arXiv:1704.00028; {TENSORFLOWMEM}",
-        build="wgan_generator",
-        configure=lambda width=64: {"width": width},
         describe_batch=_wgan_batch,
         step="please_critic",
         default_batch=constant(64),

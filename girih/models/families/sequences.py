@@ -18,10 +18,6 @@ from girih.models.families.family import (
 )
 
 
-def _rnn_options(layers: int, hidden: int) -> Options:
-    return {"layers": layers, "hidden": hidden}
-
-
 def _rnn_default(options: Options) -> int:
     """Tofu takes 512, and 128 "in order to fit RNN-10-8K in memory"."""
     return 128 if (options["layers"], options["hidden"]) == (10, 8192) else 512
@@ -32,12 +28,6 @@ def _rnn_batch(options: Options, batch: int) -> BatchDescription:
         "vectors": TensorDescription((batch, options["steps"], options["input"])),
         "targets": TensorDescription((batch, options["steps"]), below=options["vocabulary"]),
     }
-
-
-def _unrolled_options(layers: int | None = None, hidden: int | None = None, steps: int | None = None) -> Options:
-    """FlexFlow's sizes where the name leaves them out."""
-    sizes = {"layers": layers, "hidden": hidden, "steps": steps}
-    return {key: number for key, number in sizes.items() if number is not None}
 
 
 def _vector_batch(options: Options, batch: int) -> BatchDescription:
@@ -108,8 +98,6 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("rnn-6-4k", "rnn-8-8k", "rnn-10-8k"),
         description="LSTM unrolled for 20 steps (k is 1024)",
         source=TOFU,
-        build="rnn",
-        configure=_rnn_options,
         describe_batch=_rnn_batch,
         step="predict_each_step",
         default_batch=_rnn_default,
@@ -121,8 +109,6 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("brnn-4-8k",),
         description="bidirectional LSTM unrolled for 20 steps (k is 1024)",
         source=SWAPADVISOR,
-        build="brnn",
-        configure=_rnn_options,
         describe_batch=_rnn_batch,
         step="predict_each_step",
         default_batch=constant(128),
@@ -134,8 +120,6 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("rnntc", "rnntc-4-1k-40"),
         description="text classification: LSTM of 4 layers of 1024, unrolled for 40 steps",
         source=FLEXFLOW,
-        build="rnntc",
-        configure=_unrolled_options,
         describe_batch=_text_batch,
         step="classify_text",
         presets=(tiny("rnntc", layers=2, hidden=16, steps=4, vocabulary=32, classes=4),),
@@ -146,8 +130,6 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("rnnlm", "rnnlm-2-2k-2"),
         description="language model: LSTM of 2 layers of 2048, unrolled for 40 steps",
         source=FLEXFLOW,
-        build="rnnlm",
-        configure=_unrolled_options,
         describe_batch=_words("tokens", "targets", length="steps"),
         step="predict_each_word",
         presets=(tiny("rnnlm", layers=2, hidden=16, steps=4, vocabulary=32),),
@@ -158,8 +140,6 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("nasrnn", "nasrnn-1k-20"),
         description="NasRNN: a cell that a search has found, of 512, unrolled for 5 steps",
         source="Zoph, Le 2017, arXiv:1611.01578",
-        build="nasrnn",
-        configure=lambda hidden=512, steps=5: {"hidden": hidden, "steps": steps},
         describe_batch=_vector_batch,
         presets=(tiny("nasrnn", hidden=16, steps=3, classes=16),),
     ),
@@ -169,8 +149,6 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("nmt", "nmt-2-1k-10"),
         description="translation: LSTM encoder and decoder of 2 layers of 1024 each, attention, 40 steps",
         source=FLEXFLOW,
-        build="nmt",
-        configure=_unrolled_options,
         describe_batch=_words("source", "tokens", "targets", length="steps"),
         step="translate",
         presets=(tiny("nmt", layers=2, hidden=16, steps=4, vocabulary=32),),
@@ -182,7 +160,6 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         description="Mozilla's Deep Speech: LSTM of 2048 unrolled for 165 steps, dense layers around it, CTC loss",
         source=f"Hannun et al. 2014, arXiv:1412.5567; {TENSORFLOWMEM}",
         build="deep_speech",
-        configure=lambda steps=165: {"steps": steps},
         describe_batch=_speech_batch,
         step="transcribe",
         default_batch=constant(128),
@@ -194,7 +171,6 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("gpt-12-1024", "gpt2", "gpt2-xl"),
         description="GPT-2, heads of 64, sequences of 1024",
         source="Radford et al. 2019",
-        build="gpt",
         configure=_gpt_options,
         describe_batch=_words("tokens", "targets"),
         step="predict_next_token",
@@ -213,7 +189,6 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("llama-8b", "llama-32-4096"),
         description="Llama 3, heads of 128, four to a key-value head, sequences of 2048",
         source="Llama Team 2024, arXiv:2407.21783",
-        build="llama",
         configure=_llama_options,
         describe_batch=_words("tokens", "targets"),
         step="predict_next_token",
@@ -229,7 +204,6 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("bert-12-768", "bert-24-1024"),
         description="BERT with its masked-token head, heads of 64, sequences of 512",
         source="Devlin, Chang, Lee, Toutanova 2018, arXiv:1810.04805",
-        build="bert",
         configure=_gpt_options,
         describe_batch=_bert_batch,
         step="fill_masked_tokens",
@@ -242,7 +216,6 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("transformer", "transformer-6-1024"),
         description="the first Transformer: encoder and decoder of 6 layers of 512, heads of 64, sentences of 256",
         source="Vaswani et al. 2017, arXiv:1706.03762",
-        build="transformer",
         configure=_transformer_options,
         describe_batch=_words("source", "tokens", "targets"),
         step="translate_sentences",
@@ -255,8 +228,6 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("moe-12", "moe-32-2048", "moe-48"),
         description="Transformer with EXPERTS networks in each layer, words sent by dense products",
         source=TENSORFLOWMEM,
-        build="moe",
-        configure=lambda experts, hidden=4096: {"experts": experts, "hidden": hidden},
         describe_batch=_words("source", "tokens", "targets"),
         step="translate_sentences",
         default_batch=constant(8),

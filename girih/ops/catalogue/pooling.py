@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import ceil, inf, prod
 
 from girih.ops.catalogue.contractions.convolution import padded_by_worker, window
@@ -38,7 +39,7 @@ def max_pool_piece(rank=None):
     return rule
 
 
-def max_pooled(rank, x, kernel_size, stride, padding, dilation):
+def max_pooled(rank, x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
     kernel = spread(kernel_size, rank)
     return pooled(Max, x, kernel, spread(stride or kernel, rank), spread(padding, rank), spread(dilation, rank))
 
@@ -81,19 +82,17 @@ def greatest_again(work):
     return ceil(max(share * finding, share * (passing + out.bytes)) if sliced else max(finding - out.bytes, passing))
 
 
+max_pool2d = operator(
+    "aten.max_pool2d_with_indices", piece=max_pool_piece(2), padding=-inf, result=0, temporary=image, order_of=0
+)(partial(max_pooled, 2))
+max_pool3d = operator(
+    "aten.max_pool3d_with_indices", piece=max_pool_piece(3), padding=-inf, result=0, temporary=copied
+)(partial(max_pooled, 3))
+
+
 @operator("girih.max_pool", piece=max_pool_piece(), padding=-inf, temporary=greatest, order_of=0)
 def max_pool(input, kernel_size, stride, padding, dilation, ceil_mode=False):
     return max_pooled(len(kernel_size), input, kernel_size, stride, padding, dilation)
-
-
-@operator("aten.max_pool2d_with_indices", piece=max_pool_piece(2), padding=-inf, result=0, temporary=image, order_of=0)
-def max_pool2d(x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
-    return max_pooled(2, x, kernel_size, stride, padding, dilation)
-
-
-@operator("aten.max_pool3d_with_indices", piece=max_pool_piece(3), padding=-inf, result=0, temporary=copied)
-def max_pool3d(x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
-    return max_pooled(3, x, kernel_size, stride, padding, dilation)
 
 
 @operator("girih.max_pool_gradient", temporary=greatest_again, order_of=1)
@@ -132,7 +131,9 @@ def average_piece(rank):
     return rule
 
 
-def averaged(rank, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+def averaged(
+    rank, x, kernel_size, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
+):
     kernel, padding = spread(kernel_size, rank), spread(padding, rank)
     uneven = not (count_include_pad or divisor_override)  # the divisor differs from window to window
     if ceil_mode or (
@@ -144,14 +145,9 @@ def averaged(rank, x, kernel_size, stride, padding, ceil_mode, count_include_pad
     return pooled(Sum, x, kernel, spread(stride or kernel, rank), padding, ones, lambda total: total / count)
 
 
-@operator("aten.avg_pool2d", piece=average_piece(2), padding=0.0, temporary=image, order_of=0)
-def avg_pool2d(x, kernel_size, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-    return averaged(2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-
-
-@operator("aten.avg_pool3d", piece=average_piece(3), padding=0.0, temporary=copied)
-def avg_pool3d(x, kernel_size, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-    return averaged(3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+average = {"padding": 0.0, "temporary": image, "order_of": 0}
+avg_pool2d = operator("aten.avg_pool2d", piece=average_piece(2), **average)(partial(averaged, 2))
+avg_pool3d = operator("aten.avg_pool3d", piece=average_piece(3), padding=0.0, temporary=copied)(partial(averaged, 3))
 
 
 @operator("aten.avg_pool1d", "aten.adaptive_avg_pool1d", temporary=copied)
@@ -181,14 +177,8 @@ def adaptive(rank, x, output_size):
     return pooled(Sum, x, kernel, kernel, (0,) * rank, (1,) * rank, lambda total: total / prod(kernel))
 
 
-@operator("aten._adaptive_avg_pool2d", piece=adaptive_piece(2), padding=0.0, temporary=image, order_of=0)
-def adaptive_avg_pool2d(x, output_size):
-    return adaptive(2, x, output_size)
-
-
-@operator("aten._adaptive_avg_pool3d", piece=adaptive_piece(3), padding=0.0)
-def adaptive_avg_pool3d(x, output_size):
-    return adaptive(3, x, output_size)
+adaptive_avg_pool2d = operator("aten._adaptive_avg_pool2d", piece=adaptive_piece(2), **average)(partial(adaptive, 2))
+adaptive_avg_pool3d = operator("aten._adaptive_avg_pool3d", piece=adaptive_piece(3), padding=0.0)(partial(adaptive, 3))
 
 
 @operator("aten.avg_pool2d_backward", "aten._adaptive_avg_pool2d_backward", temporary=slopes, order_of=1)

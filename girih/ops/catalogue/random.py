@@ -34,17 +34,6 @@ def drawn(work, words, later):
     return whole * ((26 if count <= CHUNK_WORDS else later) + gathered) + 40
 
 
-@operator(
-    "girih.random_uniform",
-    "girih.random_mask",
-    "girih.random_integers",
-    piece=random_piece,
-    temporary=lambda work: drawn(work, 1, 34),
-)
-def random(seed):
-    return number(seed)
-
-
-@operator("girih.random_normal", piece=random_piece, temporary=lambda work: drawn(work, 2, 46))
-def random_normal(seed):
-    return number(seed)
+FLAT = ("girih.random_uniform", "girih.random_mask", "girih.random_integers")
+random = operator(*FLAT, piece=random_piece, temporary=lambda work: drawn(work, 1, 34))(number)
+random_normal = operator("girih.random_normal", piece=random_piece, temporary=lambda work: drawn(work, 2, 46))(number)

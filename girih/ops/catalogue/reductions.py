@@ -43,9 +43,12 @@ def averaged_wide(work):
     return 4 * (x.elements + work.output.elements) + 8 if work.output.short else 0
 
 
-@operator("aten.sum", "aten.sum.dim_IntList", temporary=summed_wide)
-def sum_(x, dim=None, keepdim=False):
-    return reduced(Sum, x, dim, keepdim)
+def over(reducer, element=lambda value: value):
+    """The reducer over the dimensions that are named, as a description."""
+    return lambda x, dim=None, keepdim=False: reduced(reducer, x, dim, keepdim, element)
+
+
+sum_ = operator("aten.sum", "aten.sum.dim_IntList", temporary=summed_wide)(over(Sum))
 
 
 def extent(x, dim):
@@ -80,32 +83,11 @@ def counted_mean(input, dims, keepdim, count):
     return reduced(Sum, input, dims, keepdim, finish=lambda total: total / count)
 
 
-def greatest(x, dim=None, keepdim=False):
-    return reduced(Max, x, dim, keepdim)
-
-
-def least(x, dim=None, keepdim=False):
-    return reduced(Min, x, dim, keepdim)
-
-
-amax, amin = operator("aten.amax")(greatest), operator("aten.amin")(least)
-max_of_all = operator("aten.max", temporary=copied)(greatest)
-min_of_all = operator("aten.min", temporary=copied)(least)
-
-
-@operator("aten.max.dim", result=0)
-def max_values(x, dim, keepdim=False):
-    return reduced(Max, x, dim, keepdim)
-
-
-@operator("aten.min.dim", result=0)
-def min_values(x, dim, keepdim=False):
-    return reduced(Min, x, dim, keepdim)
-
-
-@operator("aten.prod", "aten.prod.dim_int")
-def prod_(x, dim=None, keepdim=False):
-    return reduced(Prod, x, dim, keepdim)
+amax, amin = operator("aten.amax")(over(Max)), operator("aten.amin")(over(Min))
+max_of_all = operator("aten.max", temporary=copied)(over(Max))
+min_of_all = operator("aten.min", temporary=copied)(over(Min))
+max_values, min_values = operator("aten.max.dim", result=0)(over(Max)), operator("aten.min.dim", result=0)(over(Min))
+prod_ = operator("aten.prod", "aten.prod.dim_int")(over(Prod))
 
 
 def truths(work):
@@ -114,14 +96,7 @@ def truths(work):
     return 0 if x.dtype == work.output.dtype else x.elements
 
 
-def any_nonzero(x, dim=None, keepdim=False):
-    return reduced(Max, x, dim, keepdim, element=lambda value: not_equal(value, 0))
-
-
-def all_nonzero(x, dim=None, keepdim=False):
-    return reduced(Min, x, dim, keepdim, element=lambda value: not_equal(value, 0))
-
-
+any_nonzero, all_nonzero = (over(reducer, lambda value: not_equal(value, 0)) for reducer in (Max, Min))
 any_, all_ = operator("aten.any.dim")(any_nonzero), operator("aten.all.dim")(all_nonzero)
 any_of = operator("aten.any", "aten.any.dims", temporary=truths)(any_nonzero)
 all_of = operator("aten.all", "aten.all.dims", temporary=truths)(all_nonzero)
@@ -233,7 +208,7 @@ def extreme_along(name):
     return piece
 
 
-def extreme_place(x, dim, keepdim):
+def extreme_place(x, dim=None, keepdim=False):
     if dim is None or not x.rank:
         return lambda *i: Opaque(whole(x))[i]
     dim %= x.rank
@@ -242,30 +217,14 @@ def extreme_place(x, dim, keepdim):
     return lambda *i: Opaque(x[(*i[:dim], slice(None), *i[dim:])])[()]
 
 
-def place_by(find):
-    return lambda x, dim=None, keepdim=False: find(x, axis=dim, keepdims=keepdim)
+def place_by(name, find):
+    by_numpy = lambda x, dim=None, keepdim=False: find(x, axis=dim, keepdims=keepdim)
+    piece = extreme_along(f"girih.{name}")
+    own = operator(f"aten.{name}", f"girih.{name}", piece=piece, temporary=extreme_values, numpy=by_numpy)
+    return own(extreme_place)
 
 
-@operator(
-    "aten.argmax",
-    "girih.argmax",
-    piece=extreme_along("girih.argmax"),
-    temporary=extreme_values,
-    numpy=place_by(np.argmax),
-)
-def argmax(x, dim=None, keepdim=False):
-    return extreme_place(x, dim, keepdim)
-
-
-@operator(
-    "aten.argmin",
-    "girih.argmin",
-    piece=extreme_along("girih.argmin"),
-    temporary=extreme_values,
-    numpy=place_by(np.argmin),
-)
-def argmin(x, dim=None, keepdim=False):
-    return extreme_place(x, dim, keepdim)
+argmax, argmin = place_by("argmax", np.argmax), place_by("argmin", np.argmin)
 
 
 def first_piece(name):

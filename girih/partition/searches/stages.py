@@ -316,7 +316,7 @@ def micro_batches(graph: Graph) -> int:
         reading = [node for node in graph.nodes if item.name in node.inputs]
         parts = {values[node.outputs[0]].shape for node in reading}
         cut = all(node.operator == "aten.slice.Tensor" and node.attributes.get("dim", 0) == 0 for node in reading)
-        rows = {shape[0] * len(reading) for shape in parts} if cut else set()
+        rows = {shape[0] * len(reading) for shape in parts if shape} if cut else set()
         if reading:
             counts.add(len(reading) if rows == {values[item.name].shape[0]} else 1)
     return counts.pop() if len(counts) == 1 else 1

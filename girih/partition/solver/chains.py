@@ -70,10 +70,17 @@ class Layers(NamedTuple):
 
 
 @compiled(nogil=True, inline="always")
-def _mark(members, taking, devices):  # type: ignore[no-untyped-def]
-    """Adds the devices that take part to the members."""
-    for device in range(devices):
-        members[device] |= taking[device]
+def _brought(ready, seconds, link, some, others):  # type: ignore[no-untyped-def]
+    """When a transfer ends that takes so many seconds: it begins when its value is ready and the links of all devices
+    that send or receive, those of two masks, are free; it holds these until it ends."""
+    begin = ready
+    for device in range(len(link)):
+        if (some[device] or others[device]) and link[device] > begin:
+            begin = link[device]
+    for device in range(len(link)):
+        if some[device] or others[device]:
+            link[device] = begin + seconds
+    return begin + seconds
 
 
 @compiled(nogil=True)
@@ -85,13 +92,11 @@ def makespan(flat, labels, cause, starts, ends):  # type: ignore[no-untyped-def]
     ready = np.zeros(flat.values)
     clock, link = np.zeros(devices), np.zeros(devices)
     last = np.full(devices, -1, np.int64)
-    members = np.zeros(devices, np.uint8)
     finish = 0.0
     for node in range(nodes):
         label = labels[first + node]
         taking = flat.masks[flat.node_mask_at[node] + label]
-        # What the node reads is brought to it: a transfer begins when its value is there and the links of all devices
-        # that send or receive are free, and holds these until it ends.
+        # What the node reads is brought to it.
         arrive, held_by = 0.0, -1
         for place in range(flat.in_from[node], flat.in_from[node + 1]):
             value, variable, table = flat.in_value[place], flat.in_variable[place], flat.in_table[place]
@@ -101,16 +106,7 @@ def makespan(flat, labels, cause, starts, ends):  # type: ignore[no-untyped-def]
             if seconds > 0.0:
                 if seconds == INFINITE:
                     return INFINITE
-                members[:] = 0
-                _mark(members, taking, devices)
-                _mark(members, flat.masks[flat.value_mask_at[variable] + lies], devices)
-                for device in range(devices):
-                    if members[device] and link[device] > end:
-                        end = link[device]
-                end += seconds
-                for device in range(devices):
-                    if members[device]:
-                        link[device] = end
+                end = _brought(end, seconds, link, taking, flat.masks[flat.value_mask_at[variable] + lies])
             if end > arrive:
                 arrive, held_by = end, flat.maker[value]
         own_seconds = tables[flat.own_at[node] + label]
@@ -144,16 +140,7 @@ def makespan(flat, labels, cause, starts, ends):  # type: ignore[no-untyped-def]
             if seconds > 0.0:
                 if seconds == INFINITE:
                     return INFINITE
-                members[:] = 0
-                _mark(members, taking, devices)
-                _mark(members, flat.masks[flat.value_mask_at[variable] + lies], devices)
-                for device in range(devices):
-                    if members[device] and link[device] > end:
-                        end = link[device]
-                end += seconds
-                for device in range(devices):
-                    if members[device]:
-                        link[device] = end
+                end = _brought(end, seconds, link, taking, flat.masks[flat.value_mask_at[variable] + lies])
             ready[value] = end
             if end > finish:
                 finish = end

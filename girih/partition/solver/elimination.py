@@ -116,15 +116,6 @@ def restricted(problem: Problem, kept: Sequence[np.ndarray]) -> Problem:
     return Problem(tuple(map(len, kept)), unary, pairs, tuple(tables))
 
 
-def brute_force(problem: Problem) -> Solution:
-    """Tries all labels: an oracle for problems of some thousands of combinations."""
-    every = itertools.product(*(range(size) for size in problem.domains))
-    cost, best = min((cost_of(problem, np.array(labels)), labels) for labels in every)
-    if not cost < math.inf:
-        raise ValueError("infeasible: every combination of labels has a forbidden entry")
-    return Solution(np.array(best, np.int64), cost, cost, "brute force", "optimal")
-
-
 def minimise(
     problem: Problem,
     *,

@@ -297,7 +297,7 @@ class HeldTables:
                     for column in np.flatnonzero(good[kind == row].any(axis=0)).tolist():
                         ends = (lying[column], first[row]) if place >= 0 else (first[row], lying[column])
                         asked[row, column] = self.exchanged(value, *ends, dense, kept)
-                        if place < 0 and not asked[row, column] and not _same(*ends):
+                        if place < 0 and not asked[row, column] and not ends[0].is_as(ends[1]):
                             asked[row, column] = self.part(name)[column]  # a copy of what is kept
                 self.moved[key] = asked[kind] * good
         return self.moved[key]
@@ -359,10 +359,6 @@ class HeldTables:
             pairs[pair] = (a, b, len(tables))
             tables.append(tables[old] + added)
         return replace(problem, unary=tuple(unary), pairs=tuple(pairs), tables=tuple(tables))
-
-
-def _same(first: Placement, second: Placement) -> bool:
-    return first.partial == second.partial and bool((first.regions == second.regions).all())
 
 
 def _elements(layout: Layout, shape: tuple[int, ...], plain: PartitionProblem) -> float:

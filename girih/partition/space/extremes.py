@@ -3,8 +3,9 @@
 Any value could be: what is whole, or split, becomes partial for nothing. But where no maximum is made upstream, or
 nothing downstream keeps the order, this saves nothing, and each more way to hold a value costs a search time. So a
 value may be held so only if it follows from a maximum that can be divided, over nodes that let it pass, and a reader
-lets it pass further; or if it is too small to be cut by all axes, since it is then combined over one axis before it is
-read, and over the next where it is read. Most graphs have few of these, most nodes have the divisions that they would
+lets it pass further; or if several axes divide it and it cannot lie cut by some of them and whole along the others, for
+want of elements, or since every value is held once: it is then combined over one axis before it is read, and over the
+next where it is read. Most graphs have few of these, most nodes have the divisions that they would
 have without.
 
 Cost: one walk over the nodes, and a set of passages for each kind of node behind a maximum.
@@ -35,8 +36,8 @@ class Extremes:
 NO_EXTREMES = Extremes()
 
 
-def extremes_of(graph: Graph, mesh: Mesh) -> Extremes:
-    """What of a graph may be partial maxima or minima."""
+def extremes_of(graph: Graph, mesh: Mesh, once: bool = False) -> Extremes:
+    """What of a graph may be partial maxima or minima. once: is every value held once, and not in copies?"""
     made: dict[str, set[str]] = {}  # by value, of what its makers can make it
     wanted: dict[str, set[str]] = {}  # by value, of what its readers let pass
     passed: dict[int, tuple[int, ...]] = {}
@@ -55,16 +56,15 @@ def extremes_of(graph: Graph, mesh: Mesh) -> Extremes:
                     wanted.setdefault(node.inputs[operand], set()).add(passage.takes)
         if makes:
             made[node.outputs[0]] = makes
-    values = {
-        name: tuple(sorted(reducers if _small(graph.values[name], mesh) else reducers & wanted.get(name, set())))
-        for name, reducers in made.items()
-    }
-    return Extremes({name: reducers for name, reducers in values.items() if reducers}, passed)
+    for name, reducers in made.items():
+        if mesh.axes == 1 or not (once or _small(graph.values[name], mesh)):
+            made[name] = reducers & wanted.get(name, set())
+    return Extremes({name: tuple(sorted(reducers)) for name, reducers in made.items() if reducers}, passed)
 
 
 def _small(value: Value, mesh: Mesh) -> bool:
     """Can no layout cut it by all axes?"""
-    return mesh.axes > 1 and all(REPLICATE in layout for layout in full_layouts(value.shape, mesh))
+    return all(REPLICATE in layout for layout in full_layouts(value.shape, mesh))
 
 
 def _own(description: Description) -> set[str]:

@@ -302,7 +302,8 @@ def _dividable(description: Description, partial: bool) -> list[int]:
 def _executable(description: Description, codes: NDArray[np.int64], mesh: Mesh) -> NDArray[np.int64]:
     """Those divisions whose pieces the operator itself computes, none of them empty."""
     fits = (_parts(codes, description.rank, mesh) <= np.maximum(np.asarray(description.sizes, np.int64), 1)).all(axis=1)
-    codes = codes[fits & _one_pass(codes)]
+    # Partial results pass through one set of inputs only: through two, a bilinear operator would mix their terms.
+    codes = codes[fits & _of_one_kind(codes)]
     if not merged(description):
         return codes
     starts, stops = bounds(codes, description.sizes, mesh)
@@ -325,11 +326,6 @@ def _box_at_every_level(description: Description, codes: NDArray[np.int64], mesh
         starts, stops = bounds(outer, description.sizes, mesh)
         good &= (exact_box(description.place, starts, stops) | (stops <= starts).any(axis=-1)).all(axis=1)
     return good
-
-
-def _one_pass(codes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Partial results pass through one set of inputs only: through two, a bilinear operator would mix their terms."""
-    return _of_one_kind(codes)
 
 
 def _of_one_kind(codes: NDArray[np.int64]) -> NDArray[np.bool_]:

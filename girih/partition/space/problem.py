@@ -221,7 +221,7 @@ def build(
     layouts: list[tuple[Layout, ...]] = [()] * count
     # What enters or leaves the step is never a partial result.
     stored = {item.name for item in graph.inputs} | {item.name for item in graph.outputs}
-    extremes = extremes_of(graph, mesh) if rules.partial and not rules.even else NO_EXTREMES
+    extremes = extremes_of(graph, mesh, once=not rules.repeat) if rules.partial and not rules.even else NO_EXTREMES
     for name, number in variable.items():
         if layouts[number] and name not in candidates.layouts:
             continue

@@ -245,17 +245,18 @@ def _in_place(member: Member, position: int, held: dict[str, _Held]) -> int | No
 
 
 def row_bytes(members: list[Member], writes: tuple[str, ...]) -> int:
-    """Bytes that pass through the cache for each value of the variable: buffers, results, operands from outside."""
+    """Bytes that pass through the cache for each value of the variable: buffers, results, operands from outside, each
+    at the first member that reads so much of it."""
     registered = registers(members, writes)
     inside = {member.write for member in members}
     total = sum(members[first].result_bytes(0, 1) for first in registered.pool)
-    largest, outside = 0, set()
+    largest, outside = 0, dict[str, int]()
     for member in members:
         size = 0 if member.kind in ("view", "reduced") else member.result_bytes(0, 1)
         for number, part in enumerate(member.step.reads):
             if part.buffer not in inside and member.way.read[number] != -1:
-                if part.buffer not in outside:
-                    size += member.read_bytes(number, 0, 1)
-                outside.add(part.buffer)
+                read = member.read_bytes(number, 0, 1)
+                size += max(0, read - outside.get(part.buffer, 0))
+                outside[part.buffer] = max(read, outside.get(part.buffer, 0))
         largest = max(largest, size)
     return max(total + largest, 1)

@@ -83,17 +83,6 @@ def reversed_links(links: Links) -> Links:
     )
 
 
-def is_topological(links: Links, order: Integers) -> bool:
-    """Does the order have every step once, behind all that it needs?"""
-    count = len(links.after_starts) - 1
-    if not np.array_equal(np.sort(order), np.arange(count)):
-        return False
-    position = np.empty(count, np.int64)
-    position[order] = np.arange(count)
-    needing = np.repeat(np.arange(count), np.diff(links.before_starts))
-    return bool((position[links.before] < position[needing]).all())
-
-
 @compiled(lambda links, order: len(links.touched) + len(order))
 def scanned(links, order):  # type: ignore[no-untyped-def]
     """Bytes in use in each step of an order: [steps]."""

@@ -96,15 +96,6 @@ class Items:
         return int(np.cumsum(change).max())
 
 
-def plain_items(first: Numbers, last: Numbers, sizes: Numbers) -> Items:
-    """Items with one span each."""
-    nothing = np.zeros(0, np.int64)
-    own = np.arange(len(sizes))
-    return Items(
-        first, last, np.ones_like(first), np.zeros_like(first), sizes, sizes, own, nothing.reshape(0, 2), nothing
-    )
-
-
 def items_of(lives: Lifetimes) -> Items:
     """The items of a device.
 

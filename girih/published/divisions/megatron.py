@@ -36,6 +36,7 @@ import numpy as np
 
 from girih.graph import Graph
 from girih.layout import PARTIAL, REPLICATE, Layout, Mesh
+from girih.machine.units import counted
 from girih.ops.known import descriptions
 from girih.partition.search import Search
 from girih.partition.searches.data_parallel import along, along_the_batch, batch_dimensions
@@ -43,24 +44,36 @@ from girih.partition.searches.exact import exact
 from girih.partition.space.options import SECONDS, division_codes, joined_codes, value_layouts
 from girih.partition.space.problem import Candidates, Objective
 from girih.partition.strategy import PASS, REPEAT, SearchError, SearchResult
-from girih.published.divisions.transformer_blocks import VOCABULARY, Flow, many, recognised
+from girih.published.divisions.transformer_blocks import VOCABULARY, Flow, recognised
 from girih.rewrite.passes.heads import SeparateHeads
 from girih.rewrite.passes.parts_first import AddPartsFirst
+
+STATES = ("copied", "sharded")
+"""What outer levels may do with what lives from step to step."""
 
 
 @dataclass(frozen=True)
 class Megatron(Search):
     """Megatron-LM's tensor parallelism on the innermost level, data parallelism outside of it.
 
-    tensor: neighbours that share each block, some of the innermost mesh axes; 0: all of the innermost level.
+    tensor: neighbours that share each block, some of the innermost mesh axes; 0: all of the innermost level. state:
+    `copied`, or `sharded`: the outer levels divide weights and what an optimizer keeps of them, and gather weights
+    where they are used (ZeRO-3 beside tensor parallelism).
 
     Raises:
-        SearchError: the graph has no block that can be divided so, or no axes of the mesh have so many devices.
+        SearchError: the graph has no block that can be divided so, or no axes of the mesh have so many devices; or
+            state is neither.
     """
 
     tensor: int = 0
+    state: str = "copied"
 
     name: ClassVar[str] = "megatron"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.state not in STATES:
+            raise SearchError(f"no state {self.state!r}: expected one of {', '.join(STATES)}")
 
     def search(self, graph: Graph, objective: Objective) -> SearchResult:
         apart = SeparateHeads().apply(graph)
@@ -74,11 +87,14 @@ class Megatron(Search):
         if not any(block.kind != VOCABULARY for block in blocks.blocks):
             raise SearchError(
                 "this program has no attention block or MLP (products with weights, one behind the other) that "
-                f"divides over {many(within.devices, 'device')} as Megatron-LM does{blocks.left_whole}: search by "
+                f"divides over {counted(within.devices, 'device')} as Megatron-LM does{blocks.left_whole}: search by "
                 "`exact` or `data`"
             )
-        candidates = candidates_of(apart, mesh, Mesh(mesh.sizes[: mesh.axes - inner]), blocks.flow)
-        space = f"Megatron-LM: {blocks.space}; all else computed by each of them, the batch divided over outer levels"
+        outer = Mesh(mesh.sizes[: mesh.axes - inner])
+        shards = state_shards(apart, outer, blocks.flow) if self.state == "sharded" else None
+        candidates = candidates_of(apart, mesh, outer, blocks.flow, shards)
+        also = ", the batch and all state" if shards else ", the batch"
+        space = f"Megatron-LM: {blocks.space}; all else computed by each of them{also} divided over outer levels"
         result = exact(apart, objective, rules=SECONDS, candidates=candidates, seconds=self.seconds, space=space)
         return result if apart is graph else replace(result, graph=apart)
 
@@ -88,6 +104,16 @@ class Megatron(Search):
             if prod(mesh.sizes[mesh.axes - count :]) == self.tensor:
                 return count
         raise SearchError(f"megatron:tensor={self.tensor}: no innermost axes of the mesh {mesh} have so many devices")
+
+
+def state_shards(graph: Graph, outer: Mesh, flow: Flow) -> dict[str, Layout]:
+    """How the outer axes divide what lives from step to step: along the longest dimension that the inner axes leave."""
+    shards = {}
+    for item in graph.state_inputs:
+        value, inside = graph.values[item.name], flow.cuts.get(item.name)
+        able = [number for number, size in enumerate(value.shape) if number != inside and size >= outer.devices]
+        shards[item.name] = along(value, max(able, key=value.shape.__getitem__, default=None), outer)
+    return shards
 
 
 def candidates_of(

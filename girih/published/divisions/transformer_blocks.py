@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from girih.graph import Graph, Node
+from girih.machine.units import counted
 from girih.ops import Description
 from girih.ops.derive.divisions import divisible, passing_sets
 from girih.ops.expressions import Affine
@@ -48,18 +49,14 @@ class Recognised:
     def left_whole(self) -> str:
         if not self.whole:
             return ""
-        count = many(self.whole, ATTENTION)
+        count = counted(self.whole, ATTENTION)
         return f"; {count} left whole: heads do not divide, or one weight stacks queries, keys and values"
 
     @property
     def space(self) -> str:
-        parts = [many(count, kind) for kind in (ATTENTION, NETWORK) if (count := self.count(kind))]
+        parts = [counted(count, kind) for kind in (ATTENTION, NETWORK) if (count := self.count(kind))]
         parts += ["the vocabulary"] * bool(self.count(VOCABULARY))
-        return f"{', '.join(parts)} divided over {many(self.flow.devices, 'device')}{self.left_whole}"
-
-
-def many(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+        return f"{', '.join(parts)} divided over {counted(self.flow.devices, 'device')}{self.left_whole}"
 
 
 def recognised(graph: Graph, devices: int) -> Recognised:

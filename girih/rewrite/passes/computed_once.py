@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from girih.graph import Argument, Graph, Node
+from girih.graph import Graph, Node
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class ComputeOnce:
         for node in graph.nodes:
             if not stands.keys().isdisjoint(node.inputs):
                 node = node.renamed(lambda name: stands.get(name, name))
-            key = (node.operator, tuple(sorted((name, _exact(item)) for name, item in node.arguments)))
+            # Arguments as text, which tells kinds of numbers apart: 1 is neither True nor 1.0.
+            key = (node.operator, tuple(sorted((name, repr(item)) for name, item in node.arguments)))
             first = known.setdefault(key, node)
             if first is not node and leaving.isdisjoint(node.outputs):
                 stands.update(zip(node.outputs, first.outputs, strict=True))
@@ -36,8 +37,3 @@ class ComputeOnce:
             return graph
         values = {name: value for name, value in graph.values.items() if name not in stands}
         return replace(graph, nodes=tuple(nodes), values=values)
-
-
-def _exact(item: Argument) -> str:
-    """An argument as text, which tells kinds of numbers apart: 1 is neither True nor 1.0."""
-    return repr(item)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,23 @@ class MismatchError(UnprovableError):
         self.other = other
 
 
+def _arithmetic(name: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
+    """An operator as methods of its first and of its second argument: of polynomials, else of expressions."""
+    combine = getattr(operator, name)
+
+    def first(self: Symbolic, other: Any) -> Any:
+        if isinstance(other, (int, Symbolic)):
+            return Symbolic(combine(self.extent, extent_of(other)))
+        return getattr(Expression, f"__{name}__")(self, other)
+
+    def second(self: Symbolic, other: Any) -> Any:
+        if isinstance(other, (int, Symbolic)):
+            return Symbolic(combine(extent_of(other), self.extent))
+        return getattr(Expression, f"__r{name}__")(self, other)
+
+    return first, second
+
+
 @dataclass(frozen=True)
 class Symbolic(Expression):
     """A polynomial that descriptions take for a size, an attribute, an index or a number.
@@ -38,36 +56,9 @@ class Symbolic(Expression):
 
     extent: Extent
 
-    def _with(self, other: Any, operation: Callable[[Extent, Extent], Extent]) -> Any:
-        if isinstance(other, Symbolic):
-            return Symbolic(operation(self.extent, other.extent))
-        if isinstance(other, int):
-            return Symbolic(operation(self.extent, Extent.of(other)))
-        return None
-
-    def __add__(self, other: Any) -> Any:
-        value = self._with(other, lambda a, b: a + b)
-        return super().__add__(other) if value is None else value
-
-    def __radd__(self, other: Any) -> Any:
-        value = self._with(other, lambda a, b: b + a)
-        return super().__radd__(other) if value is None else value
-
-    def __sub__(self, other: Any) -> Any:
-        value = self._with(other, lambda a, b: a - b)
-        return super().__sub__(other) if value is None else value
-
-    def __rsub__(self, other: Any) -> Any:
-        value = self._with(other, lambda a, b: b - a)
-        return super().__rsub__(other) if value is None else value
-
-    def __mul__(self, other: Any) -> Any:
-        value = self._with(other, lambda a, b: a * b)
-        return super().__mul__(other) if value is None else value
-
-    def __rmul__(self, other: Any) -> Any:
-        value = self._with(other, lambda a, b: a * b)
-        return super().__rmul__(other) if value is None else value
+    __add__, __radd__ = _arithmetic("add")
+    __sub__, __rsub__ = _arithmetic("sub")
+    __mul__, __rmul__ = _arithmetic("mul")
 
     def __neg__(self) -> Any:
         return Symbolic(-self.extent)
@@ -92,18 +83,15 @@ class Symbolic(Expression):
         return Symbolic(Extent.of(other)) // self
 
     def __lt__(self, other: Any) -> Any:
-        if not isinstance(other, (int, Symbolic)):
-            return super().__lt__(other)
-        if any(name.startswith("$") for name in (extent_of(other) - self.extent).symbols):
-            return super().__lt__(other)
-        return self._below(extent_of(other) - self.extent)
+        return super().__lt__(other) if self._open(other) else self._below(extent_of(other) - self.extent)
 
     def __gt__(self, other: Any) -> Any:
-        if not isinstance(other, (int, Symbolic)):
-            return super().__gt__(other)
-        if any(name.startswith("$") for name in (extent_of(other) - self.extent).symbols):
-            return super().__gt__(other)
-        return self._below(self.extent - extent_of(other))
+        return super().__gt__(other) if self._open(other) else self._below(self.extent - extent_of(other))
+
+    def _open(self, other: Any) -> bool:
+        """Is only known where the description is evaluated which of the two is the larger?"""
+        known = isinstance(other, (int, Symbolic))
+        return not known or any(name.startswith("$") for name in (extent_of(other) - self.extent).symbols)
 
     def _below(self, gap: Extent) -> bool:
         """Is the gap above zero, where sizes are not 1?"""

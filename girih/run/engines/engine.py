@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from girih.machine.names import threads_here
+from girih.machine.units import counted
 from girih.program import Program
-from girih.run.engines.launcher import counted, fits, launched_rank
+from girih.run.engines.launcher import fits, launched_rank
 
 if TYPE_CHECKING:
     from girih.run.engines.crew import Crew

@@ -6,6 +6,8 @@ import os
 import sys
 from dataclasses import dataclass
 
+from girih.machine.units import counted
+
 VARIABLES = frozenset(("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
 """What a launcher sets in the environment of every process."""
 
@@ -68,7 +70,3 @@ def refusal_alone(what: str) -> str:
         f"a launcher has started {rank.size} ranks, and {what} would start workers of its own in each of them: every "
         "rank would do all of the work. Start it in one process"
     )
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

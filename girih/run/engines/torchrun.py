@@ -8,7 +8,7 @@ On GPUs (LOCAL_RANK says which is whose) steps exchange by NCCL, and replies go 
 group that the user has formed may know NCCL alone, and replies then pass through the GPU, one tensor at a time.
 
 The steps of plans exchange tensors by torch.distributed. Parallel loops have a crew of their own
-(`girih.loop.run.crew`).
+(`girih.loop.ranks`).
 """
 
 from __future__ import annotations

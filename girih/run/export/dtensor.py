@@ -31,6 +31,7 @@ from girih.partition.strategy import Strategy
 from girih.plans.inputs import source_of
 from girih.plans.plan import Plan, PlanError
 from girih.program.lower import node_placements
+from girih.program.schedule import laps_of, micro_batches_of
 
 if TYPE_CHECKING:
     from girih.run.export.calls import CallNodes
@@ -83,10 +84,11 @@ class CallBorders:
 
 @dataclass(frozen=True)
 class Stages:
-    """A pipeline for `torch.distributed.pipelining`: a stage on each rank, in their order.
+    """A pipeline for `torch.distributed.pipelining`: a stage on each rank, in their order; interleaved, several, which
+    go round the ranks.
 
     begins: the path of the module with which each stage begins, but for the first. micro_batches: of a step. schedule:
-    `gpipe`, all micro-batches forward and then backward, or `1f1b`.
+    `gpipe`, all micro-batches forward and then backward, `1f1b`, or `interleaved`.
     """
 
     begins: tuple[str, ...]
@@ -137,9 +139,11 @@ class DTensorExport:
             return f"  {name:<40} {' '.join(map(str, words))}"
 
         if self.stages is not None:
-            lines = [f"a pipeline of {self.mesh[0]} stages, {self.stages.schedule}, {self.stages.micro_batches} "
-                     "micro-batches"]  # fmt: skip
-            lines += [f"  rank {number} begins with {path}" for number, path in enumerate(self.stages.begins, 1)]
+            ranks, begins = self.mesh[0], self.stages.begins
+            lines = [f"a pipeline of {len(begins) + 1} stages on {ranks} ranks, {self.stages.schedule}, "
+                     f"{self.stages.micro_batches} micro-batches"]  # fmt: skip
+            lines += [f"  stage {number} on rank {number % ranks} begins with {path}"
+                      for number, path in enumerate(begins, 1)]  # fmt: skip
             return "\n".join([*lines, "what PyTorch does otherwise", *(f"  {line}" for line in self.different)])
         lines = [f"mesh {'×'.join(map(str, self.mesh))} ({', '.join(self.names)})", "parameters and buffers"]
         for name, item in self.parameters.items():
@@ -216,33 +220,54 @@ def stages_of(plan: Plan) -> Stages | None:
     """The stages of a plan that is a pipeline; None of another plan.
 
     Raises:
-        PlanError: it is one, but its stages are no runs of modules.
+        PlanError: it is one, but its stages are no runs of modules, or PyTorch's schedule does not take them.
     """
-    if plan.choice.schedule == "interleaved":
-        raise PlanError(
-            "the plan has several runs of layers on each stage, which is not exported for "
-            "torch.distributed.pipelining: plan with search='pipeline-1f1b', without chunks"
-        )
-    graph, mesh, count = plan.graph, plan.strategy.mesh, micro_batches(plan.graph)
+    graph, mesh = plan.graph, plan.strategy.mesh
+    count, (parts, _) = micro_batches(graph), micro_batches_of(graph)
     codes = np.asarray([division.codes for division in plan.strategy.divisions], np.int64)
     taking = taking_part(codes.reshape(len(graph.nodes), mesh.axes), mesh)
-    alone = taking.sum(axis=1) == 1
-    forward = [
-        number for number, node in enumerate(graph.nodes) if node.phase == "forward" and node.scope and alone[number]
-    ]
-    if count == 1 or mesh.devices == 1 or not forward:
+    stage = {
+        number: int(taking[number].argmax())
+        for number, node in enumerate(graph.nodes)
+        if node.phase == "forward" and parts[number] == 0 and taking[number].sum() == 1
+    }
+    layers = [number for number in stage if graph.nodes[number].scope]
+    if count == 1 or mesh.devices == 1 or not layers:
         return None
-    stage = {number: int(taking[number].argmax()) for number in forward}
-    begins: list[str] = []
-    for number in forward:
-        if stage[number] == len(begins) + 1:
-            begins.append(_first_module(graph, number, stage))
-    if len(begins) + 1 != mesh.devices or len(begins) != max(stage.values()):
+    schedule = plan.choice.schedule if plan.choice.schedule != "graph" else "gpipe"
+    laps = laps_of(graph, parts, stage, mesh.devices) if schedule == "interleaved" else dict.fromkeys(stage, 0)
+    run = {number: laps[number] * mesh.devices + stage[number] for number in stage}
+    first = {run[number]: number for number in reversed(layers)}
+    runs = mesh.devices * (max(laps[number] for number in layers) + 1)
+    if sorted(first, key=first.__getitem__) != [*range(runs)]:
+        on = len({stage[number] for number in layers})
         raise PlanError(
-            f"the plan has stages on {len(set(stage.values()))} of {mesh.devices} devices, which do not follow each "
-            "other: torch.distributed.pipelining has one stage on each rank; plan with search='pipeline'"
+            f"the plan has stages on {on} of {mesh.devices} devices, which do not follow each other: "
+            "torch.distributed.pipelining goes round the ranks, one stage on each; plan with search='pipeline'"
         )
-    return Stages(tuple(begins), count, "1f1b" if plan.choice.schedule == "1f1b" else "gpipe")
+    if schedule == "interleaved":
+        _check_interleaved(graph, run)
+    own = {number: run[number] for number in layers}
+    return Stages(tuple(_first_module(graph, first[one], own) for one in range(1, runs)), count, schedule)
+
+
+def _check_interleaved(graph: Graph, run: Mapping[int, int]) -> None:
+    """
+    Raises:
+        PlanError: something passes a run of layers, and PyTorch's ScheduleInterleaved1F1B sends to the next one alone.
+    """
+    carried: dict[str, int] = {}  # by value that layers have made: its run
+    for number, one in run.items():
+        node = graph.nodes[number]
+        past = [name for name in node.inputs if one - carried.get(name, one) > 1]
+        if past:
+            raise PlanError(
+                f"{node.scope or node.operator} reads what is computed more than one run of layers before it, and "
+                "PyTorch's ScheduleInterleaved1F1B sends to the next run alone: plan with search='pipeline-1f1b', "
+                "without chunks"
+            )
+        if node.scope or any(name in carried for name in node.inputs):
+            carried |= dict.fromkeys(node.outputs, one)
 
 
 def _first_module(graph: Graph, number: int, stage: Mapping[int, int]) -> str:

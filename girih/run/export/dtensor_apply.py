@@ -207,7 +207,8 @@ class _Means(TorchFunctionMode):
             return func(*args, **kwargs)
         loss["reduction"] = "sum"
         total = func(*given.args, **given.kwargs)
-        return total / (_counted(loss) if func in LABELS else _numbers(loss))
+        elements = prod(torch.broadcast_shapes(loss["input"].shape, loss["target"].shape))
+        return total / (_counted(loss) if func in LABELS else elements)
 
 
 def _batch_norm(
@@ -249,10 +250,6 @@ def _counted(loss: Mapping[str, Any]) -> Any:
         return loss["input"].numel() // loss["input"].shape[min(1, loss["input"].dim() - 1)]
     counts = target != loss["ignore_index"]
     return counts.sum() if weight is None else (weight[target * counts] * counts).sum()
-
-
-def _numbers(loss: Mapping[str, Any]) -> int:
-    return prod(torch.broadcast_shapes(loss["input"].shape, loss["target"].shape))
 
 
 def _exchanged(tensor: Tensor, gather: int, shard: int, mesh: DeviceMesh, axis: int) -> Tensor:
@@ -371,19 +368,33 @@ def _rows(tensor: Tensor, mesh: DeviceMesh) -> DTensor:
 def pipeline_of(
     model: torch.nn.Module, exported: Mapping[str, Any], micro_batch: tuple[Any, ...], loss: Any, device: str = "cpu"
 ) -> tuple[Any, torch.nn.Module]:
-    """The schedule of a pipeline on all ranks, and this rank's stage, a module with its parameters.
+    """The schedule of a pipeline on all ranks, and this rank's stage, or its stages, a module with their parameters.
 
     micro_batch: inputs of the model for one micro-batch, for their shapes. loss: of an output and a target, a mean over
     the micro-batch. `schedule.step(*inputs)` on the first rank, `schedule.step(target=…, losses=[])` on the last one
     and `schedule.step()` on others take a step forward and backward; the optimizer is over the stage's parameters.
     """
-    from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, SplitPoint, pipeline
+    from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, SplitPoint, pipeline
 
-    stages = exported["stages"]
+    stages, rank, ranks = exported["stages"], torch.distributed.get_rank(), torch.distributed.get_world_size()
     pipe = pipeline(model, micro_batch, split_spec=dict.fromkeys(stages["begins"], SplitPoint.BEGINNING))
-    stage = pipe.build_stage(torch.distributed.get_rank(), torch.device(device))
+    own = [pipe.build_stage(at, torch.device(device)) for at in range(rank, len(stages["begins"]) + 1, ranks)]
+    if stages["schedule"] == "interleaved":
+        schedule = ScheduleInterleaved1F1B(own, stages["micro_batches"], loss_fn=loss)
+        return schedule, Runs(stage.submod for stage in own)
     kind = Schedule1F1B if stages["schedule"] == "1f1b" else ScheduleGPipe
-    return kind(stage, stages["micro_batches"], loss_fn=loss), stage.submod
+    return kind(own[0], stages["micro_batches"], loss_fn=loss), own[0].submod
+
+
+class Runs(torch.nn.ModuleList):
+    """Several runs of layers on one rank, as one module whose state has the names that it has in the model."""
+
+    def state_dict(self, *arguments: Any, **options: Any) -> dict[str, Any]:
+        return {name: item for run in self for name, item in run.state_dict(*arguments, **options).items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **options: Any) -> None:
+        for run in self:
+            run.load_state_dict({name: state_dict[name] for name in run.state_dict()}, *arguments, **options)
 
 
 def _used(key: str, mesh: DeviceMesh, words: Sequence[str]) -> property:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -71,7 +71,7 @@ class Loop:
         """What the buffers of one chunk at a time lie in."""
         return [torch.empty(size, dtype=torch.uint8, device=self.device) for size in self.form.memory]
 
-    def reading(self, outside: list[Any]) -> list[Any]:
+    def reading(self, outside: list[Any]) -> AbstractContextManager[list[Any]]:
         """What one thread reads for chunks that it computes in their order."""
         return reading(self.form, outside)
 

@@ -10,14 +10,16 @@ with is contiguous either way, so that its bits do not depend on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 
-from girih.capture.lazy.sources import Source, Window
+from girih.capture.lazy.sources import Reader, Source, Window
 from girih.program.fusion.slicing import at_block
 from girih.run.loops.form import LoopForm, Read
 from girih.run.tiles.spill import Streamed
@@ -43,20 +45,23 @@ class _Shown:
         return self.source.fingerprint, self.dimension, self.last - self.first
 
 
-def reading(form: LoopForm, outside: list[Any]) -> list[Any]:
-    """What a loop reads, for one thread that computes its chunks in order: windows of one array share what is read."""
+@contextmanager
+def reading(form: LoopForm, outside: list[Any]) -> Iterator[list[Any]]:
+    """What a loop reads, for one thread that computes its chunks in order: windows of one array share what is read.
+    Files that are read stay open within."""
     groups: dict[Hashable, list[_Shown]] = {}
     for item in _shown(form, outside):
         groups.setdefault(item.key, []).append(item)
     result = list(outside)
-    for group in groups.values():
-        room = min(outside[item.register].part.room for item in group) // len(groups)
-        rows = _rows_at_once(group, room)
-        if rows:
-            shared = _Held(group, rows)
-            for item in group:
-                result[item.register] = outside[item.register].read_by(shared.reader(item))
-    return result
+    with ExitStack() as files:
+        for group in groups.values():
+            room = min(outside[item.register].part.room for item in group) // len(groups)
+            rows = _rows_at_once(group, room)
+            if rows:
+                shared = _Held(group, rows, files.enter_context(Reader(group[0].source)))
+                for item in group:
+                    result[item.register] = outside[item.register].read_by(shared.read_by(item))
+        yield result
 
 
 def _shown(form: LoopForm, outside: list[Any]) -> Iterable[_Shown]:
@@ -108,8 +113,8 @@ def _rows_at_once(group: list[_Shown], room: int) -> int:
     for rows in dict.fromkeys((chunk * more, chunk, 1)):
         unpacked = 2 * (block + rows) * stored if rows > 1 and chunks is not None else 0
         if (2 * block + rows) * row + unpacked <= room:
-            return rows if rows > 1 or len(group) > 1 else 0
-    return 0
+            return rows
+    return 1 if len(group) == 1 else 0
 
 
 def _stored(source: Source, chunks: tuple[int, ...], box: Box, dimension: int) -> int:
@@ -123,24 +128,28 @@ def _stored(source: Source, chunks: tuple[int, ...], box: Box, dimension: int) -
 
 
 class _Held:
-    """The rows of an array that the current block needs, and those behind them that were read with them.
+    """The rows of an array that the current block needs, and those behind them that were read with them, in memory that
+    all blocks use again: of memory that is new the system clears each page, which takes as long as to read it.
 
-    pieces: (first row, row behind the last, elements) one behind the other: the rest of what was read before, and what
-    was read last. rows: of whose multiples reading ends.
+    first, stop: the rows that are there, in the order of `memory`. rows: of whose multiples reading ends.
     """
 
-    def __init__(self, group: list[_Shown], rows: int) -> None:
-        self.source = group[0].source
+    def __init__(self, group: list[_Shown], rows: int, reader: Reader) -> None:
         self.dimension = group[0].dimension
         self.box = _around(group)
-        self.first = min(item.first for item in group)
-        self.last = max(item.last for item in group)
+        self.begin = min(item.first for item in group)
+        self.end = max(item.last for item in group)
         self.rows = rows
-        self.pieces: list[tuple[int, int, Tensor]] = []
+        self.reader = reader
+        self.first = self.stop = 0
+        sizes = [stop - start for start, stop in self.box]
+        sizes[self.dimension] = min(self.end - self.begin + rows - 1, sizes[self.dimension])
+        self.memory = np.empty(sizes, group[0].source.dtype)
+        self.tensor = torch.from_numpy(self.memory)
 
-    def reader(self, item: _Shown) -> Callable[[Box], Tensor]:
+    def read_by(self, item: _Shown) -> Callable[[Box], Tensor]:
         """What reads a part of a window, whose box is in the coordinates of the window."""
-        before, behind = item.first - self.first, self.last - item.last
+        before, behind = item.first - self.begin, self.end - item.last
 
         def read(box: Box) -> Tensor:
             part = [(begin + start, begin + stop) for begin, (start, stop) in zip(item.origin, box, strict=True)]
@@ -152,33 +161,26 @@ class _Held:
 
     def _bring(self, first: int, last: int) -> None:
         """Have the rows of a block, and let go of those before it."""
-        if self.pieces and self.pieces[0][0] <= first and last <= self.pieces[-1][1]:
+        if self.first <= first and last <= self.stop:
             return
-        start = first
-        if self.pieces and self.pieces[0][0] <= first < self.pieces[-1][1]:
-            start = self.pieces[-1][1]
-            box = [*self.box]
-            box[self.dimension] = first, start
-            self.pieces = [
-                (first, start, self._part(box).clone())
-            ]  # what else was read with it goes before more is read
-        else:
-            self.pieces = []
+        kept = max(0, self.stop - first) if self.first <= first else 0
+        if kept:
+            self._rows(0, kept)[...] = self._rows(first - self.first, kept)  # NumPy minds that they may overlap
+        self.first, self.stop = first, first + kept
         stop = min(-(-last // self.rows) * self.rows, self.box[self.dimension][1])
         box = [*self.box]
-        box[self.dimension] = start, stop
-        content = self.source.read([side[0] for side in box], [side[1] for side in box])
-        self.pieces.append((start, stop, torch.from_numpy(content)))
+        box[self.dimension] = self.stop, stop
+        goal = self._rows(kept, stop - self.stop)
+        self.reader.into([side[0] for side in box], [side[1] for side in box], goal)
+        self.stop = stop
+
+    def _rows(self, start: int, count: int) -> np.ndarray:
+        return self.memory[(*[slice(None)] * self.dimension, slice(start, start + count))]
 
     def _part(self, part: Sequence[tuple[int, int]]) -> Tensor:
         """A part of what is there; contiguous."""
-        first, last = part[self.dimension]
-        tensors = []
-        for start, stop, tensor in self.pieces:
-            for place, ((begin, end), side) in enumerate(zip(part, self.box, strict=True)):
-                if place != self.dimension:
-                    tensor = tensor.narrow(place, begin - side[0], end - begin)
-            low, high = max(first, start), min(last, stop)
-            if low < high:
-                tensors.append(tensor.narrow(self.dimension, low - start, high - low))
-        return tensors[0].contiguous() if len(tensors) == 1 else torch.cat(tensors, self.dimension)
+        tensor = self.tensor
+        for place, ((begin, end), side) in enumerate(zip(part, self.box, strict=True)):
+            origin = self.first if place == self.dimension else side[0]
+            tensor = tensor.narrow(place, begin - origin, end - begin)
+        return tensor.contiguous()

@@ -12,7 +12,7 @@ from functools import lru_cache
 import torch
 
 from girih.kernels.exact import EXACT_KERNELS
-from girih.kernels.products import PRODUCTS, SCRIPT_NAME, is_long
+from girih.kernels.products import SCRIPT_NAMES, is_long
 from girih.kernels.scripted import SCRIPT, SCRIPTED_KERNELS
 from girih.program.fusion.slicing import at_block
 from girih.run.loops.form import Argument, Free, KernelLine, LoopForm, Read
@@ -46,11 +46,11 @@ def script_text(form: LoopForm) -> str | None:
     block = form.span[0], form.span[0] + form.rows
 
     def kernel(call: KernelLine) -> str:
-        if call.operator in PRODUCTS:
+        if call.operator in SCRIPT_NAMES:
             first = call.arguments[0]
             terms = at_block(first.shape(kinds[first.register][0]), *block)[-1]
             if is_long(at_block(call.shape, *block), terms):
-                return SCRIPT_NAME
+                return SCRIPT_NAMES[call.operator]
         space, name, *_ = call.operator.split(".")
         return name if call.operator in SCRIPTED_KERNELS else f"torch.ops.{space}.{name}"
 

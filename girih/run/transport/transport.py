@@ -65,11 +65,7 @@ class NoTransport:
     def begin(self, sends: Messages, receives: Messages) -> Callable[[], None]:
         if sends or receives:
             raise TransportError("a program of one device has messages")
-        return _nothing
-
-
-def _nothing() -> None:
-    return None
+        return lambda: None
 
 
 class ThreadHub:

@@ -77,8 +77,12 @@ class BlockLoop:
 
     def _totals(self, outside: list[Any], results: list[Tensor]) -> list[Any]:
         """The sums over all chunks, combined in their order; other workers may compute some of the chunks."""
-        loop, count = self.loop, len(self.loop.chunks)
-        memory, own = loop.memory(), loop.reading(outside)
+        with self.loop.reading(outside) as own:
+            return self._combined(outside, own, results)
+
+    def _combined(self, outside: list[Any], own: list[Any], results: list[Tensor]) -> list[Any]:
+        """own: what this thread reads of what is outside."""
+        loop, count, memory = self.loop, len(self.loop.chunks), self.loop.memory()
         done = [0] * count  # of each chunk, whoever computes it
         here = threading.get_ident()
 
@@ -89,7 +93,8 @@ class BlockLoop:
 
             if threading.get_ident() == here:
                 return loop.chunk(number, own, results, memory, tell)
-            return loop.chunk(number, loop.reading(outside), results, loop.memory(), tell)
+            with loop.reading(outside) as theirs:
+                return loop.chunk(number, theirs, results, loop.memory(), tell)
 
         if self._board is None:  # added up at once: two sets of sums are held, not all
             totals: list[Any] = run(0)

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
 import torch
 
 from girih.layout import becomes_partial
-from girih.program import Message, Program, TransferStep
+from girih.program import Program, TransferStep
 from girih.program.life.strides import contiguous_strides, is_contiguous
 from girih.run.tiles.spill import in_memory
 from girih.run.transport.transport import Messages, Transport
@@ -72,7 +73,7 @@ class Transfer:
         self.transport = transport
         self.combine = COMBINE[step.reducer] if program.terms_of(step) > 1 else None
         self.begins = neutral(step.reducer, self.dtype) if becomes_partial(step.before, step.after) else None
-        mine = sorted((message for message in messages if message.target == rank), key=_term)
+        mine = sorted((message for message in messages if message.target == rank), key=attrgetter("term"))
         self.sends = [
             (message.target, relative(message.box, held))
             for message in messages
@@ -188,7 +189,3 @@ def _copy(target: Tensor, part: Tensor) -> None:
     if part.dim() == 2 and part.stride(0) == 1 and target.is_contiguous():
         target, part = target.t(), part.t()
     target.copy_(part)
-
-
-def _term(message: Message) -> int:
-    return message.term

@@ -3,7 +3,7 @@
 `girih.simulate.bounds` knows the work alone. Under a limit most of a step may be copies, and between slow links most of
 it may be messages. Here all three have a price, and the strategy that is cheapest under the prices bounds them all:
 
-    T >= (computing of a device)                       each device computes at least the smallest piece of each node
+    T >= (computing of a device)                       the smallest piece of each node, and what transfers take of it
     T >= (bytes that devices receive) / (all ports)    the ports of all levels together carry so much in a second
     T >= (copies of a device out and back)             what does not fit at the fullest moment left, and comes back
 
@@ -43,6 +43,7 @@ from girih.partition.solver.elimination import Problem, minimise
 from girih.partition.solver.held import HeldTables, Liveness, view_bases
 from girih.partition.space.options import SECONDS, NodeOptions
 from girih.partition.space.problem import Objective, PartitionProblem, build
+from girih.search.joint.handling import Handled
 from girih.simulate.bounds import Bound, Kinds, bound_of, least_read
 
 ANY = "divisions of every node over all devices, orders, movements"
@@ -123,12 +124,14 @@ def step_bound(relaxed: Relaxed, limit: int | None, budget: Budget, known: Seque
 
 @dataclass(frozen=True, eq=False)
 class Relaxed:
-    """The relaxed problem of one graph. tables: bytes by division and layout. limit: bytes of a device at the moment;
-    without one memory has no price."""
+    """The relaxed problem of one graph. tables: bytes by division and layout. handling: seconds that devices compute
+    for transfers, of each pair of the problem; () where there was no time for that. limit: bytes of a device at the
+    moment; without one memory has no price."""
 
     graph: Graph
     machine: Machine
     tables: PartitionProblem
+    handling: tuple[Floats, ...] = ()
     limit: int = 0
     moment: Moment = NEVER
 
@@ -136,7 +139,12 @@ class Relaxed:
     def of(graph: Graph, machine: Machine, budget: Budget) -> Relaxed:
         tables = build(graph, Objective("bytes", machine), SECONDS)
         budget.spend(tables.seconds * 1e9)
-        return Relaxed(graph, machine, tables)
+        if machine.devices == 1 or not budget.affords(tables.seconds * 1e9):
+            return Relaxed(graph, machine, tables)
+        handled = build(graph, Handled.on(machine), SECONDS)
+        budget.spend(handled.seconds * 1e9)
+        handling = tuple(handled.problem.tables[table] for _, _, table in handled.problem.pairs)
+        return Relaxed(graph, machine, tables, handling)
 
     @cached_property
     def ports(self) -> float:
@@ -178,6 +186,8 @@ class Relaxed:
         """What a strategy takes, as factors of the weights and prices: computing, links, and bytes of each kind."""
         problem, values = self.tables.problem, len(self.tables.layouts)
         computing = sum(float(table[labels[values + number]]) for number, table in enumerate(self.computing))
+        pairs = zip(problem.pairs, self.handling, strict=False)
+        computing += sum(float(table[labels[a], labels[b]]) for (a, b, _), table in pairs)
         received = sum(float(problem.tables[table][labels[a], labels[b]]) for a, b, table in problem.pairs)
         amounts = dict.fromkeys(self.kinds, 0.0)
         for least, kind in self.moment.least:
@@ -248,7 +258,7 @@ class Relaxed:
         plain, values = self.tables.problem, len(self.tables.layouts)
         computing, links = float(weights[0]) * SCALE, float(weights[1]) * SCALE / (self.ports or 1.0)
         prices = dict(zip(self.kinds, (weights[4:] * SCALE).tolist(), strict=True))
-        tables = [_times(table, links) for table in plain.tables]
+        tables, pairs = self.transfers(links, computing)
         unary, numbers, added = list(plain.unary), dict[int, int](), dict[int, Floats]()
         for number, own in enumerate(self.computing):
             if id(own) not in numbers:
@@ -260,11 +270,25 @@ class Relaxed:
         for variable, table in added.items():
             unary[variable] = len(tables)
             tables.append(table)
-        problem = Problem(plain.domains, tuple(unary), plain.pairs, tuple(tables))
+        problem = Problem(plain.domains, tuple(unary), pairs, tuple(tables))
         solution = minimise(problem, seconds=max(budget.seconds / 4, 0.2), enough=NEAR)
         budget.spend(float(solution.statistics["seconds of work"]) * 1e9)
         least = sum(amount * prices[kind] for amount, kind in self.moment.least)
         return (solution.bound + least) / SCALE, solution.labels
+
+    def transfers(self, links: float, computing: float) -> tuple[list[Floats], tuple[tuple[int, int, int], ...]]:
+        """(tables, pairs) of the problem in which bytes and handling cost so much; equal ones are one table."""
+        plain, numbers = self.tables.problem, dict[tuple[int, int], int]()
+        tables, pairs = list[Floats](), list[tuple[int, int, int]]()
+        for pair, (a, b, table) in enumerate(plain.pairs):
+            handled = self.handling[pair] if self.handling else None
+            key = table, id(handled)
+            if key not in numbers:
+                numbers[key] = len(tables)
+                priced = _times(plain.tables[table], links)
+                tables.append(priced if handled is None else priced + _times(handled, computing))
+            pairs.append((a, b, numbers[key]))
+        return tables, tuple(pairs)
 
 
 def _parts(options: NodeOptions, variables: int, sizes: Sequence[int]) -> NDArray[np.int64]:

@@ -9,15 +9,18 @@ of something, and fall where it was not (Held and Karp 1971).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
 from girih.layout.budget import Budget
+from girih.machine import Machine
 from girih.partition import SearchResult, Strategy
 from girih.partition.searches.exact import solve
 from girih.partition.solver.elimination import Problem, restricted
@@ -27,15 +30,22 @@ from girih.partition.solver.memory_constrained import ENOUGH
 from girih.partition.space.pricing import OutOfTimeError
 from girih.partition.space.problem import Objective, build, rules_of
 from girih.partition.strategy import SearchError
+from girih.rewrite.passes.attention import key_blocks
+from girih.search.stages import proposed
 from girih.search.table import search_of
 
 Labels = NDArray[np.int64]
 
+STAGES, BY_KEYS = "stages", "exact:attention=keys"
 NAMES = (
-    "exact", "data", "sharded", "megatron", "single", "one-weird-trick", "model", "pipeline", "pipeline-1f1b",
-    "pipeline-1f1b:chunks=2",
+    "exact", "data", "sharded", "megatron", "single", "one-weird-trick", "experts", "model", "pipeline",
+    "pipeline-1f1b", "pipeline-1f1b:chunks=2", BY_KEYS, STAGES,
 )  # fmt: skip
-"""Searches whose divisions are held and judged, whatever they take without a limit."""
+"""Searches whose divisions are held and judged, whatever they take without a limit; `tensor_parallel` has others."""
+QUICKLY = ("data", "sharded", "megatron")
+"""Those among them whose tables are small, which tell whether micro-batches make a step faster."""
+ANY_ROOM = 2**62
+"""Bytes of devices for stages that are moved within the limit afterwards."""
 SMALL = 60
 """Variables of the largest problem whose strategies are drawn in the order of their cost, and changed node by node."""
 DRAWN = 20_000
@@ -79,31 +89,45 @@ class Prices:
 class Divisions:
     """Proposes strategies of one graph on one machine.
 
-    budget: of the whole joint search, which it spends. names: of the searches that were not asked yet.
+    budget: of the whole joint search, which it spends. left_out: names of searches that need not be asked. names: of
+    those that were not asked yet.
     """
 
     graph: Graph
     objective: Objective
     exchanged: Exchanged
     budget: Budget
+    left_out: frozenset[str] = frozenset()
     names: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.names = [*(NAMES if self.objective.machine.devices > 1 else NAMES[:1])]
+        devices = self.objective.machine.devices
+        names = (*NAMES, *tensor_parallel(self.objective.machine)) if devices > 1 else NAMES[:1]
+        left_out = self.left_out if devices > 1 and key_blocks(self.graph, devices) else self.left_out | {BY_KEYS}
+        self.names = [name for name in names if name not in left_out]
 
-    def known(self) -> Iterator[tuple[str, SearchResult]]:
-        """What searches over tables find, each once; what can make nothing of the graph is left out."""
-        while self.names and not self.budget.late:
-            name = self.names.pop(0)
-            search = search_of(name, max(self.budget.seconds / 4, 1.0))
-            if not search.supports(self.objective):
-                continue
-            try:
-                found = search.search(self.graph, self.objective)
-            except (SearchError, OutOfTimeError):
-                continue
-            self.budget.spend(found.certificate.work * 1e9)
-            yield name, found
+    def known(self, below: float, among: Collection[str] = ()) -> Iterator[tuple[str, SearchResult]]:
+        """What searches over tables find, each once; what can make nothing of the graph is left out. among: only these,
+        where any are named. below: seconds of a step that an estimate must be below."""
+        asked = [name for name in self.names if not among or name in among]
+        for name in asked:
+            if self.budget.late:
+                return
+            self.names.remove(name)
+            with suppress(SearchError, OutOfTimeError):
+                yield from ((name, found) for found in self.found(name, below))
+
+    def found(self, name: str, below: float) -> Iterator[SearchResult]:
+        """What one search finds; of stages several."""
+        seconds = max(self.budget.seconds / 4, 1.0)
+        if name == STAGES:
+            yield from proposed(self.graph, self.objective, ANY_ROOM, below, self.budget, seconds)
+            return
+        search = search_of(name, seconds)
+        if search.supports(self.objective):
+            result = search.search(self.graph, self.objective)
+            self.budget.spend(result.certificate.work * 1e9)
+            yield result
 
     @cached_property
     def space(self) -> HeldTables:
@@ -167,6 +191,18 @@ class Divisions:
                         yield self._solved(restricted(plain.problem, among), among)
                     except ValueError:  # no strategy is so
                         continue
+
+
+def tensor_parallel(machine: Machine) -> Iterator[str]:
+    """Megatron-LM's division over every number of neighbours other than all of a host; and over each with the state
+    divided by the others."""
+    sizes, host = machine.mesh.sizes, prod(machine.levels[-1].axes)
+    for axes in range(1, len(sizes) + 1):
+        width = prod(sizes[-axes:])
+        if width != host:
+            yield f"megatron:tensor={width}"
+        if width < machine.devices:
+            yield f"megatron:tensor={width},state=sharded"
 
 
 def weighted(problem: Problem, computing: float, links: float) -> Problem:

@@ -9,16 +9,27 @@ from functools import partial
 from girih.graph import Graph
 from girih.layout.budget import Budget, without_collection
 from girih.partition.search import Search
+from girih.partition.searches.stages import micro_batches
 from girih.partition.space.problem import Objective
+from girih.partition.strategy import SearchError
 from girih.plans.plan import Plan
 from girih.plans.rewritten import ProofError, Rewrite, Rewriting, rules
+from girih.program.schedule import accumulating
+from girih.search.joint.divisions import QUICKLY
 from girih.search.joint.rounds import Rounds, Ways
 from girih.search.joint.small import search_small
 from girih.search.joint.told import told
+from girih.search.stages import counts_of, in_parts
 from girih.simulate.bounds import bound_of
 
 REWRITING = 0.25
-"""The share of the seconds that are left in which rules are tried."""
+"""The share of the seconds in which rules are tried at first, and of those that are left afterwards."""
+SPLITTING = 0.5
+"""The share of the seconds that are left then in which micro-batches are tried."""
+FEW = 4_000
+"""Nodes × devices of a graph in micro-batches whose cheapest division is looked for at once."""
+FAR = 1.5
+"""Times the seconds of the best: what takes longer in micro-batches is not looked at further."""
 GRAPHS = 4
 """Ways to write the graph that are composed sequentially, at most, beside the given one."""
 
@@ -39,9 +50,11 @@ def jointly(
     """
     rounds = Rounds(ways, Budget(search.seconds), aim.machine, limit)
     refused = rounds.compose(graph, (), partial(sequential, graph, search.seconds))
-    for other, rewrites in _rewritten(graph, rounds):
+    for number, (other, rewrites) in enumerate(_rewritten(graph, rounds, search.seconds)):
         if bound_of(other, aim.machine).seconds < rounds.seconds:  # else no plan of it is faster
-            rounds.compose(other, rewrites, partial(sequential, other, max(rounds.budget.seconds, 1.0)))
+            seconds = max(rounds.budget.seconds, 1.0) if number else search.seconds  # as it would have by itself
+            rounds.compose(other, rewrites, partial(sequential, other, seconds))
+    _in_micro_batches(rounds)
     search_small(rounds)
     stopped = ""
     while not stopped:
@@ -61,12 +74,44 @@ def jointly(
     return told(rounds, stopped)
 
 
-def _rewritten(graph: Graph, rounds: Rounds) -> Iterator[tuple[Graph, tuple[Rewrite, ...]]]:
-    """The graph rewritten by proved rules: by all that pay on one device, then by all but one of them."""
+def _in_micro_batches(rounds: Rounds) -> None:
+    """Write the graph in micro-batches, twice as many each time as long as that helps, each of which goes forward and
+    backward before the next. What a few divisions take says whether it does; graphs with which a step is far from the
+    best are left out of the rounds. Pipelines have their own counts (`girih.search.stages`)."""
+    written = min(rounds.graphs, key=rounds.promise)
+    ends = rounds.budget.spent + SPLITTING * rounds.budget.seconds * 1e9
+    before = float("inf")
+    for count in counts_of(written.graph):
+        if rounds.budget.spent >= ends or rounds.budget.late:
+            return
+        own = count == micro_batches(written.graph)
+        try:
+            graph = accumulating(written.graph if own else in_parts(written.graph, count))
+        except SearchError:  # all micro-batches would meet
+            return
+        if not rounds.open(graph):
+            return
+        rounds.ways.note(f"joint: {count} micro-batches", 0.0)
+        other = rounds.write(graph, written.rewrites)
+        devices = rounds.machine.devices
+        names = QUICKLY if devices > 1 and len(graph.nodes) * devices > FEW else (*QUICKLY, "exact")
+        took = rounds.consider(rounds.known(other, names), 2**62)
+        if not own:
+            rounds.parts[count] = took
+        if took > FAR * rounds.seconds:
+            rounds.graphs.remove(other)
+        if took >= before < float("inf"):
+            return
+        before = took
+
+
+def _rewritten(graph: Graph, rounds: Rounds, seconds: float) -> Iterator[tuple[Graph, tuple[Rewrite, ...]]]:
+    """The graph rewritten by proved rules: by all that pay on one device, of which the sequential composition has the
+    choice too, so that it is tried whatever is left of the seconds; then by all but one of them."""
     rounds.ways.note("joint: rewrites", 0.0)
     every, used = rules(), list[str]()
     for without in (None, *range(GRAPHS - 1)):
-        left = REWRITING * rounds.budget.seconds
+        left = REWRITING * (seconds if without is None else rounds.budget.seconds)
         if left <= 0 or (without is not None and not without < len(used) > 1):
             return
         some = every if without is None else tuple(rule for rule in every if str(rule) != used[without])

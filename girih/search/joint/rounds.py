@@ -1,8 +1,9 @@
 """The rounds of the joint search: what is proposed, in which order, and how it is judged.
 
 It begins with the best sequential composition: the graph as it is, and as proved rules make it cheapest for one device,
-each divided, ordered and held as `portfolio` does. So it is never worse than that. Small graphs are searched by branch
-and bound (`girih.search.joint.small`). Then, what has the fastest plan first:
+each divided, ordered and held as `portfolio` does. So it is never worse than that. A training step is cut into
+micro-batches, which go forward and backward one after the other, twice as many each time as long as that is faster.
+Small graphs are searched by branch and bound (`girih.search.joint.small`). Then, what has the fastest plan first:
 
 1. Divisions that others choose (`girih.search.joint.divisions.NAMES`) are held within the limit. The portfolio compares
    them by an estimate of what their movements cost; here they are moved, computed again, reordered, and simulated.
@@ -22,7 +23,7 @@ All work is counted against the seconds of the search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -34,6 +35,7 @@ from girih.layout.budget import Budget
 from girih.machine import Machine
 from girih.partition import SearchResult, Strategy
 from girih.partition.search import nobody
+from girih.partition.searches.stages import micro_batches
 from girih.partition.space.problem import Objective
 from girih.plans.choice import Choice
 from girih.plans.plan import Goal, Observe, Plan, PlanError
@@ -42,7 +44,7 @@ from girih.plans.rewritten import Rewrite
 from girih.program.moves.residency import floor
 from girih.rewrite.certificate import Certificate
 from girih.search.crossover import Crossing
-from girih.search.joint.divisions import Busy, Divisions, Prices
+from girih.search.joint.divisions import STAGES, Busy, Divisions, Prices
 from girih.search.joint.regions import regions
 from girih.search.judge import Best, Judge
 from girih.search.memory.holding import held
@@ -111,7 +113,8 @@ class Rounds:
 
     graphs: the ways to write the graph, the given one first; compositions: their sequential ones. steps: the plans that
     were the fastest, one after the other. seen: what was proposed already, with what it took when it was held quickly,
-    None where it could not be; full: what was held in the best way.
+    None where it could not be; full: what was held in the best way. parts: by counts of micro-batches that were tried,
+    the seconds of the fastest of a few divisions.
     """
 
     ways: Ways
@@ -123,6 +126,7 @@ class Rounds:
     steps: list[Step] = field(default_factory=list)
     seen: dict[object, tuple[float, Plan] | None] = field(default_factory=dict)
     full: set[object] = field(default_factory=set)
+    parts: dict[int, float] = field(default_factory=dict)
 
     def compose(self, graph: Graph, rewrites: tuple[Rewrite, ...], sequential: Callable[[], Plan]) -> PlanError | None:
         """Begin with one way to write the graph, and its sequential composition. Why there is none, if so."""
@@ -136,15 +140,24 @@ class Rounds:
         self.take(plan, plan.certificate.cost, "sequential, rewritten" if rewrites else "sequential")
         return None
 
-    def write(self, graph: Graph, rewrites: tuple[Rewrite, ...]) -> None:
+    def write(self, graph: Graph, rewrites: tuple[Rewrite, ...]) -> Written:
         """One more way to write the graph, of which divisions are proposed."""
         objective = Objective("seconds", self.machine)
         choice = Choice(search_of("single").search(graph, objective).strategy, rewrites)
         certificate = Certificate(float("inf"), 0.0, "seconds", "none", "", "")
         plain = Plan(graph, self.machine, choice, certificate, Goal("joint", "time", self.limit))
         judge = Judge(plain.but(memory=None, overlap=WINDOWS[0]), self.ways.store)
-        divisions = Divisions(graph, objective, exchanges(objective), self.budget)
+        divisions = Divisions(graph, objective, exchanges(objective), self.budget, self.left_out(graph))
         self.graphs.append(Written(graph, rewrites, plain, judge, divisions))
+        return self.graphs[-1]
+
+    def left_out(self, graph: Graph) -> frozenset[str]:
+        """Searches that need not be asked how a graph is divided: stages are in the composition, unless they are to be
+        moved within the limit, and have their own counts of micro-batches; GPipe wants these in its own order."""
+        cut = bool(self.graphs) and micro_batches(graph) != micro_batches(self.graphs[0].graph)
+        if cut:
+            return frozenset((STAGES, "model", "pipeline"))
+        return frozenset() if self.limit is not None else frozenset((STAGES,))
 
     def open(self, graph: Graph) -> bool:
         """May a plan of the graph be faster than the best?"""
@@ -220,8 +233,8 @@ class Rounds:
     def spend(self, plan: Plan) -> None:
         self.budget.spend(Judge(plan).work * 1e9)
 
-    def consider(self, plans: Iterable[tuple[str, Plan]], most: int) -> None:
-        """Hold these quickly, at most so many, and the fastest of them in full."""
+    def consider(self, plans: Iterable[tuple[str, Plan]], most: int) -> float:
+        """Hold these quickly, at most so many, and the fastest of them in full. The least seconds when held quickly."""
         tried: list[tuple[float, str, Plan]] = []
         for number, (name, plan) in enumerate(plans):
             if self.budget.late or number >= most:
@@ -240,6 +253,7 @@ class Rounds:
             with suppress(PlanError):
                 whole = self.fully(plan)
                 self.take(whole, simulated_seconds(whole, self.ways.store), name)
+        return min((seconds for seconds, *_ in tried), default=float("inf"))
 
     def fully(self, plan: Plan) -> Plan:
         """Held in the best way that is found."""
@@ -289,12 +303,12 @@ class Rounds:
         self.budget.spend(JUDGED + written.judge.work * 1e9)
         return written.judge(strategy) < self.seconds
 
-    def known(self, written: Written) -> Iterator[tuple[str, Plan]]:
-        """What other searches divide, each in its own way."""
-        for name, found in written.divisions.known():
+    def known(self, written: Written, among: Collection[str] = ()) -> Iterator[tuple[str, Plan]]:
+        """What other searches divide, each in its own way. among: only these, where any are named."""
+        for name, found in written.divisions.known(self.seconds, among):
             graph = found.graph or written.graph
             yield (
-                f"division {name}",
+                f"division {name}{_in_parts(graph, self.graphs[0].graph)}",
                 written.plain.but(graph=graph, strategy=found.strategy, schedule=found.schedule),
             )
 
@@ -398,6 +412,12 @@ class Rounds:
                 for plan in proposals(order_of(name), best, judge):
                     self.spend(plan)
                     self.take(plan, judge.seconds(plan), f"order {name}")
+
+
+def _in_parts(graph: Graph, given: Graph) -> str:
+    """Words for the micro-batches of a graph where it was given in others."""
+    count = micro_batches(graph)
+    return f" in {count} micro-batches" if count != micro_batches(given) else ""
 
 
 def _key(plan: Plan) -> object:

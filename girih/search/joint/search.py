@@ -11,7 +11,7 @@ from girih.search.portfolio import Portfolio
 
 @dataclass(frozen=True)
 class Joint(Portfolio):
-    """Rewrites, divisions, orders and memory chosen together, from what the portfolio finds with each chosen in turn.
+    """Rewrites, micro-batches, divisions, orders and memory chosen together, from what is found with each in turn.
 
     It spends what the portfolio leaves of the seconds. As a search of strategies alone it is the portfolio.
     """

@@ -139,7 +139,7 @@ def _drawn(rounds: Rounds) -> Iterator[list[Candidate]]:
             yield cost, item, labels
 
     number = count()
-    every = [Small(written, rounds.least(written.graph)) for written in rounds.graphs]
+    every = [Small(written, rounds.least(written.graph)) for written in rounds.graphs if written.divisions.small]
     streams = [drawn(item) for item in every if item.least < rounds.seconds]
     least = min((item.least for item in every), default=0.0)
     for cost, item, labels in islice(merge(*streams, key=itemgetter(0)), SCANNED * len(streams)):

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 
 from girih.layout.budget import Budget
 from girih.machine.units import format_gap, format_seconds
+from girih.partition.searches.stages import micro_batches
 from girih.plans.choice import Choice
 from girih.plans.plan import Plan, PlanError
 from girih.plans.predict import predict
@@ -43,7 +44,8 @@ def told(rounds: Rounds, stopped: str) -> Plan:
         "proposals": len(rounds.seen),
         "seconds of work": round(rounds.budget.spent / 1e9, 3),
     }
-    notes = [*best.notes, bounded(least)]
+    statistics |= {f"seconds, in {count} micro-batches": took for count, took in rounds.parts.items()}
+    notes = [*best.notes, bounded(least), *in_parts(rounds, best)]
     if len(rounds.steps) > 1:
         notes.append(over_time(rounds, limit))
     for name, slower in worth(rounds, best):
@@ -98,6 +100,19 @@ def bounded(least: Bound) -> str:
     )
 
 
+def in_parts(rounds: Rounds, best: Plan) -> Iterator[str]:
+    """Which counts of micro-batches were tried, and which one was taken."""
+    if not rounds.parts:
+        return
+    tried = ", ".join(
+        f"{count}: {'not within the limit' if took == float('inf') else format_seconds(took)}"
+        for count, took in rounds.parts.items()
+    )
+    count = micro_batches(best.graph)
+    taken = "the batch as a whole" if count == 1 else f"{count} micro-batches"
+    yield f"chosen: {taken}; in micro-batches a step takes by the first divisions that were tried {tried}"
+
+
 def over_time(rounds: Rounds, least: float) -> str:
     """How the best became faster, and its gap smaller, with the work."""
     first, *others = rounds.steps
@@ -124,7 +139,9 @@ def worth(rounds: Rounds, best: Plan) -> Iterator[tuple[str, float]]:
     plain = Choice(best.strategy)
     same = best.graph is before.graph and best.strategy == before.strategy
     if best.graph is not before.graph or best.strategy != before.strategy:
-        yield ("rewrites" if best.choice.rewrites != before.choice.rewrites else "strategy"), before.certificate.cost
+        cut = micro_batches(best.graph) != micro_batches(before.graph)
+        rewritten = best.choice.rewrites != before.choice.rewrites
+        yield "micro-batches" if cut else "rewrites" if rewritten else "strategy", before.certificate.cost
     for part in fields(Choice):
         if part.name in ("rewrites", "strategy", "routes", "room", "schedule"):
             continue

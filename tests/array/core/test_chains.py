@@ -176,9 +176,27 @@ def test_what_no_name_shows_is_written_over():
     made = (gnp.zeros_like(x) + 1).persist()
     chain = ((gnp.zeros_like(x) + x * 2) / (x + 1)).persist()
     most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert most < 3.5 * 8 * COUNT
+    assert most < 2.5 * 8 * COUNT
     assert (made[3], chain[3]) == (1, 1)
+    del made, chain
+    tracemalloc.reset_peak()
+    far = (((gnp.zeros_like(x) + 3) * 2) - x).persist()  # not the last call's operand
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 1.5 * 8 * COUNT
+    assert far[3] == 5
+
+
+def test_what_another_call_reads_again_is_not_written_over():
+    x = gnp.ones(COUNT)
+    shared = (x + 1).persist() * 2  # nobody has the sum but the product
+    first, second = shared + x, shared - x
+    del shared
+    assert [float(item[3]) for item in (first, second)] == [5, 3]
+    twice = (x + 1).persist() * 2
+    square = twice * twice
+    del twice
+    assert square[3] == 16
 
 
 def test_what_a_name_or_a_view_shows_is_not_written_over():
@@ -204,6 +222,16 @@ def test_what_ctrl_c_left_half_written_is_no_value(monkeypatch):
     with pytest.raises(RuntimeError, match="written over what it is made of"):
         made.persist()
     del made
+    made = gnp.log(gnp.zeros(COUNT) * 1) + 1
+    inner = gnp.sqrt(made)
+    with monkeypatch.context() as patched:
+        patched.setattr(chains._Noted, "_note", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            inner.persist()
+    for one in (inner, made):
+        with pytest.raises(RuntimeError, match="written over what it is made of"):
+            one.persist()
+    del made, inner, one
     kept = gnp.zeros(COUNT)
     again = gnp.log(kept)
     with monkeypatch.context() as patched:

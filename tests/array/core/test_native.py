@@ -145,7 +145,7 @@ def test_reshaping_while_iterating_ends_it():
 
 
 @of_small
-@pytest.mark.parametrize("function", [gnp.sum, gnp.sqrt, gnp.linalg.inv, gnp.zeros])
+@pytest.mark.parametrize("function", [gnp.sum, gnp.sqrt, gnp.linalg.inv, gnp.zeros, gnp.add.reduce])
 def test_functions_are_pickled_by_their_names(function):
     assert pickle.loads(pickle.dumps(function)) is copy.deepcopy(function) is function
 

@@ -347,3 +347,13 @@ def test_persist_computes_what_is_deferred(monkeypatch):
     y = x + 1
     assert type(y) is not type(x)
     assert type(y.persist()) is type(x)
+
+
+@of_small
+def test_large_work_sees_a_shape_that_was_set():
+    matrix = np.arange(400.0).reshape(20, 20)
+    with gnp.cluster(1, backend="threads", small=200):
+        large, x = gnp.asarray(matrix), gnp.asarray(np.arange(20.0))
+        np.testing.assert_array_equal((large * x).compute(), matrix * np.arange(20.0))
+        x.shape = (20, 1)
+        np.testing.assert_array_equal((large * x).compute(), matrix * np.arange(20.0)[:, None])

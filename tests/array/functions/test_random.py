@@ -140,6 +140,53 @@ def test_integers(three: gnp.Cluster) -> None:
         rng.integers(3, 3)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "dtype"),
+    [
+        (0, 2**64, "uint64"),
+        (-(2**63), 2**63, "int64"),
+        (2**63 - 5, 2**63 + 5, "uint64"),
+        (2**63, 2**64, "uint64"),
+        (-5, 2**62 + 2**31 + 7, "int64"),
+        (-(2**40), 2**53, "int64"),
+    ],
+)
+def test_integers_of_any_range_are_spread_over_it(three: gnp.Cluster, low: int, high: int, dtype: str) -> None:
+    rng, span = gnp.random.default_rng(5), high - low
+    x = rng.integers(low, high, size=N, dtype=dtype).compute()
+    places = [int(value) - low for value in x]
+    assert x.dtype == dtype
+    assert min(places) >= 0
+    assert max(places) < span
+    assert len(set(places)) == min(span, N)
+    shares = np.array([place / span for place in places])
+    assert stats.kstest(shares + 0.5 / span, "uniform").statistic < 0.03 + 1 / span
+    if span > 2**53:
+        assert stats.kstest([place % 2**20 / 2**20 for place in places], "uniform").pvalue > 1e-4
+    assert low <= int(rng.integers(low, high, dtype=dtype)) < high
+
+
+REFUSED = [
+    "integers(0, 300, 5, dtype='int8')", "integers(-1, 3, 5, dtype='uint8')", "integers(0, 3, 5, dtype=bool)",
+    "integers(0, 2**64, 5)", "integers([5, 1], [1, 5])", "integers([0, 1], [300, 5], dtype='int8')",
+    "integers(0, 5, 5, dtype='float64')", "normal(0, -1, 3)", "normal([0, 1], [1, -1])", "lognormal(0, -1, 3)",
+    "exponential(-1, 3)", "uniform(3, 1, 3)", "uniform(-np.inf, 1, 2)", "random(-1)", "random((2, -1))", "random(2.5)",
+    "standard_normal(3, dtype='int64')", "normal([0, 1], 1, size=(1,))", "choice([1, 2], 3, p=[.5, .6])",
+    "choice([1, 2], 3, p=[-.5, 1.5])", "choice(2, 3, p=[1.])", "choice(3, 2, replace=False, p=[0, 1, 0])",
+    "choice(2, 3, p=[[.5, .5]])", "choice(2, 3, p=[np.nan, 1])",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", REFUSED)
+def test_what_numpy_refuses_to_draw_is_refused(three: gnp.Cluster, call: str) -> None:
+    errors = []
+    for space in (np, gnp):
+        with pytest.raises((ValueError, TypeError, OverflowError)) as raised:
+            eval(f"rng.{call}", {"rng": space.random.default_rng(0), "np": np})
+        errors.append(raised.type)
+    assert errors[0] is errors[1]
+
+
 def test_choices(three: gnp.Cluster) -> None:
     rng = gnp.random.default_rng(2)
     x = gnp.arange(12.0).reshape(6, 2)
@@ -188,5 +235,6 @@ def test_older_names(three: gnp.Cluster) -> None:
     assert gnp.random.randn(4).shape == (4,)
     assert gnp.random.randint(5, size=3).dtype == np.int64
     assert gnp.random.RandomState(3).normal(size=2).shape == (2,)
+    assert gnp.random.uniform(3, 1) > 1  # as NumPy's older function takes it
     with pytest.raises(AttributeError, match=r"girih.array.random has no bytes: numpy.random.bytes takes"):
         gnp.random.bytes(3)

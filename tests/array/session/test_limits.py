@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import girih.array as gnp
-from girih.program import BlockStep
+from girih.program import CACHE_BYTES, BlockStep
 from girih.run.worker.worker import Running, Worker
 
 ROWS = 40_000  # of 8 columns: 2.56 MB
@@ -184,6 +184,56 @@ def test_what_is_made_of_a_file_is_made_again_and_not_written(points):
         assert len(files_of(cluster)) == 1
 
 
+WRITTEN = {
+    "standardised": lambda np, x: (x - x.mean(0)) / x.std(0),
+    "of a slice": lambda np, x: np.where(x[1:] > x[:-1].max(0) / 2, x[1:] * 2, -1.0),
+    "of the index": lambda np, x: x * np.arange(8.0) + np.arange(len(x), dtype="f4")[:, None],
+    "as another dtype": lambda np, x: (x * 100).astype(np.int64),
+}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_is_made_row_by_row_is_written_in_portions(points, monkeypatch, tmp_path, name, workers):
+    """Nothing of it lies anywhere but in the file, in memory least of all."""
+    content, path = points
+    monkeypatch.setattr("girih.array.session.limits._bytes", None)  # which is asked before anything goes to a file
+    with gnp.cluster(workers=workers, backend="threads", memory="1 MB") as cluster:
+        written = WRITTEN[name](gnp, gnp.from_npy(path))
+        gnp.save(tmp_path / "written.npy", written)
+        assert not files_of(cluster)
+        assert written.expression.kept is None
+    np.testing.assert_allclose(np.load(tmp_path / "written.npy"), WRITTEN[name](np, content))
+
+
+def test_portions_are_whole_chunks_of_the_store(points, tmp_path):
+    zarr = pytest.importorskip("zarr")
+    content, path = points
+    with gnp.cluster(workers=2, backend="threads", memory="1 MB") as cluster:
+        written = gnp.from_npy(path) * 2
+        boxes = [box for box, _ in cluster.tiles(written.expression, 300)]
+        assert {box[0].start % 300 for box in boxes} == {0}
+        assert len(boxes) > 10
+        gnp.to_zarr(written, tmp_path / "written", chunks=(300, 8))
+        assert not files_of(cluster)
+        gnp.to_zarr(written, tmp_path / "large", chunks=(20_000, 2))  # of which no portion has whole ones
+        gnp.to_zarr(written, tmp_path / "as it likes")
+        assert len(files_of(cluster)) == 1
+    for name, chunks in (("written", (300, 8)), ("as it likes", (ROWS, 8)), ("large", (20_000, 2))):
+        stored = zarr.open_array(str(tmp_path / name))
+        assert stored.chunks == chunks
+        np.testing.assert_array_equal(stored[:], content * 2)
+
+
+def test_what_is_not_made_row_by_row_is_written_by_way_of_a_file(points, tmp_path):
+    content, path = points
+    with gnp.cluster(workers=2, backend="threads", memory="1 MB") as cluster:
+        written = gnp.cumsum(gnp.from_npy(path), axis=0)
+        gnp.save(tmp_path / "written.npy", written)
+        assert len(files_of(cluster)) == 1
+    np.testing.assert_allclose(np.load(tmp_path / "written.npy"), np.cumsum(content, axis=0))
+
+
 def test_a_histogram_of_a_large_file_takes_one_pass(points):
     content, path = points
     with gnp.cluster(workers=2, backend="threads", memory="1 MB") as cluster:
@@ -203,3 +253,4 @@ def test_a_mask_and_the_rows_that_it_chooses_are_read_in_one_pass(tmp_path):
         (program,) = (planned.plan.program for planned in cluster._plans.values())
         passes = [step for step in program.steps if not program.streamed.isdisjoint(step.sources)]
         assert [type(step) for step in passes] == [BlockStep]
+        assert passes[0].rows * content[0].nbytes <= CACHE_BYTES, "whole rows, of which the mask reads one element"

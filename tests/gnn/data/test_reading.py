@@ -12,7 +12,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from girih.gnn import DataError, community, karate, load, rmat
+from girih.gnn import DataError, community, karate, load, rmat, save
 
 
 @pytest.fixture
@@ -81,7 +81,9 @@ def test_networkx_with_features_and_words() -> None:
     data = load(graph)
     assert data.graph.neighbours.tolist() == [0, 1]
     assert data.graph.offsets.tolist() == [0, 0, 1, 2]  # a reads c, b reads a
-    assert data.graph.weights is None  # not all edges have one
+    assert data.graph.weights is not None
+    assert data.graph.weights.tolist() == [1, 2]  # as networkx has it where an edge has no weight
+    assert data.notes == ("1 of 2 edges have no weight, and count as 1",)
     assert data.names == ("even", "odd")
     assert data.labels is not None
     assert data.labels.tolist() == [0, 1, 0]
@@ -292,3 +294,30 @@ def test_what_generators_make() -> None:
     assert 0.85 < inside < 0.97  # 0.9, and a fifth of the tenth
     assert parts.train is not None
     assert parts.train.sum() == 600
+
+
+def test_options_that_a_source_does_not_take_are_refused(tmp_path: Path, geometric: Any) -> None:
+    data = community(30)
+    save(data, tmp_path / "graph.npz")
+    for source in (data, data.graph, tmp_path / "graph.npz", "community:vertices=30"):
+        for options in ({"undirected": True}, {"self_loops": "error"}, {"duplicates": "drop"}, {"weighted": True}):
+            with pytest.raises(DataError, match=f"is there already, and {next(iter(options))}=.* says how edges"):
+                load(source, **options)
+    for source in (geometric, sparse.eye_array(4, format="csr")):
+        with pytest.raises(DataError, match="vertices=9 says how edges are read"):
+            load(source, vertices=9)
+
+
+def test_both_directions_of_geometric_edges_count_once_where_asked_for(geometric: Any) -> None:
+    geometric.edge_index = torch.tensor([[0, 1, 1], [1, 0, 2]])
+    assert dense(load(geometric, undirected=True)).sum() == 4
+    assert load(geometric, undirected=True, duplicates="keep").edges == 6
+
+
+def test_entries_that_are_no_edges_are_none() -> None:
+    matrix = sparse.csr_array(np.ones((3, 3), bool))
+    matrix.setdiag(False)
+    assert matrix.nnz == 9
+    assert np.array_equal(dense(load(matrix)), matrix.toarray())
+    with pytest.raises(DataError, match="complex entries"):
+        load(sparse.csr_array(np.eye(3) * 1j))

@@ -6,6 +6,7 @@ import inspect
 
 import pytest
 import torch
+from counts import but_long
 
 import girih
 from girih.capture import capture
@@ -98,7 +99,11 @@ def test_what_was_returned_is_not_written_over() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["resnet-tiny", "nasnet-tiny", "inception-tiny", "gpt-tiny", "bert-tiny", "rnn-tiny", "sparse-moe-tiny"]
+    "name",
+    but_long(
+        ["resnet-tiny", "nasnet-tiny", "inception-tiny", "gpt-tiny", "bert-tiny", "rnn-tiny", "sparse-moe-tiny"],
+        ["nasnet-tiny"],
+    ),
 )
 def test_results_of_own_kernels_look_at_no_operand(name: str) -> None:
     shown = example(name, device="cpu")

@@ -16,7 +16,7 @@ from girih.program.life.lifetimes import lifetimes
 from girih.program.moves.moves import moved
 from girih.program.moves.residency import floor
 from girih.program.places.fit import fit, improved
-from girih.program.places.items import StateError, items_of, plain_items
+from girih.program.places.items import Items, StateError, items_of
 from girih.program.places.peaks import by_peaks
 from girih.program.places.places import _arrays, _small_last, addressed, by_size, by_time, placed, top
 from girih.program.places.small import smallest
@@ -24,6 +24,14 @@ from girih.search.memory.belady import belady
 
 ITEMS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0, 9)), min_size=1, max_size=30)
 FEW = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(1, 5)), min_size=1, max_size=5)
+
+
+def plain_items(first, last, sizes) -> Items:
+    """Items with one span each."""
+    nothing, own = np.zeros(0, np.int64), np.arange(len(sizes))
+    return Items(
+        first, last, np.ones_like(first), np.zeros_like(first), sizes, sizes, own, nothing.reshape(0, 2), nothing
+    )
 
 
 def items_from(drawn):

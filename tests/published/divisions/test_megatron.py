@@ -122,6 +122,23 @@ def test_blocks_are_divided_in_micro_batches_too() -> None:
     assert plan.bytes_received.sum() == planned("gpt-tiny", "local:4").bytes_received.sum()
 
 
+def test_outer_levels_may_divide_the_state() -> None:
+    made = example("gpt-tiny", device="cpu")
+    optimizer = torch.optim.SGD(made.module.parameters(), lr=0.01, momentum=0.9)
+    step = girih.TrainingStep(made.module, step=made.step, optimizer=optimizer)
+    copied, sharded = (
+        girih.plan(step, made.inputs, machine="2x2", search=f"megatron:state={state}", compare=(), objective="seconds")
+        for state in ("copied", "sharded")
+    )
+    check_plan(sharded)
+    for path, inside in (("blocks.0.expand.weight", 0), ("blocks.0.contract.weight", 1)):
+        assert cut(copied, path) == cut(copied, f"{path}/momentum") == {-1, inside}
+        assert cut(sharded, path) == cut(sharded, f"{path}/momentum") == {1 - inside, inside}
+    assert sharded.memory_by_device[0].state < 0.6 * copied.memory_by_device[0].state
+    with pytest.raises(SearchError, match="no state 'split': expected one of copied, sharded"):
+        search_of("megatron:state=split")
+
+
 def test_weights_lie_as_the_paper_has_them() -> None:
     plan = planned("gpt-tiny", "local:4")
     for layer in (0, 1):

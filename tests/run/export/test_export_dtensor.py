@@ -146,8 +146,13 @@ def test_where_dtensor_fails_a_plan_is_refused() -> None:
         girih.plan(meeting, batch, for_engine="dtensor", **ways)
 
 
-@pytest.mark.parametrize("search", ["pipeline", "pipeline-1f1b"])
-def test_a_pipeline_runs_by_pytorchs_schedules(search: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("search", "begins"),
+    [("pipeline", ("4",)), ("pipeline-1f1b", ("4",)), ("pipeline-1f1b:chunks=2", ("2", "4", "6"))],
+)
+def test_a_pipeline_runs_by_pytorchs_schedules(
+    search: str, begins: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "dtensor_apply", dtensor_apply)
     import stages_program
 
@@ -158,9 +163,9 @@ def test_a_pipeline_runs_by_pytorchs_schedules(search: str, tmp_path: Path, monk
     plan = girih.plan(step, (x, y), machine="local:2", search=search, objective="seconds", compare=())
     exported = plan.export("dtensor")
     assert exported.stages is not None
-    assert exported.stages.begins == ("4",)
+    assert exported.stages.begins == begins
     assert exported.stages.micro_batches == 4
-    assert "rank 1 begins with 4" in str(exported)
+    assert f"stage {len(begins)} on rank 1 begins with {begins[-1]}" in str(exported)
     exported.save(tmp_path / "stages.json")
     shutil.copy(dtensor_apply.__file__, tmp_path)
     forked_ranks(Path(shutil.copy(stages_program.__file__, tmp_path)), 2, str(tmp_path))
@@ -173,3 +178,26 @@ def test_a_pipeline_runs_by_pytorchs_schedules(search: str, tmp_path: Path, monk
         torch.testing.assert_close(loss, expected.item(), rtol=1e-6, atol=0)
     for name, tensor in module.state_dict().items():
         torch.testing.assert_close(torch.tensor(seen["state"][name]), tensor, rtol=1e-5, atol=1e-6)
+
+
+class Skipping(nn.Module):
+    """Its last layer reads the first one's result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third, self.last = (nn.Linear(16, 16) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        return self.last(self.third(self.second(x)) + x)  # type: ignore[no-any-return]
+
+
+def test_what_passes_an_interleaved_stage_is_refused() -> None:
+    model, batch = Skipping(), (torch.randn(8, 16), torch.randn(8, 16))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    step = girih.TrainingStep(model, loss=nn.functional.mse_loss, optimizer=optimizer, micro_batches=4)
+    options = {"machine": "local:2", "objective": "seconds", "compare": ()}
+    plan = girih.plan(step, batch, search="pipeline-1f1b:chunks=2", **options)
+    with pytest.raises(girih.PlanError, match="more than one run of layers before it"):
+        plan.export("dtensor")
+    assert girih.plan(step, batch, search="pipeline-1f1b", **options).export("dtensor").stages is not None

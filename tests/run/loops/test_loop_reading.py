@@ -79,14 +79,13 @@ def test_workers_share_no_more_than_the_chunks_at_the_ends_of_their_parts():
 @pytest.mark.parametrize("kind", [InZarr, InHdf5])
 def test_each_chunk_of_a_store_is_unpacked_once(tmp_path, monkeypatch, kind):
     asked: list[tuple[int, int]] = []
-    name = "load" if kind is InZarr else "load_now"
-    load = getattr(kind, name)
+    load = kind.load_into
 
-    def noted(self, starts, stops):
+    def noted(self, opened, starts, stops, out):
         asked.append((starts[0], stops[0]))
-        return load(self, starts, stops)
+        load(self, opened, starts, stops, out)
 
-    monkeypatch.setattr(kind, name, noted)
+    monkeypatch.setattr(kind, "load_into", noted)
     monkeypatch.setattr(kind, "read_at_once", 0)
     if kind is InZarr:
         zarr = pytest.importorskip("zarr")
@@ -122,9 +121,8 @@ def test_what_is_held_fits_into_the_room(monkeypatch):
         original(self, source, box, bytes_left)
 
     def bring(self, first, last):
-        before = sum(tensor.nbytes for _, _, tensor in self.pieces)
         brought(self, first, last)
-        most[0] = max(most[0], before, sum(tensor.nbytes for _, _, tensor in self.pieces))
+        most[0] = max(most[0], self.memory.nbytes)
 
     original, brought = Part.__init__, reading._Held._bring
     monkeypatch.setattr(Part, "__init__", part)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 
@@ -29,7 +31,10 @@ def training(width: int, rows: int, dtype: torch.dtype, count: int):
     return model, optimizer, step, (torch.randn(rows, width, dtype=dtype), torch.randint(5, (rows,)))
 
 
-def planned(step, batch, machine: str, search: str):
+@cache
+def planned(machine: str, search: str, *how: object) -> girih.Plan:
+    """The plan of `training(*how)`, whose weights are those of every other such model until it is trained."""
+    _, _, step, batch = training(*how)
     return girih.plan(step, batch, machine=machine, search=search, objective="seconds", compare=())
 
 
@@ -49,8 +54,9 @@ RUNS = [
 
 @pytest.mark.parametrize(("machine", "backend", "search"), RUNS)
 def test_training_is_one_devices(machine: str, backend: str, search: str) -> None:
-    model, optimizer, step, batch = training(8, 12, torch.float64, 2 if search in INTERLEAVED else 3)
-    plan = planned(step, batch, machine, search)
+    how = (8, 12, torch.float64, 2 if search in INTERLEAVED else 3)
+    model, optimizer, _, batch = training(*how)
+    plan = planned(machine, search, *how)
     assert (plan.choice.schedule == "interleaved") == (search in INTERLEAVED)
     with plan.start(backend=backend) as run:
         got = [run.step(*batch) for _ in range(3)]
@@ -76,8 +82,9 @@ def test_training_is_one_devices(machine: str, backend: str, search: str) -> Non
      ("local:4", DIVIDED[2]), ("local:2", INTERLEAVED[0]), ("local:4", INTERLEAVED[1])],
 )  # fmt: skip
 def test_memory_is_as_predicted(machine: str, search: str) -> None:
-    _, _, step, batch = training(256, 512, torch.float32, 8)
-    plan = planned(step, batch, machine, search)
+    how = (256, 512, torch.float32, 8)
+    batch = training(*how)[-1]
+    plan = planned(machine, search, *how)
     with plan.start() as run:
         measured = run.run.peak_bytes(*run.inputs(batch, None))
     predicted = [memory_use(plan.program, rank).peak for rank in range(plan.machine.devices)]
@@ -89,15 +96,17 @@ def test_memory_is_as_predicted(machine: str, search: str) -> None:
 def test_all_orders_have_the_same_bits(backend: str) -> None:
     losses = []
     for search in ("pipeline", "pipeline-1f1b", INTERLEAVED[0]):
-        _, _, step, batch = training(8, 16, torch.float32, 8)
-        with planned(step, batch, "local:2", search).start(backend=backend) as run:
+        how = (8, 16, torch.float32, 8)
+        batch = training(*how)[-1]
+        with planned("local:2", search, *how).start(backend=backend) as run:
             losses.append([run.step(*batch) for _ in range(3)])
     assert losses[0] == losses[1] == losses[2]
 
 
 def test_a_measured_step_has_what_each_stage_does() -> None:
-    _, _, step, batch = training(8, 16, torch.float32, 8)
-    plan = planned(step, batch, "local:4", "pipeline-1f1b")
+    how = (8, 16, torch.float32, 8)
+    batch = training(*how)[-1]
+    plan = planned("local:4", "pipeline-1f1b", *how)
     with plan.start(backend="threads", measure=True) as run:
         run.step(*batch)
         timeline = run.timeline()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from counts import LONG
 from run_programs import program_of, random_strategy, transfers
 
 from girih.layout import Mesh, among, kind_of
@@ -16,7 +17,7 @@ PLACED = Rules(repeat=True, partial=True, places=True)
 
 
 @pytest.mark.parametrize("sizes", [(2,), (3,), (2, 2), (3, 2)], ids=str)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(6 if LONG else 2))
 def test_random_placed_strategies(example, sizes, seed):
     program = program_of(example.graph, Mesh(sizes), seed, PLACED)
     with start(program, backend="threads", state=example.state) as run:

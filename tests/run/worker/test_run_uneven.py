@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from counts import LONG
 from run_programs import program_of, random_strategy, transfers
 
 import girih
@@ -145,7 +146,7 @@ def test_alike_devices_get_equal_parts() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(2,), (3,), (2, 2)], ids=str)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(4 if LONG else 2))
 def test_random_strategies_of_random_shares(example, sizes, seed):
     """Training steps in which every split of every node and value states shares of its own."""
     strategy = random_strategy(example.graph, Mesh(sizes), seed, UNEVEN, shares=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from counts import LONG
 from run_programs import cholesky_program, program_of, random_strategy, transfers
 
 from girih.graph import Graph, Input, Node, Output, Ref, Value
@@ -19,7 +20,7 @@ from girih.run.worker.worker import Worker
 
 
 @pytest.mark.parametrize("sizes", [(1,), (2,), (3,), (4,), (2, 2), (3, 2)], ids=str)
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(8 if LONG else 2))
 def test_random_strategies(example, sizes, seed):
     program = program_of(example.graph, Mesh(sizes), seed)
     with start(program, backend="threads", state=example.state) as run:

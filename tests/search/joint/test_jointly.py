@@ -127,6 +127,11 @@ def test_without_work_it_is_the_sequential_composition() -> None:
     assert plan.certificate.stopped == "time"
 
 
+def test_the_rewritten_graph_is_composed_however_long_the_first_composition_takes() -> None:
+    plan = planned(SUM, None, "joint:seconds=0.001")
+    assert plan.certificate.statistics["graphs"] == 2
+
+
 def test_rules_are_a_part_of_it() -> None:
     turn, plan = planned(SUM, None, "portfolio"), planned(SUM, None)
     check(plan)

@@ -13,40 +13,20 @@ from girih.inference.onnx.tensors import dtype_of
 
 Tensor = Any
 
+ALIKE = [
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "IsNaN",
+    "Log", "Neg", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Sqrt", "Tan", "Tanh",
+]  # fmt: skip
+"""Functions that PyTorch has under the same name, in small letters."""
 FUNCTIONS = named(
     {
-        "Abs": torch.abs,
-        "Acos": torch.acos,
-        "Acosh": torch.acosh,
-        "Asin": torch.asin,
-        "Asinh": torch.asinh,
-        "Atan": torch.atan,
-        "Atanh": torch.atanh,
+        **{name: getattr(torch, name.lower()) for name in ALIKE},
         "BitwiseNot": torch.bitwise_not,
-        "Ceil": torch.ceil,
-        "Cos": torch.cos,
-        "Cosh": torch.cosh,
-        "Erf": torch.erf,
-        "Exp": torch.exp,
-        "Floor": torch.floor,
         "HardSwish": F.hardswish,
-        "IsNaN": torch.isnan,
-        "Log": torch.log,
         "Mish": F.mish,
-        "Neg": torch.neg,
         "Not": torch.logical_not,
-        "Reciprocal": torch.reciprocal,
-        "Relu": torch.relu,
-        "Round": torch.round,
-        "Sigmoid": torch.sigmoid,
-        "Sign": torch.sign,
-        "Sin": torch.sin,
-        "Sinh": torch.sinh,
         "Softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
         "Softsign": F.softsign,
-        "Sqrt": torch.sqrt,
-        "Tan": torch.tan,
-        "Tanh": torch.tanh,
     }
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,13 +46,8 @@ def gather_nd(x: Tensor, where: Tensor, *, batch_dims: int = 0) -> Tensor:
     rows = _rows(where, x.shape[batch_dims:])
     for dim in range(batch_dims):  # the batch's own positions, before those that are given
         own = torch.arange(batch[dim]).reshape([-1] + [1] * (rows.dim() - dim - 1))
-        inner = 1
-        for size in x.shape[dim + 1 : batch_dims + depth]:
-            inner *= size
-        rows = rows + own * inner
-    count = x.numel()
-    for size in rest:
-        count //= size
+        rows = rows + own * math.prod(x.shape[dim + 1 : batch_dims + depth])
+    count = math.prod(x.shape[: batch_dims + depth])
     return torch.index_select(x.reshape([count, *rest]), 0, rows.reshape(-1)).reshape([*where.shape[:-1], *rest])
 
 
@@ -74,13 +70,7 @@ def scatter(x: Tensor, where: Tensor, updates: Tensor, *, axis: int = 0) -> Tens
 @operator("ScatterND")
 def scatter_nd(x: Tensor, where: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
     depth = where.shape[-1]
-    rest = list(x.shape[depth:])
-    count = 1
-    for size in x.shape[:depth]:
-        count *= size
-    inner = 1
-    for size in rest:
-        inner *= size
+    inner = math.prod(x.shape[depth:])
     rows = _rows(where, x.shape).reshape(-1, 1)
     places = (rows * inner + torch.arange(inner)).reshape(-1)
     table, new = x.reshape(-1), updates.reshape(-1)

@@ -59,14 +59,7 @@ def _mean(x: Tensor, dims: list[int], keep: bool) -> Tensor:
         return x
     if x.is_floating_point():
         return torch.mean(x, dims, keep)
-    count = 1
-    for dim in dims:
-        count *= x.shape[dim]
-    return torch.div(_sum(x, dims, keep), count, rounding_mode="trunc")
-
-
-def _log_sum_exp(x: Tensor, dims: list[int], keep: bool) -> Tensor:
-    return torch.logsumexp(x, dims, keep) if dims else x
+    return torch.div(_sum(x, dims, keep), math.prod([x.shape[dim] for dim in dims]), rounding_mode="trunc")
 
 
 REDUCTIONS = tuple(
@@ -81,7 +74,7 @@ REDUCTIONS = tuple(
         "ReduceL2": lambda x, dims, keep: torch.sqrt(_sum(x * x, dims, keep)),
         "ReduceSumSquare": lambda x, dims, keep: _sum(x * x, dims, keep),
         "ReduceLogSum": lambda x, dims, keep: torch.log(_sum(x, dims, keep)),
-        "ReduceLogSumExp": _log_sum_exp,
+        "ReduceLogSumExp": lambda x, dims, keep: torch.logsumexp(x, dims, keep) if dims else x,
     }.items()
 )
 

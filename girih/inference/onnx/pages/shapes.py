@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,9 +34,7 @@ def reshape(x: Tensor, shape: Sequence[int], *, allowzero: int = 0) -> Tensor:
 
 @operator("Flatten")
 def flatten(x: Tensor, *, axis: int = 1) -> Tensor:
-    first, rank = 1, x.dim()
-    for size in x.shape[: axis if axis >= 0 else rank + axis]:
-        first *= size
+    first = math.prod(x.shape[:axis])
     return torch.reshape(x, [first, x.numel() // first if first else 0])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -141,10 +142,7 @@ def max_unpool(
         for dim, (size, window, stride) in enumerate(zip(x.shape[2:], kernel_shape, strides, strict=True))
     ]
     shape = [*x.shape[:2], *natural]
-    count = 1
-    for size in shape:
-        count *= size
-    result = torch.zeros([count], dtype=x.dtype).scatter(0, where.reshape(-1), x.reshape(-1)).reshape(shape)
+    result = torch.zeros([math.prod(shape)], dtype=x.dtype).scatter(0, where.reshape(-1), x.reshape(-1)).reshape(shape)
     if output_shape is None:
         return result
     return F.pad(result, flat([(0, out - size) for out, size in zip(output_shape[2:], natural, strict=True)]))

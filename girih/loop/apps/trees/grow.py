@@ -100,7 +100,7 @@ class Grower:
             for parent, (left, right) in zip(batch, self._divide(batch, len(nodes)), strict=True):
                 nodes += [left, right]
                 children[parent.number] = (left.number, right.number)
-                if not self._may_grow(left.depth):
+                if self.growth.depth is not None and left.depth >= self.growth.depth:
                     self._free.append(parent.slot)
                     continue
                 small, large = (left, right) if left.totals[2] <= right.totals[2] else (right, left)
@@ -116,9 +116,6 @@ class Grower:
                         self._free.append(leaf.slot)
             open_leaves.sort(key=lambda leaf: leaf.number)
         return self._tree(nodes, children)
-
-    def _may_grow(self, depth: int) -> bool:
-        return self.growth.depth is None or depth < self.growth.depth
 
     def _next(self, leaves: list[_Leaf], count: int) -> list[_Leaf]:
         """The leaves to split now; where there are too many, those of the largest gains."""

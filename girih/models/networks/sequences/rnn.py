@@ -127,45 +127,43 @@ class BidirectionalLSTM(nn.Module):
         return tuple(self.head(x) for x in sequence)
 
 
-class TextClassifier(nn.Module):
-    """`tokens [batch, steps]` → logits `[batch, classes]` of the state after the last step."""
+class _OverWords(nn.Module):
+    """Layers over the vectors of words, and a linear layer behind them."""
 
-    def __init__(self, layers: int, hidden: int, steps: int, vocabulary: int, classes: int) -> None:
+    def __init__(self, layers: int, hidden: int, steps: int, vocabulary: int, out: int) -> None:
         super().__init__()
         self.steps = steps
         self.hidden = hidden
         self.words = nn.Embedding(vocabulary, hidden)
         self.cells = cells(layers, hidden, hidden)
-        self.head = nn.Linear(hidden, classes)
+        self.head = nn.Linear(hidden, out)
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+    def outputs(self, tokens: torch.Tensor) -> list[torch.Tensor]:
+        """Of the last layer, for each step."""
         check_steps(tokens, self.steps)
         vectors = self.words(tokens)
         states = zero_states(len(self.cells), self.hidden, vectors)
-        outputs = list(unroll(self.cells, vectors.unbind(1), states))
-        return self.head(outputs[-1])
+        return list(unroll(self.cells, vectors.unbind(1), states))
 
 
-class LanguageModel(nn.Module):
+class TextClassifier(_OverWords):
+    """`tokens [batch, steps]` → logits `[batch, classes]` of the state after the last step."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.outputs(tokens)[-1])
+
+
+class LanguageModel(_OverWords):
     """`tokens [batch, steps]` → a tuple of `steps` logits, each `[batch, vocabulary]`: the next word's.
 
     One tensor of logits per step, so that no step waits for another's output layer.
     """
 
     def __init__(self, layers: int, hidden: int, steps: int, vocabulary: int) -> None:
-        super().__init__()
-        self.steps = steps
-        self.hidden = hidden
-        self.words = nn.Embedding(vocabulary, hidden)
-        self.cells = cells(layers, hidden, hidden)
-        self.head = nn.Linear(hidden, vocabulary)
+        super().__init__(layers, hidden, steps, vocabulary, vocabulary)
 
     def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        check_steps(tokens, self.steps)
-        vectors = self.words(tokens)
-        states = zero_states(len(self.cells), self.hidden, vectors)
-        outputs = list(unroll(self.cells, vectors.unbind(1), states))
-        return tuple(self.head(x) for x in outputs)
+        return tuple(self.head(x) for x in self.outputs(tokens))
 
 
 def rnn(layers: int, hidden: int, steps: int = 20, input: int = 512, vocabulary: int = 512) -> UnrolledLSTM:

@@ -229,9 +229,7 @@ def scattered_sum(x, dim, index, src):
     return lambda *i: x[i] + found(i, dim, index, lambda position: src[position], Sum)
 
 
-@operator("aten.scatter_add", condition=aligned, temporary=added_wide)
-def scatter_add(x, dim, index, src):
-    return scattered_sum(x, dim, index, src)
+scatter_add = operator("aten.scatter_add", condition=aligned, temporary=added_wide)(scattered_sum)
 
 
 UFUNCS = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}

@@ -58,14 +58,8 @@ def sorted_array(x, dim=-1, descending=False, **_):
     return np.flip(rising, dim) if descending else rising
 
 
-@operator("aten.sort", "aten.sort.stable", result=0, temporary=places_and_line, numpy=sorted_array)
-def sort(x, dim=-1):
-    return along(x, dim)
-
-
-@operator("aten.cummax", "aten.cummin", "aten.topk", result=0, temporary=places)
-def scan_or_choose(x, dim=-1):
-    return along(x, dim)
+sort = operator("aten.sort", "aten.sort.stable", result=0, temporary=places_and_line, numpy=sorted_array)(scan)
+scan_or_choose = operator("aten.cummax", "aten.cummin", "aten.topk", result=0, temporary=places)(scan)
 
 
 def line(work):
@@ -74,9 +68,11 @@ def line(work):
     return 0 if dim in (-1, len(shape) - 1) else work.output.bytes // max(work.output.elements, 1) * shape[dim]
 
 
-@operator("girih.sort", "girih.partition", "girih.partition_indices", temporary=line)
-def order(input, dim):
+def own(input, dim):
     return along(input, dim)
+
+
+order = operator("girih.sort", "girih.partition", "girih.partition_indices", temporary=line)(own)
 
 
 def sorting_places(x, dim, descending=False):
@@ -85,9 +81,7 @@ def sorting_places(x, dim, descending=False):
     return x.shape[dim] - 1 - np.flip(np.argsort(np.flip(x, dim), axis=dim, kind="stable"), dim)
 
 
-@operator("girih.sort_indices", temporary=values_and_line, numpy=sorting_places)
-def sort_indices(input, dim):
-    return along(input, dim)
+sort_indices = operator("girih.sort_indices", temporary=values_and_line, numpy=sorting_places)(own)
 
 
 def without_unknown(work):
@@ -125,9 +119,7 @@ def first_places(x, k, dim, largest=True):
     return np.take(sorting_places(x, dim, largest), np.arange(k), axis=dim)
 
 
-@operator("girih.topk_indices", temporary=first_values, numpy=first_places)
-def topk_indices(input, dim):
-    return along(input, dim)
+topk_indices = operator("girih.topk_indices", temporary=first_values, numpy=first_places)(own)
 
 
 def copied_values(work):

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from girih.ops.language import Select, equal, fn
 from girih.ops.operator import operator
 
 maximum_of, minimum_of, is_nan, trunc = fn("max"), fn("min"), fn("isnan"), fn("trunc")
+pointwise = partial(operator, elementwise=True)
 
 
 def unary(function, *operators, **facts):
     """ATen operators that are one scalar function of a tensor's elements."""
-    return operator(*operators, elementwise=True, **facts)(lambda x: fn(function)(x))
+    return pointwise(*operators, **facts)(lambda x: fn(function)(x))
 
 
 def binary(function, *operators):
     """ATen operators that are one scalar function of two tensors' elements."""
-    return operator(*operators, elementwise=True)(lambda x, other: fn(function)(x, other))
+    return pointwise(*operators)(lambda x, other: fn(function)(x, other))
 
 
 absolute = unary("abs", "aten.abs")
@@ -37,90 +40,53 @@ def times(x, factor):
     return x if isinstance(factor, (int, float)) and factor == 1 else x * factor
 
 
-@operator("aten.add.Tensor", "aten.add.Scalar", elementwise=True)
-def add(x, other, alpha=1):
-    return x + times(other, alpha)
+add = pointwise("aten.add.Tensor", "aten.add.Scalar")(lambda x, other, alpha=1: x + times(other, alpha))
+sub = pointwise("aten.sub.Tensor", "aten.sub.Scalar")(lambda x, other, alpha=1: x - times(other, alpha))
+rsub = pointwise("aten.rsub.Tensor", "aten.rsub.Scalar")(lambda x, other, alpha=1: other - times(x, alpha))
+mul = pointwise("aten.mul.Tensor", "aten.mul.Scalar")(lambda x, other: x * other)
+div = pointwise("aten.div.Tensor", "aten.div.Scalar")(lambda x, other: x / other)
 
 
-@operator("aten.sub.Tensor", "aten.sub.Scalar", elementwise=True)
-def sub(x, other, alpha=1):
-    return x - times(other, alpha)
-
-
-@operator("aten.rsub.Tensor", "aten.rsub.Scalar", elementwise=True)
-def rsub(x, other, alpha=1):
-    return other - times(x, alpha)
-
-
-@operator("aten.mul.Tensor", "aten.mul.Scalar", elementwise=True)
-def mul(x, other):
-    return x * other
-
-
-@operator("aten.div.Tensor", "aten.div.Scalar", elementwise=True)
-def div(x, other):
-    return x / other
-
-
-@operator("aten.div.Tensor_mode", "aten.div.Scalar_mode", elementwise=True)
+@pointwise("aten.div.Tensor_mode", "aten.div.Scalar_mode")
 def div_mode(x, other, rounding_mode=None):
     return {None: fn("div"), "floor": fn("floor_div"), "trunc": fn("trunc_div")}[rounding_mode](x, other)
 
 
-@operator("aten.neg", "girih.neg", elementwise=True)
-def neg(x):
-    return -x
+neg = pointwise("aten.neg", "girih.neg")(lambda x: -x)
+frac = pointwise("aten.frac")(lambda x: x - trunc(x))
+addcmul = pointwise("aten.addcmul")(lambda x, tensor1, tensor2, value=1: x + times(tensor1 * tensor2, value))
+addcdiv = pointwise("aten.addcdiv")(lambda x, tensor1, tensor2, value=1: x + times(tensor1 / tensor2, value))
+lerp = pointwise("aten.lerp.Scalar", "aten.lerp.Tensor")(lambda x, end, weight: x + (end - x) * weight)
 
 
-@operator("aten.frac", elementwise=True)
-def frac(x):
-    return x - trunc(x)
-
-
-@operator("aten.addcmul", elementwise=True)
-def addcmul(x, tensor1, tensor2, value=1):
-    return x + times(tensor1 * tensor2, value)
-
-
-@operator("aten.addcdiv", elementwise=True)
-def addcdiv(x, tensor1, tensor2, value=1):
-    return x + times(tensor1 / tensor2, value)
-
-
-@operator("aten.lerp.Scalar", "aten.lerp.Tensor", elementwise=True)
-def lerp(x, end, weight):
-    return x + (end - x) * weight
-
-
-@operator("aten.fmax", elementwise=True, numpy=np.fmax)
+@pointwise("aten.fmax", numpy=np.fmax)
 def larger_number(x, other):
     return Select(is_nan(x), other, Select(is_nan(other), x, maximum_of(x, other)))
 
 
-@operator("aten.fmin", elementwise=True, numpy=np.fmin)
+@pointwise("aten.fmin", numpy=np.fmin)
 def smaller_number(x, other):
     return Select(is_nan(x), other, Select(is_nan(other), x, minimum_of(x, other)))
 
 
-@operator("aten.maximum", "aten.clamp_min", "aten.clamp_min.Tensor", elementwise=True)
+@pointwise("aten.maximum", "aten.clamp_min", "aten.clamp_min.Tensor")
 def maximum(x, other=None, min=None):
     return maximum_of(x, other if min is None else min)
 
 
-@operator("aten.minimum", "aten.clamp_max", "aten.clamp_max.Tensor", elementwise=True)
+@pointwise("aten.minimum", "aten.clamp_max", "aten.clamp_max.Tensor")
 def minimum(x, other=None, max=None):
     return minimum_of(x, other if max is None else max)
 
 
-@operator("aten.clamp", "aten.clamp.Tensor", elementwise=True)
+@pointwise("aten.clamp", "aten.clamp.Tensor")
 def clamp(x, min=None, max=None):
     above = x if min is None else maximum_of(x, min)
     return above if max is None else minimum_of(above, max)
 
 
-@operator(
+@pointwise(
     "aten.nan_to_num",
-    elementwise=True,
     condition=lambda _, attributes: attributes.get("posinf") is not None and attributes.get("neginf") is not None,
 )
 def nan_to_num(x, nan=0.0, posinf=None, neginf=None):
@@ -128,19 +94,17 @@ def nan_to_num(x, nan=0.0, posinf=None, neginf=None):
     return Select(is_nan(x), 0.0 if nan is None else nan, finite)
 
 
-@operator("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar", elementwise=True)
+@pointwise("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
 def where(condition, x, other):
     return Select(condition, x, other)
 
 
-@operator("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", elementwise=True)
+@pointwise("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
 def masked_fill(x, mask, value):
     return Select(mask, value, x)
 
 
-@operator("girih.apply_mask", elementwise=True)
-def apply_mask(input, mask, scale):
-    return input * mask * scale
+apply_mask = pointwise("girih.apply_mask")(lambda input, mask, scale: input * mask * scale)
 
 
 def masked_first(work):
@@ -150,22 +114,16 @@ def masked_first(work):
     return max(in_type, work.output.bytes) + work.output.item_bytes + 8
 
 
-@operator("aten.native_dropout_backward", elementwise=True, temporary=masked_first)
+@pointwise("aten.native_dropout_backward", temporary=masked_first)
 def native_dropout_backward(grad_output, mask, scale):
     return grad_output * mask * scale
 
 
-@operator("aten.clone", "aten.lift_fresh_copy", elementwise=True)
-def clone(x):
-    return x
+clone = pointwise("aten.clone", "aten.lift_fresh_copy")(lambda x: x)
+alias = pointwise("aten.alias", "aten.detach", view=True)(lambda x: x)
 
 
-@operator("aten.alias", "aten.detach", elementwise=True, view=True)
-def alias(x):
-    return x
-
-
-@operator("aten.copy", elementwise=True)
+@pointwise("aten.copy")
 def copy(x, src):
     return Select(True, src, x)  # `x` gives only its shape and type, but must be there
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from girih.ops.catalogue.pointwise.arithmetic import binary, unary
+from girih.ops.catalogue.pointwise.arithmetic import binary, pointwise, unary
 from girih.ops.language import equal, fn
-from girih.ops.operator import operator
 
 not_, not_equal = fn("not"), fn("ne")
 
@@ -15,35 +14,12 @@ bitwise_not = unary("bit_not", "aten.bitwise_not")
 shift_left = binary("shift_left", "aten.bitwise_left_shift.Tensor", "aten.bitwise_left_shift.Tensor_Scalar")
 shift_right = binary("shift_right", "aten.bitwise_right_shift.Tensor", "aten.bitwise_right_shift.Tensor_Scalar")
 
-
-@operator("aten.eq.Tensor", "aten.eq.Scalar", elementwise=True)
-def eq(x, other):
-    return equal(x, other)
-
-
-@operator("aten.ne.Tensor", "aten.ne.Scalar", elementwise=True)
-def ne(x, other):
-    return not_equal(x, other)
-
-
-@operator("aten.lt.Tensor", "aten.lt.Scalar", elementwise=True)
-def lt(x, other):
-    return x < other
-
-
-@operator("aten.le.Tensor", "aten.le.Scalar", elementwise=True)
-def le(x, other):
-    return x <= other
-
-
-@operator("aten.gt.Tensor", "aten.gt.Scalar", elementwise=True)
-def gt(x, other):
-    return x > other
-
-
-@operator("aten.ge.Tensor", "aten.ge.Scalar", elementwise=True)
-def ge(x, other):
-    return x >= other
+eq = pointwise("aten.eq.Tensor", "aten.eq.Scalar")(lambda x, other: equal(x, other))
+ne = pointwise("aten.ne.Tensor", "aten.ne.Scalar")(lambda x, other: not_equal(x, other))
+lt = pointwise("aten.lt.Tensor", "aten.lt.Scalar")(lambda x, other: x < other)
+le = pointwise("aten.le.Tensor", "aten.le.Scalar")(lambda x, other: x <= other)
+gt = pointwise("aten.gt.Tensor", "aten.gt.Scalar")(lambda x, other: x > other)
+ge = pointwise("aten.ge.Tensor", "aten.ge.Scalar")(lambda x, other: x >= other)
 
 
 def again(work):
@@ -62,51 +38,13 @@ def magnitudes_and_truths(work):
     return magnitudes(work) + 2 * work.output.bytes
 
 
-@operator("aten.isnan", elementwise=True, temporary=again)
-def isnan(x):
-    return fn("isnan")(x)
-
-
-@operator("girih.isnan", elementwise=True)
-def numpys_isnan(x):
-    return fn("isnan")(x)
-
-
-@operator("aten.isinf", elementwise=True, temporary=magnitudes)
-def isinf(x):
-    return fn("isinf")(x)
-
-
-@operator("girih.isinf", elementwise=True)
-def numpys_isinf(x):
-    return fn("isinf")(x)
-
-
-@operator("aten.isfinite", elementwise=True, temporary=magnitudes_and_truths)
-def isfinite(x):
-    return not_(fn("isinf")(x) | fn("isnan")(x))
-
-
-@operator("girih.isfinite", elementwise=True)
-def numpys_isfinite(x):
-    return not_(fn("isinf")(x) | fn("isnan")(x))
-
-
-@operator("aten.logical_and", elementwise=True)
-def logical_and(x, other):
-    return not_equal(x, 0) & not_equal(other, 0)
-
-
-@operator("aten.logical_or", elementwise=True)
-def logical_or(x, other):
-    return not_equal(x, 0) | not_equal(other, 0)
-
-
-@operator("aten.logical_xor", elementwise=True)
-def logical_xor(x, other):
-    return fn("xor")(not_equal(x, 0), not_equal(other, 0))
-
-
-@operator("aten.logical_not", elementwise=True)
-def logical_not(x):
-    return equal(x, 0)
+isnan = unary("isnan", "aten.isnan", temporary=again)
+numpys_isnan = unary("isnan", "girih.isnan")
+isinf = unary("isinf", "aten.isinf", temporary=magnitudes)
+numpys_isinf = unary("isinf", "girih.isinf")
+isfinite = pointwise("aten.isfinite", temporary=magnitudes_and_truths)(lambda x: not_(fn("isinf")(x) | fn("isnan")(x)))
+numpys_isfinite = pointwise("girih.isfinite")(lambda x: not_(fn("isinf")(x) | fn("isnan")(x)))
+logical_and = pointwise("aten.logical_and")(lambda x, other: not_equal(x, 0) & not_equal(other, 0))
+logical_or = pointwise("aten.logical_or")(lambda x, other: not_equal(x, 0) | not_equal(other, 0))
+logical_xor = pointwise("aten.logical_xor")(lambda x, other: fn("xor")(not_equal(x, 0), not_equal(other, 0)))
+logical_not = pointwise("aten.logical_not")(lambda x: equal(x, 0))

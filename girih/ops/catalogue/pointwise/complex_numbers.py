@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from girih.ops.catalogue.pointwise.arithmetic import unary
+from girih.ops.catalogue.pointwise.arithmetic import pointwise, unary
 from girih.ops.language import Opaque, fn
 from girih.ops.operator import operator
 
@@ -22,11 +22,5 @@ def view_as_real(x):
     return lambda *i: Opaque(x[i[:-1]])[i[-1]]
 
 
-@operator("aten.complex", elementwise=True)
-def from_parts(real, imag):
-    return fn("complex")(real, imag)
-
-
-@operator("aten.polar", elementwise=True)
-def polar(abs, angle):
-    return fn("polar")(abs, angle)
+from_parts = pointwise("aten.complex")(lambda real, imag: fn("complex")(real, imag))
+polar = pointwise("aten.polar")(lambda abs, angle: fn("polar")(abs, angle))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from girih.ops.catalogue.pointwise.arithmetic import binary, unary
+from girih.ops.catalogue.pointwise.arithmetic import binary, pointwise, unary
 from girih.ops.language import Select, equal, fn
-from girih.ops.operator import operator
 
 exp, log = fn("exp"), fn("log")
 
@@ -47,31 +46,22 @@ gcd = binary("gcd", "aten.gcd")
 lcm = binary("lcm", "aten.lcm")
 
 
-@operator(
-    "aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", "girih.whole_power", "girih.power",
-    elementwise=True,
-)  # fmt: skip
+@pointwise("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", "girih.whole_power", "girih.power")
 def power(x, exponent):
     return fn("pow")(x, exponent)
 
 
-@operator("aten.square", "girih.square", elementwise=True)
-def square(x):
-    return x * x
+square = pointwise("aten.square", "girih.square")(lambda x: x * x)
+xlogy = pointwise("aten.xlogy.Tensor")(lambda x, other: Select(equal(x, 0), 0, x * log(other)))
 
 
-@operator("aten.xlogy.Tensor", elementwise=True)
-def xlogy(x, other):
-    return Select(equal(x, 0), 0, x * log(other))
-
-
-@operator("aten.logaddexp", elementwise=True)
+@pointwise("aten.logaddexp")
 def logaddexp(x, other):
     larger = fn("max")(x, other)
     return larger + fn("log1p")(exp(fn("min")(x, other) - larger))
 
 
-@operator("aten.logaddexp2", elementwise=True)
+@pointwise("aten.logaddexp2")
 def logaddexp2(x, other):
     larger = fn("max")(x, other)
     return larger + fn("log2")(fn("exp2")(fn("min")(x, other) - larger) + 1)
@@ -82,21 +72,13 @@ def near_and_rest(work):
     return work.inputs["logsumexp"].bytes if work.inputs["input"].item_bytes < 8 else 0
 
 
-@operator("girih.softmax_from", elementwise=True, temporary=near_and_rest)
-def softmax_from(input, logsumexp):
-    return exp(input - logsumexp)
+softmax_from = pointwise("girih.softmax_from", temporary=near_and_rest)(lambda input, logsumexp: exp(input - logsumexp))
 
 
-@operator("girih.log_softmax_from", elementwise=True, temporary=near_and_rest)
+@pointwise("girih.log_softmax_from", temporary=near_and_rest)
 def log_softmax_from(input, logsumexp):
     return input - logsumexp
 
 
-@operator("girih.softmax_gradient", elementwise=True)
-def softmax_gradient(grad, output, sum):
-    return output * (grad - sum)
-
-
-@operator("girih.log_softmax_gradient", elementwise=True)
-def log_softmax_gradient(grad, output, sum):
-    return grad - exp(output) * sum
+softmax_gradient = pointwise("girih.softmax_gradient")(lambda grad, output, sum: output * (grad - sum))
+log_softmax_gradient = pointwise("girih.log_softmax_gradient")(lambda grad, output, sum: grad - exp(output) * sum)

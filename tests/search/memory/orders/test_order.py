@@ -12,6 +12,7 @@ from graphs import Maker, machine_of, perceptron, random_graph
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from lowered_programs import alone, lowered, strategies
+from oracles import is_topological
 from run_programs import training
 
 from girih.graph import Graph, Output, Ref
@@ -22,7 +23,7 @@ from girih.partition.space.problem import Objective
 from girih.program import Blocks, Overlap, Program, StartStep, TransferStep, blocked, check, lower, overlapped
 from girih.program.life.accounts import memory_use
 from girih.program.life.lifetimes import lifetimes
-from girih.program.life.links import Links, is_topological, reversed_links, scanned
+from girih.program.life.links import Links, reversed_links, scanned
 from girih.program.moves.moves import moved
 from girih.program.moves.residency import floor
 from girih.program.steps import BlockStep
