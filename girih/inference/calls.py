@@ -15,6 +15,7 @@ from torch.nn import Parameter
 from torch.utils._pytree import tree_flatten, tree_flatten_with_path
 
 from girih.capture.torch.settings import Found, differences, listed, surroundings
+from girih.inference.quick.words import form_of
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -24,7 +25,8 @@ class Call:
     """positional: how many arguments; names: of the others. structure: of both together, as PyTorch's trees have it.
     leaves: what each is, one after the other. around: where the caller stood, such as in an autocast. flat: each
     argument is a leaf, such as a tensor or a number. guard: where all are tensors, by which PyTorch compares them with
-    these in one call; it says no where strides, modes or `requires_grad` are others, too."""
+    these in one call; it says no where strides, modes or `requires_grad` are others, too. form: by which `way.c` does
+    so in no call."""
 
     positional: int
     names: tuple[str, ...]
@@ -33,6 +35,7 @@ class Call:
     around: Found
     flat: bool
     guard: Any = field(default=None, compare=False, repr=False)
+    form: bytes | None = field(default=None, compare=False, repr=False)
 
     def is_quickly(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> bool:
         """Is a call this one, as far as it is told without flattening it? Around it is not looked."""
@@ -58,10 +61,12 @@ def call_of(arguments: Sequence[Any], named: Mapping[str, Any]) -> Call:
     leaves, structure = tree_flatten((tuple(arguments), batch_of((), named)))
     flat = is_flat(arguments, named, leaves)
     described = tuple(map(_described, leaves))
-    guard = None
+    guard = form = None
     if flat and leaves and not named and all(type(leaf) is Tensor for leaf in leaves):
         guard = TensorGuards(*leaves, dynamic_dims_sizes=None, dynamic_dims_strides=None)
-    return Call(len(arguments), tuple(sorted(named)), structure, described, surroundings(), flat, guard)
+        forms = [*map(form_of, leaves)]
+        form = None if None in forms else b"".join(forms)  # type: ignore[arg-type]
+    return Call(len(arguments), tuple(sorted(named)), structure, described, surroundings(), flat, guard, form)
 
 
 def is_flat(arguments: Sequence[Any], named: Mapping[str, Any], leaves: Sequence[Any]) -> bool:

@@ -42,7 +42,7 @@ from girih.inference.onnx.module import OnnxModule
 from girih.inference.open_sizes import Sizes, opened, resized
 from girih.inference.quick.way import NO, Watch, model_way, no_way, quick_way
 from girih.inference.runtimes.apart import Apart
-from girih.inference.runtimes.backends import RUNTIMES, installed
+from girih.inference.runtimes.backends import RUNTIMES, directly, installed
 from girih.inference.runtimes.short import in_bfloat16, in_int8
 from girih.inference.searching import Found, rewrite, search_of
 from girih.inference.trial import (
@@ -839,12 +839,12 @@ class _Programs:
         self.flat_names = sorted(named) if is_flat(arguments, named, leaves) else None
         self.tensors = tuple(leaves[place] for place in self.places)
         self.look_ups = look_ups(captured.graph)
+        self.bare = captured.result_spec.is_leaf() and not captured.constants
+        self.in_order = self.flat_names == [] and self.places == [*range(self.leaves)]
 
     def nested(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """A function of these tensors, called as the model is. It keeps nothing of the other programs."""
-        captured, places, names = self.captured, self.places, self.flat_names
-        bare = captured.result_spec.is_leaf() and not captured.constants
-        in_order = not names and names is not None and places == [*range(self.leaves)]
+        captured, places, names, bare, in_order = self.captured, self.places, self.flat_names, self.bare, self.in_order
         if bare and in_order:
             return (lambda tensor: run(tensor)[0]) if self.leaves == 1 else lambda *batch: run(*batch)[0]
 
@@ -905,7 +905,10 @@ class _Programs:
                 check_numbers(look_up, tensors[place])
             return run(*tensors)
 
-        return self.nested(checked if checks else run)
+        nested = self.nested(checked if checks else run)
+        if self.bare and self.in_order and self.leaves == 1 and not checks and self.tensors[0].is_contiguous():
+            nested.directly = directly(run)  # type: ignore[attr-defined]
+        return nested
 
     def _rewritten(self, program: str, found: _Found) -> tuple[str, Any]:
         file = self.apart.folder / f"{program.replace(' ', '-')}.onnx"

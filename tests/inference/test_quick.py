@@ -19,7 +19,7 @@ from girih.capture.torch.weights import Weights
 from girih.inference.calls import call_of
 from girih.inference.quick import way, words
 from girih.inference.quick.way import NO, Watch, model_way, quick_way
-from girih.inference.quick.words import Words, of_dictionaries, of_lists, of_references, of_sets, of_tensors
+from girih.inference.quick.words import Words, form_of, of_dictionaries, of_lists, of_references, of_sets, of_tensors
 
 
 def of(tensors: list[torch.Tensor]) -> Words:
@@ -182,6 +182,7 @@ def test_other_items_of_a_list_show() -> None:
 
 
 MISSING: dict[str, Callable[[Any], None]] = {
+    "of_attributes": lambda objects: None,
     "of_dictionaries": lambda mappings: None,
     "of_references": lambda pairs: None,
     "of_lists": lambda lists: None,
@@ -228,6 +229,7 @@ def test_what_has_no_words_is_asked_for(missing: str, monkeypatch: pytest.Monkey
         lambda model: model.scales.__setitem__(0, 3.0),
         lambda model: model.names.add("b"),
         lambda model: setattr(model, "__class__", nn.Sequential),
+        lambda model: setattr(model[0], "__dict__", vars(nn.Linear(3, 4))),
         lambda model: monkeypatch.setattr(nn.Linear, "forward", lambda self, x: x),
         lambda model: monkeypatch.setattr(Listed, "forward", lambda self, x: x),
         lambda model: nn.modules.module.register_module_forward_hook(lambda *_: None),
@@ -279,6 +281,7 @@ TOUCHES: dict[str, Callable[[Any], object]] = {
     "an item of a list": lambda model: model.scales.__setitem__(0, 3.0),
     "an option": lambda model: setattr(model[1], "eps", 0.5),
     "in double": lambda model: model.double(),
+    "other attributes": lambda model: setattr(model[1], "__dict__", vars(Kept()[1].eval())),
 }
 
 
@@ -303,14 +306,22 @@ def test_a_quick_way_answers_until_the_model_is_touched() -> None:
 def test_a_quick_way_answers_its_own_call_alone() -> None:
     """Of other sizes, types, counts, keywords and surroundings none; strides and gradients make no difference."""
     x, model = torch.rand(2, 3), Listed().eval()
-    answer, watch = way_of(model, lambda x: x.sum(), x)
-    for same in (torch.rand(2, 3), torch.rand(3, 2).t(), torch.rand(2, 3, requires_grad=True), nn.Parameter(x)):
-        result = answer(same)
-        assert isinstance(result, torch.Tensor)
+
+    def run(x: torch.Tensor) -> Any:
+        return x.sum(), False
+
+    run.directly = lambda x: (x.sum(), True)  # type: ignore[attr-defined]
+    answer, watch = way_of(model, run, x)
+    strided = torch.rand(3, 2).t(), nn.Parameter(x), torch.rand(2, 6)[:, ::2], torch.rand(2, 3, requires_grad=True)
+    for number, same in enumerate((torch.rand(2, 3), torch.rand(3, 3)[1:], torch.rand(2, 3).detach(), *strided)):
+        result, quickest = answer(same)
+        torch.testing.assert_close(result, same.detach().sum())
+        assert quickest == (number < 3) or same.requires_grad
         assert not result.requires_grad
         assert torch.is_grad_enabled()
-    others: list[tuple[Any, ...]] = [(), (x, x), (torch.rand(3, 3),), (x.double(),), (x.tolist(),), (x.to("meta"),)]
-    assert all(answer(*other) is NO for other in others)
+    others = [torch.rand(3, 3), torch.rand(1, 2, 3), torch.rand(6), x.double(), x.int(), x.to("meta"), x.to_sparse()]
+    assert all(answer(other) is NO for other in (*others, x.tolist()))
+    assert answer() is answer(x, x) is NO
     assert answer(x=x) is NO
     assert answer(x) is not NO
     with torch.autocast("cpu"):
@@ -362,6 +373,7 @@ def test_a_model_that_answers_itself_is_asked_while_it_evaluates() -> None:
     for touch, back in (
         (lambda: model[1].train(), model.eval),
         (lambda: hooks[0].update({0: print}), hooks[0].clear),
+        (lambda: setattr(model[1], "__dict__", vars(nn.Dropout())), model.eval),
     ):
         touch()
         assert not is_answered()
@@ -389,3 +401,18 @@ def test_a_quick_way_goes_when_nobody_has_it() -> None:
     model = used()
     gc.collect()
     assert model() is None
+
+
+def test_the_form_of_a_tensor_shows_what_it_is() -> None:
+    """It is shared by tensors of one type, dtype, device, layout, sizes and strides alone."""
+    x = torch.rand(4, 4)[:2, :3]
+    if form_of(x) is None:
+        pytest.skip("in this version of PyTorch it is elsewhere")
+    assert form_of(x) == form_of(torch.rand(2, 4)[:, :3])
+    differing = [
+        torch.rand(2, 3), torch.rand(4, 2).t()[:, :3], torch.rand(4, 4)[:1, :3], torch.rand(4, 4)[:2, :2], x[None],
+        torch.rand(4, 4).double()[:2, :3], torch.rand(4, 4).half()[:2, :3], torch.rand(4, 4).bfloat16()[:2, :3],
+        torch.rand(4, 4).to("meta")[:2, :3], torch._neg_view(torch.rand(4, 4))[:2, :3], torch.rand(2, 3).to_sparse(),
+        torch.ones(4, 4, dtype=torch.int32)[:2, :3], torch.rand(12), nn.Parameter(x),
+    ]  # fmt: skip
+    assert form_of(x) not in {form_of(tensor) for tensor in differing}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
@@ -64,6 +64,7 @@ class Settings:
     def _watch(self) -> None:
         """Note the very things that all of it consists of now."""
         self.wholes = [module for _, _, module in self._modules]
+        self.owns = [vars(module) for module in self.wholes]
         mappings = [vars(module)[key] for module in self.wholes for key in _KEPT] + self.attributes.mappings()
         self.empty = [mapping for mapping in mappings if not mapping]
         self.dicts = [mapping for mapping in mappings if mapping and isinstance(mapping, dict)]
@@ -87,6 +88,7 @@ class Settings:
             not any(self.empty)
             and ([*map(dict_version, self.dicts)] == self.versions or self._are_the_same())
             and [*map(type, self.wholes)] == self.types
+            and all(map(is_, map(vars, self.wholes), self.owns))
             and [*map(_FORWARD, self.forwards[0])] == self.forwards[1]
             and (not forms or [*map(self._form_of, self._tensors)] == self._forms)
             and (self.is_plain or self.rest())
@@ -126,7 +128,7 @@ class Settings:
         names: dict[int, str] = {}
         for root, path, module in self._modules:
             where = ".".join(filter(None, (root, path))) or "the model"
-            found[PARTS, where] = type(module), type(module).forward, *module._modules.items()
+            found[PARTS, where] = type(module), type(module).forward, id(vars(module)), *module._modules.items()
             if hooks := hooks_of(module):
                 found[HOOKS, where] = hooks
             for places in (module._parameters, module._buffers):

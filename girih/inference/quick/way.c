@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define AHEAD 64 /* words: as many lines as a processor fetches at a time */
+#define AHEAD 128 /* words: as many lines as a processor fetches at a time */
 #define WORD(place) ((const uint64_t *)(sizeof(uint64_t) * ((uintptr_t)(place) + 1))) /* as in `words.py` */
 
 /* What is kept of Python; DEFAULT to MODES may be None, and either MADE or RUN is. KEPT: the objects whose words are read.
@@ -70,20 +70,39 @@ static int is_plain(const Way *way)
     return truth;
 }
 
-/* Borrowed: what runs a call, of (how many arguments, a guard, a slower guard, what runs it) for each that was made;
- * NULL: none does, or an error. */
+/* Are tensors of these forms, which `words.form_of` writes one after the other? */
+static int are_formed(PyObject *forms, PyObject *const *arguments)
+{
+    const uint64_t *word = (const uint64_t *)PyBytes_AS_STRING(forms), *end = word + PyBytes_GET_SIZE(forms) / 8;
+    for (; word < end; arguments++) {
+        uint64_t kind = *word++, place = *word++, count = *word++;
+        const uint64_t *own;
+        if ((uintptr_t)Py_TYPE(*arguments) != kind)
+            return 0;
+        own = (const uint64_t *)((const uint64_t *)*arguments)[place];
+        for (; count > 0; count--, word += 3)
+            if ((own[word[0]] & word[1]) != word[2])
+                return 0;
+    }
+    return 1;
+}
+
+/* Borrowed: what runs a call, of (how many arguments, their forms or None, a guard, what runs it, a slower guard, what
+ * runs it) for each that was made; NULL: none does, or an error. */
 static PyObject *maker_of(PyObject *made, PyObject *const *arguments, Py_ssize_t count)
 {
     for (Py_ssize_t number = 0; number < PyTuple_GET_SIZE(made); number++) {
         PyObject *one = PyTuple_GET_ITEM(made, number);
         if (PyLong_AsSsize_t(PyTuple_GET_ITEM(one, 0)) != count)
             continue;
-        for (int guard = 1; guard < 3; guard++) {
+        if (PyBytes_CheckExact(PyTuple_GET_ITEM(one, 1)) && are_formed(PyTuple_GET_ITEM(one, 1), arguments))
+            return PyTuple_GET_ITEM(one, 3);
+        for (int guard = 2; guard < 6; guard += 2) {
             PyObject *said = PyObject_Vectorcall(PyTuple_GET_ITEM(one, guard), arguments, count, NULL);
             int truth = said == NULL ? -1 : PyObject_IsTrue(said);
             Py_XDECREF(said);
             if (truth != 0)
-                return truth == 1 ? PyTuple_GET_ITEM(one, 3) : NULL;
+                return truth == 1 ? PyTuple_GET_ITEM(one, guard + 1) : NULL;
         }
     }
     return NULL;

@@ -2,8 +2,8 @@
 
 It asks what `Settings.untouched`, `Weights.written` and `Call.is_quickly` ask: by the words of memory in which a change
 would show (`words.py`), since a model may have hundreds of parts and tensors, and in one function without a call of
-Python in it, since for a model of two layers the answer takes but a few microseconds. `way.c` is that function; where
-it cannot be compiled, Python answers. Whatever is not told so, such as keywords, a write, another size or an error, is
+Python in it, since for a model of two layers the answer takes but a microsecond. `way.c` is that function; where it
+cannot be compiled, Python answers. Whatever is not told so, such as keywords, a write, another size or an error, is
 left to the long way.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from operator import attrgetter
+from operator import attrgetter, is_
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,15 @@ from girih.capture.torch.settings import Settings
 from girih.capture.torch.weights import Weights
 from girih.cost.compiled import extension
 from girih.inference.calls import Call
-from girih.inference.quick.words import Words, of_dictionaries, of_lists, of_references, of_sets, of_tensors
+from girih.inference.quick.words import (
+    Words,
+    of_attributes,
+    of_dictionaries,
+    of_lists,
+    of_references,
+    of_sets,
+    of_tensors,
+)
 
 
 def _dictionary(mapping: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -53,11 +61,12 @@ class Watch:
         self._keep: list[Any] = [settings, weights, hooks]
         self._watch_dictionaries(settings)
         self._watch_attributes(settings)
-        wholes, types = settings.wholes, settings.types
-        if (classes := of_references([*zip(wholes, types, strict=True)])) is None:
-            self.rest.append(lambda: [*map(type, wholes)] == types)
+        wholes, types, owns = settings.wholes, settings.types, settings.owns
+        classes, attributes = of_references([*zip(wholes, types, strict=True)]), of_attributes(wholes)
+        if classes is None or attributes is None:
+            self.rest.append(lambda: [*map(type, wholes)] == types and all(map(is_, map(vars, wholes), owns)))
         else:
-            self._fixed.append(classes)
+            self._fixed += [classes, attributes]
         if (tensors := of_tensors(weights.lying)) is None:
             self.rest.append(lambda: not weights.written())
         else:
@@ -122,10 +131,10 @@ def quick_way(
     made: Sequence[tuple[Call, Callable[..., Any]]],
     turn: Any,
 ) -> Callable[..., Any]:
-    """What gives the results of a call, or `NO`. made: what runs each call; turn: a lock that is held meanwhile, or
-    None."""
+    """What gives the results of a call, or `NO`. made: what runs each call, and as its `directly` what is quicker where
+    tensors have the strides of those that it was made for; turn: a lock that is held meanwhile, or None."""
     dtype, words, rest = settings.around_plain, watch.words, watch.rest
-    ready = [(call.guard, call, run) for call, run in made]
+    ready = [(call, call.guard.check, getattr(run, "directly", run), run) for call, run in made]
 
     def answer(*batch: Any, **named: Any) -> Any:
         if grad := _grad_enabled():
@@ -136,8 +145,10 @@ def quick_way(
             for ask in rest:
                 if not ask():
                     return NO
-            for guard, call, run in ready:
-                if len(batch) == call.positional and (guard.check(*batch) or call.is_quickly(batch, named)):
+            for call, is_alike, directly, run in ready:
+                if len(batch) == call.positional and is_alike(*batch):
+                    return directly(*batch)
+                if call.is_quickly(batch, named):
                     return run(*batch)
             return NO
         except Exception:  # which the long way meets, too
@@ -148,7 +159,7 @@ def quick_way(
 
     if (native := _native()) is not None:
         around = _default_dtype, dtype, _autocast, _modes
-        calls = tuple((call.positional, call.guard.check, _slowly(call), run) for call, run in made)
+        calls = tuple((call.positional, call.form, *_, _slowly(call), run) for call, *_, run in ready)
         items = (words, no_way, *_GRAD, tuple(rest), *around, calls, None)
         answer = native.Way(words.places, words.were, words.first, items)
     if turn is None:
@@ -180,9 +191,10 @@ def no_way(*batch: Any, **named: Any) -> Any:
 def model_way(model: torch.nn.Module, hooks: Sequence[dict[int, Any]]) -> Callable[..., Any]:
     """The same where the model itself answers every call: it is only looked whether it is in training."""
     parts = [*model.modules()]
-    counts = of_dictionaries([*(vars(part) for part in parts), *hooks])
-    words = Words(counted=[] if counts is None else [counts], keep=(parts, hooks))
-    words.known = bytes(len(words.known))  # nobody has looked yet; Python counts from 1
+    counts, attributes = of_dictionaries([*(vars(part) for part in parts), *hooks]), of_attributes(parts)
+    known = counts is not None and attributes is not None
+    words = Words([attributes], [counts], keep=(parts, hooks)) if known else Words()
+    words.doubt()
 
     def evaluates() -> bool:
         now = words.now()  # first: a write meanwhile is seen later
@@ -192,7 +204,7 @@ def model_way(model: torch.nn.Module, hooks: Sequence[dict[int, Any]]) -> Callab
         return True
 
     def answer(*batch: Any, **named: Any) -> Any:
-        if (counts is None or not words.same()) and not evaluates():
+        if not (known and words.same()) and not evaluates():
             return NO
         if not _grad_enabled():
             return model(*batch, **named)
@@ -202,8 +214,7 @@ def model_way(model: torch.nn.Module, hooks: Sequence[dict[int, Any]]) -> Callab
         finally:
             _set_grad_enabled(True)
 
-    native = None if counts is None else _native()
-    if native is None:
+    if not known or (native := _native()) is None:
         return answer
     items = (words, answer, *_GRAD, (), None, None, None, None, None, model)
     return native.Way(words.places, words.were, words.first, items)  # type: ignore[no-any-return]

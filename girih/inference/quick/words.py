@@ -33,6 +33,8 @@ WORD = 8
 """Bytes."""
 OF_A_TENSOR, OF_A_STORAGE, OF_A_COUNTER = 22, 6, 3
 """Of PyTorch's own objects so many words are looked at, which is no more than each has."""
+BEFORE = 4
+"""Words of Python's own that lie before an object which has attributes, or the memory's, as the object before it."""
 
 
 class _Everything:
@@ -86,6 +88,10 @@ class Words:
         """No words are as they were, from now on."""
         self._mark[0] = 1
 
+    def doubt(self) -> None:
+        """No counts are as they were until somebody has looked: Python begins with 1."""
+        self.were[self._fixed : self.first] = 0
+
     def same(self) -> bool:
         first, behind = self.were[: self.first].tobytes(), self.were[self.first :].tobytes()
         return bool(take(self._first).tobytes() == first and take(self._behind).tobytes() == behind)
@@ -121,6 +127,17 @@ def of_references(pairs: Sequence[tuple[Any, Any]]) -> Any | None:
         if place is None:
             return None
         found.append(id(one) + place * WORD)
+    return np.array(found, np.int64)
+
+
+def of_attributes(objects: Sequence[Any]) -> Any | None:
+    """Addresses of the words by which objects refer to their attributes (`__dict__`)."""
+    found = []
+    for one in objects:
+        place = _place_of(id(vars(one)), id(one) - BEFORE * WORD, BEFORE + type(one).__basicsize__ // WORD)
+        if place is None:
+            return None
+        found.append(id(one) + (place - BEFORE) * WORD)
     return np.array(found, np.int64)
 
 
@@ -184,6 +201,38 @@ def of_tensors(tensors: Sequence[Tensor]) -> tuple[Any, Any, Any] | None:
     samples = [_sampled(tensor) for tensor in tensors if tensor.numel() and tensor.device.type == "cpu"]
     behind = np.concatenate((own + places.counter * WORD, *described, *samples))
     return np.concatenate((in_objects, numbers, counts)), behind, [tensor.detach() for tensor in tensors]
+
+
+def form_of(tensor: Tensor) -> bytes | None:
+    """Words that an ordinary tensor of the processor's shares with those of its dtype, sizes and strides alone: its
+    class, in which word of it the address of PyTorch's own object is, how many words of that follow, and which these
+    are, each with the bits that count and what they are. What it shares with few may be among these, such as its place
+    in the memory that it lies in."""
+    places, form, (dtype, bits) = _places_in_tensor(), _forms(tensor.dim()), _bits_of_dtype()
+    if places is None or form is None or not bits or type(tensor) is not torch.Tensor:
+        return None
+    (own,) = _words(id(tensor) + places.own * WORD, 1)
+    if own != tensor._cdata or tensor.layout is not torch.strided or tensor.device.type != "cpu":
+        return None
+    words, every = _words(own, OF_A_TENSOR), 2 ** (8 * WORD) - 1
+    masks = {place: bits if place == dtype else every for place in form if place != places.storage}
+    triples = [number for place, mask in masks.items() for number in (place, mask, words[place] & mask)]
+    return np.array([id(torch.Tensor), places.own, len(masks), *triples], np.uint64).tobytes()  # type: ignore[no-any-return]
+
+
+@cache
+def _bits_of_dtype() -> tuple[int, int]:
+    """Which word of PyTorch's object of a tensor says its dtype, and which bits of it; none where more of it differs.
+    What is left are flags that follow from sizes and strides, and bits that nobody has set."""
+    tensor = torch.zeros(1)
+    before = _words(tensor._cdata, OF_A_TENSOR)
+    tensor.data = tensor.data.view(torch.int32)
+    after = _words(tensor._cdata, OF_A_TENSOR)
+    place = _the_only(place for place in range(OF_A_TENSOR) if before[place] != after[place])
+    if place is None:
+        return 0, 0
+    changed = (before[place] ^ after[place]).to_bytes(WORD, "little")
+    return place, int.from_bytes(bytes(255 if byte else 0 for byte in changed), "little")
 
 
 def _sampled(tensor: Tensor) -> Any:
