@@ -158,7 +158,7 @@ def test_actors_of_ray_get_the_rows_that_they_read(data: Data, ray_nodes: Any) -
 def every_operator(x: Any, source: Any, target: Any, weights: Any, scores: Any, graph: gnn.Adjacency) -> list[Any]:
     """What is computed over a graph, and all gradients."""
     outputs = [
-        gnn.aggregate(x, graph), gnn.aggregate(x, graph, "mean"), gnn.aggregate(x, graph, "max"),
+        gnn.aggregate(x, graph), gnn.aggregate(x, graph, "mean"), gnn.aggregate(x, replace(graph, weights=None), "max"),
         gnn.aggregate(x, graph, "sum", weights), gnn.attend(x, graph, source, target, scores),
         gnn.to_edges(x, graph, "source"), gnn.to_edges(x, graph, "target"),
     ]  # fmt: skip

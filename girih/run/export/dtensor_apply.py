@@ -207,8 +207,9 @@ class _Means(TorchFunctionMode):
             return func(*args, **kwargs)
         loss["reduction"] = "sum"
         total = func(*given.args, **given.kwargs)
-        elements = prod(torch.broadcast_shapes(loss["input"].shape, loss["target"].shape))
-        return total / (_counted(loss) if func in LABELS else elements)
+        if func in LABELS:
+            return total / _counted(loss)
+        return total / prod(torch.broadcast_shapes(loss["input"].shape, loss["target"].shape))
 
 
 def _batch_norm(
