@@ -3,10 +3,10 @@
 What: 12 models that neither rules nor searches were made for (small configurations of `transformers`' own classes, of
 weights at random), batches of 1, with 1 thread and 2; `--models` takes those of TASO, too. How: the optimised model,
 the model in eager PyTorch, compiled by Inductor with frozen weights, and exported to ONNX Runtime and OpenVINO, all in
-float32, run in turns, behind a first call, measured anew after the choice was made. Seconds are those of the faster
-rounds (the least fifth): a median of a shared machine tells who else was there; with one thread they are the
-processor's, with two each has a pause first, in which threads of the one before fall asleep, and three calls that do
-not count. Against: the fastest of the four. Which that is, half of the rounds say, and how fast it is, the other
+float32, run in turns, measured anew after the choice was made. Each turn has a pause first, in which threads of the one
+before fall asleep, and three calls that do not count: a program calls one model again and again. Seconds are those of
+the faster rounds (the least fifth): a median of a shared machine tells who else was there; with one thread they are the
+processor's. Against: the fastest of the four. Which that is, half of the rounds say, and how fast it is, the other
 half: of four that are alike the luckiest would always seem faster than a fifth. Each round has an order of its own.
 Without rewrites: the same with the back end that girih.optimize found to run the model as it was the fastest, in the
 place of the rewritten program that it chose; how much that gains is printed beside.

@@ -1,9 +1,10 @@
 """Which of several ways to run a model is the fastest: measured in turns, and chosen against the noise of the clock.
 
 All run on the same example, one after another in rounds, so that what else the machine does falls on all alike; each
-round has an order of its own. Where several threads compute, those of the way before spin on the cores for a while, and
-a way's own have to be woken: so there is a longer pause before each, and its first calls do not count. What is far
-behind after a few rounds is measured no longer; what is so when it is built is let go, with its copy of the weights.
+round has an order of its own. The first calls of a turn do not count: who came before has filled the caches with his
+weights, and a program calls one model again and again. Threads of the way before spin on the cores for a while, too: so
+there is a pause, which is longer where several compute. What is far behind after a few rounds is measured no longer;
+what is so when it is built is let go, with its copy of the weights.
 A way's time is that of its faster rounds (`QUANTILE`), in which nothing else had its core: on a shared machine a median
 tells who else was there. With one thread seconds are the processor's, which others cannot take. How far two halves of
 the fastest way's rounds are apart is the noise; a simpler way within it, or within `TIE`, is as fast, and is taken.
@@ -68,7 +69,7 @@ class Turn:
         return self.clock() - began
 
 
-ONE_THREAD = Turn(time.process_time, 2e-3, 0, 1.0)
+ONE_THREAD = Turn(time.process_time, 2e-3, 3, 1.0)
 """By the processor's clock, on which others do not count."""
 SEVERAL_THREADS = Turn(time.perf_counter, 1e-2, 3, 1.4)
 """By the wall's, since they wait for each other; whoever else has a core for a moment makes them half as fast."""
