@@ -8,9 +8,8 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/compiled
 PIP    := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 
-# Three processes on two cores: tests of Ray, of ranks and of deaths wait, in all for a third of a run by two processes.
 # A test whose process dies fails, and the others go on in a new process: dividing by files waits for ever then.
-PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 # What depends on the scratch memory of convolutions, which is another on each processor.
 SCRATCH := tests/report/test_report_browser.py tests/report/test_report_memory.py tests/report/test_report_page.py \
            tests/run/arena/test_region.py tests/run/worker/test_run_memory.py \

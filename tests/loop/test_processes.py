@@ -127,6 +127,8 @@ def test_errors_are_those_of_threads(backend: str) -> None:
     here = [refused(body, gl.array(np.zeros(16)), *more)[0] for body, more in bodies]
     with girih.cluster(2, backend=backend) as cluster:
         x = (gnp.array(np.arange(6.0)) + 1).persist()
+        # None waits for another that compiles for the first time: after ten seconds it would be ended.
+        gl.parallel_for(gl.range(5))(raises)(gl.array(np.zeros(16)))
         pids = getattr(cluster.run.crew, "pids", [])
         there = [refused(body, gl.array(np.zeros(16)), *more) for body, more in bodies]
         if backend == "ray":
