@@ -270,7 +270,11 @@ def to_hdf5(x: Any, path: Path, dataset: str = "data", chunks: Sequence[int] | N
             del file[partial]
         size = None if chunks is None else tuple(chunks)
         written = file.create_dataset(partial, shape=source.shape, dtype=source.dtype, chunks=size)
-        write(source, written)
+        try:
+            write(source, written)
+        except BaseException:
+            del file[partial]
+            raise
         if dataset in file:
             del file[dataset]
         file.move(partial, dataset)

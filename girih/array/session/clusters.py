@@ -74,9 +74,9 @@ SEARCH_SECONDS = 10.0
 READ_AT_ONCE = 1 << 26
 """Bytes of a source that the driver copies elsewhere in one go."""
 PORTION = 32
-"""Of the memory of all workers together, one part in so many is what is computed at a time of what does not fit."""
+"""A result that does not fit is computed in portions of one part in so many of the memory of all workers together."""
 WIDEST_PORTION = 4
-"""It may be so many times as large where the chunks of a store are: to write a part of a chunk reads the rest."""
+"""A portion may be so many times as large where chunks of a store are: to write a part of a chunk, the rest is read."""
 ROOM = 1 << 32
 """Bytes of a single worker's limit from which on the program computes more by itself."""
 BLOCKS_IN_LIMIT = 2

@@ -7,6 +7,7 @@ import os
 import numpy as np
 import pytest
 
+import girih
 import girih.array as gnp
 from girih.capture.lazy.sources import SourceError, Window
 
@@ -206,3 +207,15 @@ def test_a_missing_package_is_named(here, monkeypatch):
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'girih\[arrays\]'"):
         gnp.to_zarr(POINTS, "x.zarr")
+
+
+def test_what_cannot_be_written_leaves_nothing_in_the_file(tmp_path) -> None:
+    """As an array that is made of the file into which it is to be written."""
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(40_000.0)
+    with girih.cluster(2, backend="threads", small=0), pytest.raises(SourceError, match="changed since"):
+        gnp.to_hdf5(gnp.from_hdf5(path, "x") * 2, path, "y")
+    with h5py.File(path) as file:
+        assert list(file) == ["x"]

@@ -139,7 +139,7 @@ class _OverWords(nn.Module):
         self.head = nn.Linear(hidden, out)
 
     def outputs(self, tokens: torch.Tensor) -> list[torch.Tensor]:
-        """Of the last layer, for each step."""
+        """What the last layer makes in each step."""
         check_steps(tokens, self.steps)
         vectors = self.words(tokens)
         states = zero_states(len(self.cells), self.hidden, vectors)
