@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from importlib.util import find_spec
@@ -214,6 +215,8 @@ def test_shorter_types_are_tried_where_a_tolerance_is_stated(
     assert len(short) == 2
     if backend == "openvino" and short[-1].error == 0:
         pytest.skip("this processor has no bfloat16, in which OpenVINO then does not compute")
+    if backend == "openvino" and "ONEDNN_MAX_CPU_ISA" in os.environ and short[-1].error is None:
+        pytest.skip("oneDNN may not use what the processor has, and OpenVINO does not compute in bfloat16 then")
     if not runs:
         assert all(item.why.startswith("refused: it is off by ") for item in short)
         return
