@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from itertools import pairwise, product
+from dataclasses import replace
+from itertools import combinations, pairwise, product
 from math import prod
 from typing import Any
 
@@ -222,6 +223,27 @@ def test_a_larger_cap_is_never_dearer() -> None:
     for tight, wide in pairwise(results):
         assert wide.certificate.cost <= tight.certificate.cost
         assert wide.certificate.bound <= tight.certificate.bound * (1 + 1e-9)
+
+
+def test_what_comes_on_top_goes_on_from_what_was_found() -> None:
+    graph, objective = perceptron(2, 64, 32), Objective("seconds", machine_of((2,)))
+    measure, moving = measurer(graph, objective), exchanging(objective)
+    least = front(graph, objective, effort=NO_ORDER).least().measured.peak
+    measured: list[Strategy] = []
+
+    def counted(strategy: Strategy) -> Measured:
+        measured.append(strategy)
+        return measure(strategy)
+
+    nothing = replace(NO_ORDER, least=0, coarse=0, fine=0, rounds=0, lowered=0)
+    with pytest.raises(CannotFitError):
+        memory_constrained(graph, objective, least, measure, moving, effort=nothing)
+    result = memory_constrained(graph, objective, least, counted, moving, effort=nothing, more=NO_ORDER)
+    assert measure(result.strategy).peak == least
+    assert all(one != other for one, other in combinations(measured, 2))  # each is measured once
+    before, roomy = len(measured), measure(measured[0]).peak
+    memory_constrained(graph, objective, roomy, counted, moving, effort=nothing, more=NO_ORDER)
+    assert 2 * (len(measured) - before) < before  # what fits already needs nothing on top
 
 
 def small_step() -> Graph:

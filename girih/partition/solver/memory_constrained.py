@@ -197,17 +197,21 @@ def memory_constrained(
     first: SearchResult | None = None,
     rules: Rules | None = None,
     effort: Effort = Effort(),
+    more: Effort | None = None,
     seconds: float = 60.0,
 ) -> SearchResult:
     """The cheapest strategy found whose measured peak is at most `cap` bytes, with a bound for that cap.
 
-    first: what the search without a cap has found. rules: what may be chosen; None: all. seconds: of work (`Budget`),
-    after which no further level of the ladder is begun.
+    first: what the search without a cap has found. rules: what may be chosen; None: all. more: effort on top where
+    nothing that was found meets the cap. seconds: of work (`Budget`), after which no further level of the ladder is
+    begun; what comes on top has those that are left, and half of them at least.
 
     Raises:
         CannotFitError: with the least peak that was found, and the least that any strategy can have.
     """
     front = front_of(graph, objective, measure, exchanged, first=first, rules=rules, effort=effort, seconds=seconds)
+    if more is not None and not front.whole and front.cheapest(cap) is None:
+        by_prices(front, more, max(seconds - front.spent / 1e9, seconds / 2))
     return answer(front, cap, seconds)
 
 
@@ -231,13 +235,17 @@ def front_of(
         front.take(begin)
         front.lines.append(Line(first.certificate.bound, 0.0))
     in_order(front, effort)
-    if front.whole:
-        return front
+    if not front.whole:
+        by_prices(front, effort, seconds)
+    return front
+
+
+def by_prices(front: Front, effort: Effort, seconds: float) -> None:
+    """The corners of the front by memory prices; of a small problem more of them, and what lies between them."""
     small = len(front.space.plain.problem.domains) <= effort.dense
     ladder(front, replace(effort, coarse=3 * effort.coarse, fine=2 * effort.fine) if small else effort, seconds)
     if small:
         lowered(front, effort)
-    return front
 
 
 def in_order(front: Front, effort: Effort) -> None:

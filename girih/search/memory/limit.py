@@ -3,9 +3,6 @@ what would be needed."""
 
 from __future__ import annotations
 
-from contextlib import suppress
-from functools import partial
-
 from girih.graph import Graph, Value
 from girih.layout import Placement
 from girih.layout.budget import without_collection
@@ -29,7 +26,7 @@ from girih.search.portfolio import Portfolio
 WINDOWS = (Overlap(4, 16), Overlap(2, 4), Overlap(1, 1), Overlap())
 FEW = Effort(least=4, coarse=1, fine=2, rounds=2)
 """Where others are simulated beside what is found, and layers exchanged: as good a plan in half the time. If nothing
-that is found fits, all is tried before the limit is refused."""
+that is found fits, all is tried before the limit is refused, beside what was found."""
 
 
 class NothingFitsError(PlanError):
@@ -67,7 +64,6 @@ def fit(
         worst = max(trial(strategy).memory_by_device, key=lambda use: use.peak)
         return Measured(worst.peak, worst.at)
 
-    exchanged = exchanges(objective)
     first = measure(result.strategy)
     if first.peak <= limit:
         return result
@@ -75,12 +71,20 @@ def fit(
         raise NothingFitsError(_refused_division(trial(result.strategy), search))
     note("fit memory", 0.0)
     rules = search.rules_of(objective) if isinstance(search, Exact) else None
-    fitted = partial(memory_constrained, graph, objective, limit, measure, exchanged, first=result, rules=rules)
-    if isinstance(search, Portfolio):
-        with suppress(CannotFitError):
-            return fitted(effort=FEW, seconds=search.seconds)
+    few = isinstance(search, Portfolio)
     try:
-        return fitted(seconds=search.seconds)
+        return memory_constrained(
+            graph,
+            objective,
+            limit,
+            lambda strategy: first if strategy == result.strategy else measure(strategy),
+            exchanges(objective),
+            first=result,
+            rules=rules,
+            effort=FEW if few else Effort(),
+            more=Effort() if few else None,
+            seconds=search.seconds,
+        )
     except CannotFitError as error:
         needs = _needs(error.smallest, error.bound, limit)
         told = _refusal(trial(error.best.strategy), f"{objective.machine}", limit, needs, proved=error.bound > limit)
