@@ -194,7 +194,7 @@ class _Planning:
             result = searched(each, graph, goal)
             self.budget.spend(result.certificate.work * 1e9)
             plan = self.divided(graph, result, limit)
-        if limit is not None and plan.peak > limit and (other := self.otherwise(graph)):
+        if limit is not None and (other := self.otherwise(graph)) and plan.peak > limit:  # peaks take long
             fits = searched(other, graph, goal)
             self.budget.spend(fits.certificate.work * 1e9)
             if (written := self.divided(graph, fits, limit)).peak <= limit:

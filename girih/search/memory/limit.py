@@ -17,7 +17,7 @@ from girih.plans.choice import Choice
 from girih.plans.plan import Goal, Observe, Plan, PlanError
 from girih.plans.scratch import notes_of
 from girih.program import Overlap, overlapped
-from girih.program.life.accounts import memory_uses
+from girih.program.life.accounts import MemoryUse, memory_uses
 from girih.program.life.staging import exchange_bytes
 from girih.search.portfolio import Portfolio
 
@@ -60,9 +60,11 @@ def fit(
         goal = Goal(search.name, objective.name, limit)
         return Plan(graph, objective.machine, choice, result.certificate, goal)
 
+    uses: list[MemoryUse] = []  # of the device that needs most, for each strategy that was measured
+
     def measure(strategy: Strategy) -> Measured:
-        worst = max(trial(strategy).memory_by_device, key=lambda use: use.peak)
-        return Measured(worst.peak, worst.at)
+        uses.append(_worst(trial(strategy)))
+        return Measured(uses[-1].peak, uses[-1].at)
 
     first = measure(result.strategy)
     if first.peak <= limit:
@@ -87,7 +89,8 @@ def fit(
         )
     except CannotFitError as error:
         needs = _needs(error.smallest, error.bound, limit)
-        told = _refusal(trial(error.best.strategy), f"{objective.machine}", limit, needs, proved=error.bound > limit)
+        least = min(uses, key=lambda use: use.peak)
+        told = _refusal(least, graph, f"{objective.machine}", limit, needs, proved=error.bound > limit)
         raise NothingFitsError(told, error.divisions) from error
 
 
@@ -107,13 +110,20 @@ def refused_whole(plan: Plan, search: Search) -> str:
         return ""
     if not isinstance(search, Exact | ScoredSearch):
         return _refused_division(plan, search)
-    return _refusal(plan, f"{plan.machine}", plan.memory, _needs(plan.peak, plan.peak, plan.memory))
+    needs = _needs(plan.peak, plan.peak, plan.memory)
+    return _refusal(_worst(plan), plan.graph, f"{plan.machine}", plan.memory, needs)
 
 
 def _refused_division(plan: Plan, search: Search) -> str:
     assert plan.memory is not None
     name = {"single": "one device", "data": "data parallelism"}.get(search.name, search.name)
-    return _refusal(plan, name, plan.memory, f"this division needs {format_bytes(plan.peak)} ({plan.peak} bytes)")
+    needs = f"this division needs {format_bytes(plan.peak)} ({plan.peak} bytes)"
+    return _refusal(_worst(plan), plan.graph, name, plan.memory, needs)
+
+
+def _worst(plan: Plan) -> MemoryUse:
+    """What the device holds that needs most."""
+    return max(plan.memory_by_device, key=lambda use: use.peak)
 
 
 def widest_overlap(plan: Plan) -> Overlap:
@@ -143,11 +153,11 @@ def _needs(smallest: int, bound: int, limit: int) -> str:
     return f"none needs less than {bound} bytes, which is proved; the smallest limit found that is met is {known},"
 
 
-def _refusal(tried: Plan, what: str, limit: int, needs: str, proved: bool = True) -> str:
-    """proved: that nothing fits; else only that nothing was found that does."""
-    worst = max(tried.memory_by_device, key=lambda use: use.peak)
+def _refusal(worst: MemoryUse, graph: Graph, what: str, limit: int, needs: str, proved: bool = True) -> str:
+    """worst: what the device holds that needs most. proved: that nothing fits; else only that nothing was found that
+    does."""
     tensors = ", ".join(f"{buffer} {format_bytes(size)}" for buffer, size in worst.largest[:5])
-    during = "before the first operator" if worst.at < 0 else f"during {tried.graph.nodes[worst.at].name}"
+    during = "before the first operator" if worst.at < 0 else f"during {graph.nodes[worst.at].name}"
     fails = f"{what} does not fit {format_bytes(limit)} for each device"
     if not proved:
         fails = f"no division of {what} was found that fits {format_bytes(limit)} for each device, though one may exist"
