@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -122,8 +123,8 @@ def against_numpy(application: Application, quick: bool, repeats: int) -> tuple[
         with libraries.limit(limits=threads, user_api="blas"):
             return run(np, *arrays)
 
-    one, two = (lambda: plain(1)), (lambda: plain(2))
-    known = one()
+    one, two = partial(plain, 1), partial(plain, 2)
+    known = plain(1)
     kernel = kernel_of(arrays, known) if application.name == "Black-Scholes" else {}
     alone, _, single = against(application, arrays, 1, repeats, {"numpy": one})
     both, first, double = against(application, arrays, 2, repeats, {"numpy 1": one, "numpy 2": two, **kernel})
