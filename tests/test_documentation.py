@@ -120,6 +120,7 @@ def test_commands_succeed(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", own_cache(tmp_path / "cache"))
     monkeypatch.setattr(trial, "SECONDS", 0.0)  # `optimize` runs models a few times: nothing here depends on how often
+    monkeypatch.setattr(trial, "WAKING", 0.0)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     seen: set[str] = set()
     end = 0

@@ -23,3 +23,4 @@ def operators_of_onnx_are_read_once() -> Iterator[None]:
 def models_are_run_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """To choose among ways to run a model it is run for seconds. What is chosen among is tested, not how fast it is."""
     monkeypatch.setattr(trial, "SECONDS", 0.0)
+    monkeypatch.setattr(trial, "WAKING", 0.0)
