@@ -121,6 +121,7 @@ def test_commands_succeed(
     monkeypatch.setenv("XDG_CACHE_HOME", own_cache(tmp_path / "cache"))
     for module in (costs, trial):  # `optimize` runs kernels and models a few times: nothing here depends on how often
         monkeypatch.setattr(module, "SECONDS", 0.0)
+    monkeypatch.setattr(trial, "WAKING", 0.0)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     seen: set[str] = set()
     end = 0

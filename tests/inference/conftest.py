@@ -25,3 +25,4 @@ def models_are_run_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     among is tested, not how fast it is."""
     for module in (costs, trial):
         monkeypatch.setattr(module, "SECONDS", 0.0)
+    monkeypatch.setattr(trial, "WAKING", 0.0)
