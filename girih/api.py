@@ -528,6 +528,10 @@ def infer(
 
     if otherwise not in (ways := ("refuse", "again", "model")):
         raise PlanError(f"no way {otherwise!r} to answer other batches: there are {', '.join(ways)}")
+    if "optimize" in options:
+        raise PlanError(
+            "girih.infer has no optimize=: it keeps a limit of memory. girih.optimize(model, x) makes a model faster"
+        )
     check_choices(machine, memory, **{name: options[name] for name in CHOICES if name in options})
     step = Inference(model, call, autocast)
     batch, machine, options = _prepared(step, batch, machine, options)

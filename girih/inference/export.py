@@ -112,13 +112,16 @@ def save(program: Any, path: str | Path) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """While open, the exporter prints nothing of libraries that it does not need, and of its own deprecations."""
-    logger = logging.getLogger("torch.onnx")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
+    """While open, the exporter prints nothing of libraries that it does not need, of its own deprecations, and of
+    constants that its optimiser could not fold: the program is right without."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(before)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -185,3 +186,21 @@ def test_inputs_keep_the_names_of_arguments(order: str | None, tmp_path: Path) -
         assert not saved(fast, program, tmp_path / "out.onnx")
         found = shapes(tmp_path / "out.onnx")
         assert (found["right"], found["left"]) == ([4, 5], [3, 4])
+
+
+class Segments(nn.Module):
+    """Every position is of the first segment, as BERT's and Albert's are by default."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.segments = nn.Embedding(2, 8)
+        self.register_buffer("zeros", torch.zeros(1, 64, dtype=torch.long))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.segments(torch.gather(self.zeros, 1, torch.arange(64).expand(1, 64)).expand(1, 64))
+
+
+def test_the_exporter_says_nothing_of_what_it_cannot_fold(logged: list[logging.LogRecord]) -> None:
+    """Warnings that nobody handles come to the terminal."""
+    exported(Segments(), (torch.randn(1, 64, 8),))
+    assert [record.getMessage() for record in logged if record.levelno >= logging.WARNING] == []

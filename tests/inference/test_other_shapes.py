@@ -29,6 +29,8 @@ def test_infer_refuses_plans_again_or_asks_the_model() -> None:
             assert len(answer._plans) == (3 if otherwise == "again" else 1)
     with pytest.raises(PlanError, match="no way 'maybe' to answer other batches: there are refuse, again, model"):
         girih.infer(model, rows(6), otherwise="maybe")
+    with pytest.raises(PlanError, match=r"no optimize=: it keeps a limit of memory\. girih\.optimize\(model, x\)"):
+        girih.infer(model, rows(6), optimize=True)
 
 
 @pytest.mark.parametrize("memory", [None, "2KB"])

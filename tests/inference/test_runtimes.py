@@ -179,6 +179,21 @@ def test_a_way_with_other_results_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
+@pytest.mark.parametrize(("spins", "sleeps"), [(0, 1), (20, 21), (1000, 50)])
+def test_a_turn_begins_when_threads_of_the_way_before_are_asleep(
+    spins: int, sleeps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or after a tenth of a second: something else may compute in this process all the time."""
+    slept: list[float] = []
+    busy = lambda: sum(slept[:spins]) + 0.01 * sum(slept[spins:])  # noqa: E731
+    monkeypatch.setattr(trial.time, "sleep", slept.append)
+    monkeypatch.setattr(trial.time, "process_time", busy)
+    called: list[int] = []
+    turn = trial.Turn(lambda: float(len(called)), 1.0)
+    assert turn.seconds(lambda: called.append(len(slept))) == 1
+    assert called == [sleeps] * trial.CALLS
+
+
 def test_what_is_asked_before_a_call_counts() -> None:
     """The model itself answers every call, and is asked nothing."""
     ways = [("as it was", "eager", lambda: lambda x: time.sleep(0.002)), ("rewritten", "quick", lambda: lambda x: None)]
