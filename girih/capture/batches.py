@@ -99,3 +99,13 @@ def check_leaf(path: str, leaf: Any) -> None:
             f"the batch has a {type(leaf).__name__} at {path!r}, whose tensors would be constants of the program: give "
             "them in a dictionary, a tuple or a data class"
         )
+
+
+def hides_fakes(item: Any, depth: int = 6) -> bool:
+    """Is there a tensor of the program that is captured in what PyTorch's pytrees do not open?"""
+    if type(item).__name__ == "FakeTensor":
+        return True
+    held = list(item.values()) if isinstance(item, Mapping) else list(item) if isinstance(item, (list, tuple)) else []
+    if hasattr(item, "__dict__") and not isinstance(item, type):
+        held += vars(item).values()
+    return depth > 0 and any(hides_fakes(part, depth - 1) for part in held)
