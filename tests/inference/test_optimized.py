@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import UserDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -323,7 +324,7 @@ class Holder:
         self.layers = [{"key": tensor}]
 
 
-def test_results_that_are_hidden_from_pytorch_are_refused() -> None:
+def test_results_that_are_hidden_from_pytorch_are_refused_or_tell_who_uses_them() -> None:
     @dataclass
     class Answer:
         scores: torch.Tensor
@@ -339,8 +340,17 @@ def test_results_that_are_hidden_from_pytorch_are_refused() -> None:
 
     x = torch.randn(2, 4)
     for close in (Answer, Holder, lambda y: UserDict(scores=y), lambda y: [MappingProxyType({"scores": y})]):
-        with pytest.raises(CaptureError, match=r"is returned, whose tensors would be constants .*register_dataclass"):
+        with pytest.raises(CaptureError, match=r"is returned, whose tensors are not given back: .*register_dataclass"):
             capture(Inference(Model(close)), (x,))
+    beside = Model(lambda y: (y, Holder(y))).eval()
+    scores, _ = girih.optimize(beside, x, threads=1, seconds=0.1, backends=("eager", "onednn"))(x)
+    torch.testing.assert_close(scores, beside.layer(x))
+    captured = capture(Inference(beside), (x,))
+    _, hidden = captured.nest([scores])
+    assert repr(copy.deepcopy(hidden)) == "<a Holder, whose tensors are not given back>"
+    for use in (lambda: hidden.layers, lambda: hidden[0], lambda: len(hidden), lambda: bool(hidden)):
+        with pytest.raises(CaptureError, match="a Holder is returned, whose tensors are not given back"):
+            use()
     torch.export.register_dataclass(Answer)
     model = Model(Answer).eval()
     answer = girih.optimize(model, x, threads=1, seconds=0.1, backends=("eager",))(x)
