@@ -183,9 +183,10 @@ def warm_up(devices: str = "p2.8xlarge") -> None:
 
 
 def training_step(
-    name: str, batch: int | None = None, optimizer: str = "momentum", **overrides: Any
+    name: str, batch: int | None = None, optimizer: str = "momentum", precision: str = "fp32", **overrides: Any
 ) -> tuple[Any, Any]:
-    """(TrainingStep, batch) of a model of the catalogue on the meta device: nothing is allocated."""
+    """(TrainingStep, batch) of a model of the catalogue on the meta device: nothing is allocated. precision: "bf16"
+    computes under autocast, with state in float32."""
     import torch
 
     from girih.capture import TrainingStep
@@ -197,7 +198,9 @@ def training_step(
         "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=0.01),
         "adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-3),
     }
-    return TrainingStep(made.module, step=made.step, optimizer=rules[optimizer](made.module.parameters())), made.inputs
+    autocast = torch.bfloat16 if precision == "bf16" else None
+    update = rules[optimizer](made.module.parameters())
+    return TrainingStep(made.module, step=made.step, optimizer=update, autocast=autocast), made.inputs
 
 
 def captured(name: str, batch: int | None = None, optimizer: str = "momentum", **overrides: Any) -> Any:

@@ -131,7 +131,7 @@ def measure(options: argparse.Namespace) -> Report:
     rows: list[Row] = []
     chosen = slices(options)
     counts = COUNTS[:1] if options.quick else options.counts
-    for (_, machine), group in groupby(freed(chosen), lambda item: (id(item[1]), item[2])):
+    for (_, machine), group in groupby(freed(chosen, options.seconds), lambda item: (id(item[1]), item[2])):
         grid: list[tuple[str, Any]] = []
         for known, graph, _, cap in group:
             if not grid:

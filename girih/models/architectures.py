@@ -7,6 +7,7 @@ from girih.models.networks.images.feedforward import densenet, squeezenet, vgg
 from girih.models.networks.images.inception import inception_v3, inception_v4
 from girih.models.networks.images.nasnet import nasnet
 from girih.models.networks.images.resnet import resnet, resnext, wide_resnet
+from girih.models.networks.images.vit import vit
 from girih.models.networks.images.wgan import wgan_critic, wgan_generator
 from girih.models.networks.mlp import mlp
 from girih.models.networks.sequences.bert import bert

@@ -54,6 +54,8 @@ def parameters(module: torch.nn.Module) -> int:
         ("squeezenet", 1_235_496),
         ("densenet", 7_978_856),
         ("nasrnn", 16 * 512 * 512 + 512 * 1000 + 1000),
+        ("vit-b", 86_567_656),
+        ("vit-l", 304_326_632),
         ("gpt2", 124_439_808),
         ("gpt2-xl", 1_557_611_200),
         ("llama-8b", 8_030_261_248),

@@ -18,7 +18,7 @@ def exact(batch: object) -> object:
 NAMES = ["rnntc-tiny", "nmt-tiny", "dlrm-criteo-tiny", "sparse-moe-tiny", "deepspeech-tiny", "wgan-critic-tiny",
          "resnext-tiny", "squeezenet-tiny"]  # fmt: skip
 LIKE_OTHERS = ["rnnlm-tiny", "nasrnn-tiny", "candle-uno-tiny", "transformer-tiny", "wgan-generator-tiny",
-               "densenet-tiny", "vgg-tiny"]  # fmt: skip
+               "densenet-tiny", "vgg-tiny", "vit-tiny"]  # fmt: skip
 """Made of the same parts."""
 
 

@@ -87,6 +87,17 @@ class ModelFamily:
         return loss
 
 
+def heads_of(width: int, head_width: int) -> int:
+    if width % head_width:
+        raise ValueError(f"the width must be a multiple of {head_width}, the width of a head; got {width}")
+    return width // head_width
+
+
+def sized_by_heads(layers: int, width: int) -> Options:
+    """A transformer's layers and width, with heads of 64."""
+    return {"layers": layers, "width": width, "heads": heads_of(width, 64)}
+
+
 def tiny(family: str, **options: Any) -> Preset:
     """The family's smallest sensible model, for tests: ten steps in a second or a few on one CPU."""
     return Preset(f"{family}-tiny", options, TINY_BATCH)

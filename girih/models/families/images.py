@@ -12,6 +12,7 @@ from girih.models.families.family import (
     Options,
     Preset,
     constant,
+    sized_by_heads,
     tiny,
 )
 
@@ -143,6 +144,19 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         source=f"Zoph et al. 2018, arXiv:1707.07012; deepened by {SWAPADVISOR}",
         default_batch=constant(SWAPADVISOR_BATCH),
         presets=(tiny("nasnet", repeats=1, filters=8, image=32, classes=16, stem=4),),
+    ),
+    ModelFamily(
+        name="vit",
+        pattern="vit-LAYERS-WIDTH",
+        examples=("vit-b", "vit-l", "vit-24-1024"),
+        description="Vision Transformer with patches of 16×16, heads of 64, on ImageNet",
+        source="Dosovitskiy et al. 2020, arXiv:2010.11929",
+        configure=sized_by_heads,
+        presets=(
+            Preset("vit-b", sized_by_heads(12, 768)),
+            Preset("vit-l", sized_by_heads(24, 1024)),
+            tiny("vit", layers=2, width=32, heads=4, image=16, patch=4, classes=16),
+        ),
     ),
     ModelFamily(
         name="wgan-critic",

@@ -14,6 +14,8 @@ from girih.models.families.family import (
     Options,
     Preset,
     constant,
+    heads_of,
+    sized_by_heads,
     tiny,
 )
 
@@ -70,23 +72,13 @@ def _bert_batch(options: Options, batch: int) -> BatchDescription:
     }
 
 
-def _heads(width: int, head_width: int) -> int:
-    if width % head_width:
-        raise ValueError(f"the width must be a multiple of {head_width}, the width of a head; got {width}")
-    return width // head_width
-
-
 def _transformer_options(layers: int = 6, width: int = 512) -> Options:
-    return {"layers": layers, "width": width, "heads": _heads(width, 64), "hidden": 4 * width}
-
-
-def _gpt_options(layers: int, width: int) -> Options:
-    return {"layers": layers, "width": width, "heads": _heads(width, 64)}
+    return {**sized_by_heads(layers, width), "hidden": 4 * width}
 
 
 def _llama_options(layers: int, width: int) -> Options:
     """The proportions of Llama-3-8B: heads of 128, four to a key-value head, a network of 3.5 widths."""
-    heads = _heads(width, 128)
+    heads = heads_of(width, 128)
     kv_heads = heads // 4 if heads % 4 == 0 else heads
     return {"layers": layers, "width": width, "heads": heads, "kv_heads": kv_heads, "hidden": width * 7 // 2}
 
@@ -171,15 +163,15 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("gpt-12-1024", "gpt2", "gpt2-xl"),
         description="GPT-2, heads of 64, sequences of 1024",
         source="Radford et al. 2019",
-        configure=_gpt_options,
+        configure=sized_by_heads,
         describe_batch=_words("tokens", "targets"),
         step="predict_next_token",
         default_batch=constant(8),
         presets=(
-            Preset("gpt2", _gpt_options(12, 768)),
-            Preset("gpt2-medium", _gpt_options(24, 1024)),
-            Preset("gpt2-large", _gpt_options(36, 1280)),
-            Preset("gpt2-xl", _gpt_options(48, 1600)),
+            Preset("gpt2", sized_by_heads(12, 768)),
+            Preset("gpt2-medium", sized_by_heads(24, 1024)),
+            Preset("gpt2-large", sized_by_heads(36, 1280)),
+            Preset("gpt2-xl", sized_by_heads(48, 1600)),
             tiny("gpt", layers=2, width=32, heads=4, sequence=16, vocabulary=64),
         ),
     ),
@@ -204,7 +196,7 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("bert-12-768", "bert-24-1024"),
         description="BERT with its masked-token head, heads of 64, sequences of 512",
         source="Devlin, Chang, Lee, Toutanova 2018, arXiv:1810.04805",
-        configure=_gpt_options,
+        configure=sized_by_heads,
         describe_batch=_bert_batch,
         step="fill_masked_tokens",
         default_batch=constant(32),

@@ -16,10 +16,14 @@ from girih.models.networks.sequences.attention import Attention, future_mask
 
 
 class DecoderBlock(nn.Module):
-    """Attention and a two-layer network of four times the width, each added to its normed input."""
+    """Attention and a two-layer network of four times the width, each added to its normed input.
 
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
+    gelu: how the network's function is approximated, or "none".
+    """
+
+    def __init__(self, width: int, heads: int, dropout: float, gelu: str = "tanh") -> None:
         super().__init__()
+        self.gelu = gelu
         self.attention_norm = nn.LayerNorm(width)
         self.attention = Attention(width, heads, dropout=dropout)
         self.network_norm = nn.LayerNorm(width)
@@ -27,9 +31,9 @@ class DecoderBlock(nn.Module):
         self.contract = nn.Linear(4 * width, width)
         self.dropout = dropout_layer(dropout)
 
-    def forward(self, x: torch.Tensor, hidden_from: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, hidden_from: torch.Tensor | None = None) -> torch.Tensor:
         x = x + self.dropout(self.attention(self.attention_norm(x), hidden_from))
-        inner = F.gelu(self.expand(self.network_norm(x)), approximate="tanh")
+        inner = F.gelu(self.expand(self.network_norm(x)), approximate=self.gelu)
         return x + self.dropout(self.contract(inner))
 
 
