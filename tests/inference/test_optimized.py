@@ -407,6 +407,16 @@ def test_an_optimised_model_stays_in_evaluation_and_is_not_pickled(tmp_path: Pat
         fast.save(tmp_path / "none" / "fast.pt2")
 
 
+def test_a_model_is_optimised_in_inference_mode() -> None:
+    """Whose tensors, the example among them, count no writes."""
+    with torch.inference_mode():
+        model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), torch.randn(2, 4)
+        fast = girih.optimize(model, x, threads=1, seconds=0.1, backends=("eager", "onednn"), otherwise="again")
+        for batch in (x, x[:1]):
+            torch.testing.assert_close(fast(batch), model(batch))
+    torch.testing.assert_close(fast(torch.zeros(2, 4)), model(torch.zeros(2, 4)))
+
+
 def test_half_precision_with_a_layer_norm_is_optimised() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)).eval().bfloat16()
     x = torch.randn(3, 8).bfloat16()

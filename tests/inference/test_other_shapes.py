@@ -45,6 +45,16 @@ def test_infer_takes_up_weights_that_are_changed_later(memory: str | None) -> No
         same(answer, model, rows(6))  # type: ignore[arg-type]
 
 
+def test_infer_takes_a_batch_by_name() -> None:
+    model = PerRow().eval()
+    with girih.infer(model, {"x": rows(6), "scale": torch.tensor(2.0)}) as answer:
+        batch = {"x": rows(6), "scale": torch.tensor(3.0)}
+        for found in (answer(**batch), answer(batch)):
+            torch.testing.assert_close(found, model(**batch))
+        with pytest.raises(PlanError, match=r"all by name, answer\(\*\*batch\)"):
+            answer(rows(6), scale=torch.tensor(3.0))
+
+
 def test_infer_refuses_an_index_that_no_row_has() -> None:
     with girih.infer(nn.Embedding(5, 4).eval(), torch.tensor([0, 4])) as answer:
         for wrong in (5, -1):
