@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from girih.graph import Graph
     from girih.simulate.kernels.composed import Nodes
 
-SHARE, WRITING = 0.75, 0.25
-"""Shares of the seconds that are left for all of this, and for the ways to write the graph."""
+NEAR, SHARE, WRITING = 0.2, 0.75, 0.25
+"""Shares of the seconds that are left for what is near the best, for all behind it, and for the ways to write the
+graph."""
 WRITTEN = 24
 """Ways to write the graph of which divisions are drawn, at most, beside those that are composed sequentially."""
 ORDERS = 24
@@ -56,8 +57,7 @@ def search_small(rounds: Rounds) -> None:
         return
     rounds.ways.note("joint: small graphs", 0.0)
     budget = rounds.budget
-    for written in tuple(rounds.graphs):  # what is near the best is soon held, and what is faster leaves fewer to draw
-        rounds.consider(rounds.beside(written), NEIGHBOURS)
+    _hold_neighbours(rounds)
     ends = budget.spent + SHARE * budget.seconds * 1e9
     _write_otherwise(rounds)
     waiting: list[Candidate] = []
@@ -74,6 +74,17 @@ def search_small(rounds: Rounds) -> None:
             return
     while waiting and budget.spent < ends and not budget.late:
         _offer(rounds, waiting)
+
+
+def _hold_neighbours(rounds: Rounds) -> None:
+    """Hold what is near the best, as is quickly found: what is faster leaves fewer to draw."""
+    ends = rounds.budget.spent + NEAR * rounds.budget.seconds * 1e9
+    for written in tuple(rounds.graphs):
+        for name, plan in islice(rounds.beside(written), NEIGHBOURS):
+            if rounds.budget.spent >= ends:
+                return
+            if (held := rounds.quick(plan)) is not None:
+                rounds.take(held[1], held[0], name)
 
 
 def _offer(rounds: Rounds, waiting: list[Candidate]) -> None:
