@@ -152,6 +152,7 @@ def test_ties_go_to_the_simplest_and_noise_decides_nothing() -> None:
     busy = [0.9 if number % 3 else 5.0 for number in range(20)]  # another program had the core in a third of the rounds
     assert choice([even, busy]) == 1
     assert choice([[0.1] * 4, even, even]) == 1  # out of the race after four rounds
+    assert choice([[0.0] * 20, [0.0] * 20]) == 0  # a clock that is too coarse for such a model
 
 
 def test_a_way_with_other_results_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
