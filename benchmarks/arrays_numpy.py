@@ -3,7 +3,8 @@
 NumPy with its BLAS on one thread and on two. girih with one worker of one thread, and with two workers, as threads of
 this process; data and results lie with the workers, as NumPy's lie in memory. `first`: the first call on two workers,
 with placing the data, planning and compiling. Black-Scholes also against the same formulas as one parallel loop of
-Numba, on two threads. Times are medians on the wall, every result is compared with NumPy's.
+Numba, on two threads. Times are medians on the wall of runs that alternate, with a pause between them in which threads
+of the one before fall asleep; every result is compared with NumPy's.
 Linear regression is measured with 100 columns, too.
 A note says what an evaluation costs by itself: milliseconds of `float((x * k).sum())`, x of 1,000 elements, k new each
 time, on one and on two threads.
@@ -18,8 +19,9 @@ import gc
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -29,6 +31,8 @@ from benchmarks.array_applications import Application, chosen, same
 from benchmarks.common import Benchmark, Report, Row, note, repeats_option
 
 FUSED, KERNEL = 3.0, 1.3
+PAUSE = 0.01
+"""Seconds before each run."""
 EVALUATIONS = 300
 """Of the small program, after a third as many that are not measured."""
 QUICK = ("k-means", "QR", "Black-Scholes")
@@ -61,20 +65,32 @@ def evaluated(cluster: Any, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def seconds(work: Callable[[], Any], repeats: int) -> float:
-    found = []
+    return in_turns({"": work}, repeats)[""]
+
+
+def in_turns(works: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """The median seconds of each."""
+    found: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(repeats):
-        gc.collect()
-        began = time.perf_counter()
-        made = work()
-        found.append(time.perf_counter() - began)
-        del made  # before the next: an equal array that is still alive would not be computed again
-    return median(found)
+        for name, work in works.items():
+            gc.collect()
+            time.sleep(PAUSE)
+            began = time.perf_counter()
+            made = work()
+            found[name].append(time.perf_counter() - began)
+            del made  # before the next: an equal array that is still alive would not be computed again
+    return {name: median(times) for name, times in found.items()}
 
 
-def ours(
-    application: Application, arrays: tuple[np.ndarray, ...], count: int, repeats: int
-) -> tuple[Any, float, float]:
-    """(results, seconds of the first call, seconds of the following ones)."""
+def against(
+    application: Application,
+    arrays: tuple[np.ndarray, ...],
+    count: int,
+    repeats: int,
+    others: Mapping[str, Callable[[], Any]],
+) -> tuple[Any, float, dict[str, float]]:
+    """(results of girih with so many workers, seconds of its first call, seconds of later ones, as `girih`, and of the
+    others)."""
     import girih.array
 
     run = application.program()
@@ -91,44 +107,48 @@ def ours(
         del made
         seconds(work, 1)  # planned anew: the data lie with the workers now
         before = cluster.evaluations
-        taken = seconds(work, repeats)
+        taken = in_turns({**others, "girih": work}, repeats)
         if cluster.evaluations - before < repeats:
             raise AssertionError(f"{application.name}: {repeats} calls were not computed anew each time")
         return found, first, taken
 
 
 def against_numpy(application: Application, quick: bool, repeats: int) -> tuple[Row, list[str]]:
-    from threadpoolctl import threadpool_limits
+    from threadpoolctl import ThreadpoolController
 
+    libraries: Any = ThreadpoolController()
     arrays, run = application.arrays(quick), application.program()
-    known = run(np, *arrays)
-    plain = {}
-    for threads in (1, 2):
-        with threadpool_limits(threads, "blas"):
-            plain[threads] = seconds(lambda: run(np, *arrays), repeats)
-    wrong = []
-    mine = {}
-    for count in (1, 2):
-        found, first, mine[count] = ours(application, arrays, count, repeats)
-        if words := same(found, known):
-            wrong.append(f"{application.name}, {count} workers: {words}")
-    fastest = min(plain.values())
+
+    def plain(threads: int) -> Any:
+        with libraries.limit(limits=threads, user_api="blas"):
+            return run(np, *arrays)
+
+    one, two = partial(plain, 1), partial(plain, 2)
+    known = plain(1)
+    kernel = kernel_of(arrays, known) if application.name == "Black-Scholes" else {}
+    alone, _, single = against(application, arrays, 1, repeats, {"numpy": one})
+    both, first, double = against(application, arrays, 2, repeats, {"numpy 1": one, "numpy 2": two, **kernel})
+    wrong = [
+        f"{application.name}, {count} workers: {words}"
+        for count, found in ((1, alone), (2, both))
+        if (words := same(found, known))
+    ]
     row: Row = {
         "program": application.name,
-        "numpy 1": plain[1],
-        "numpy 2": plain[2],
-        "one": mine[1],
-        "two": mine[2],
+        "numpy 1": single["numpy"],
+        "numpy 2": double["numpy 2"],
+        "one": single["girih"],
+        "two": double["girih"],
         "first": first,
-        "alone": plain[1] / mine[1],
-        "faster": fastest / mine[2],
-        "kernel": None,
+        "alone": single["numpy"] / single["girih"],
+        "faster": min(double["numpy 1"], double["numpy 2"]) / double["girih"],
+        "kernel": double.get("kernel"),
     }
     return row, wrong
 
 
-def kernel_seconds(arrays: tuple[np.ndarray, ...], repeats: int, known: Any) -> tuple[float, str]:
-    """Black-Scholes as a parallel loop, on two threads; and what is wrong with its results."""
+def kernel_of(arrays: tuple[np.ndarray, ...], known: Any) -> dict[str, Callable[[], Any]]:
+    """Black-Scholes as a parallel loop, on two threads, as `kernel`."""
     import numba
 
     @numba.njit
@@ -150,8 +170,9 @@ def kernel_seconds(arrays: tuple[np.ndarray, ...], repeats: int, known: Any) -> 
         return call, put
 
     numba.set_num_threads(2)
-    words = same(prices(*arrays, 0.02, 0.3), known)
-    return seconds(lambda: prices(*arrays, 0.02, 0.3), repeats), words
+    if words := same(prices(*arrays, 0.02, 0.3), known):
+        raise AssertionError(f"the kernel: {words}")
+    return {"kernel": lambda: prices(*arrays, 0.02, 0.3)}
 
 
 def evaluation_seconds(count: int, repeats: int) -> float:
@@ -176,13 +197,8 @@ def measure(options: argparse.Namespace) -> Report:
     for application in (*chosen(options.only, QUICK if options.quick else None), *more):
         row, wrong = against_numpy(application, options.quick, repeats)
         misses += wrong
-        if application.name == "Black-Scholes":
-            arrays = application.arrays(options.quick)
-            row["kernel"], words = kernel_seconds(arrays, repeats, application.program()(np, *arrays))
-            if words:
-                raise AssertionError(f"the kernel: {words}")
-            if row["two"] > KERNEL * row["kernel"]:
-                misses.append(f"Black-Scholes takes {row['two'] / row['kernel']:.2f} of the loop's time, not {KERNEL}")
+        if row["kernel"] and row["two"] > KERNEL * row["kernel"]:
+            misses.append(f"Black-Scholes takes {row['two'] / row['kernel']:.2f} of the loop's time, not {KERNEL}")
         if row["alone"] < options.floor:
             misses.append(f"{row['program']}: one worker {row['alone']:.2f} × NumPy, floor {options.floor:g}")
         if application.elementwise and row["faster"] < FUSED:

@@ -3,11 +3,12 @@
 What: 12 models that neither rules nor searches were made for (small configurations of `transformers`' own classes, of
 weights at random), batches of 1, with 1 thread and 2; `--models` takes those of TASO, too. How: the optimised model,
 the model in eager PyTorch, compiled by Inductor with frozen weights, and exported to ONNX Runtime and OpenVINO, all in
-float32, run in turns, measured anew after the choice was made. Each turn has a pause first, in which threads of the one
-before fall asleep, and three calls that do not count: a program calls one model again and again. Seconds are those of
-the faster rounds (the least fifth): a median of a shared machine tells who else was there; with one thread they are the
-processor's. Against: the fastest of the four. Which that is, half of the rounds say, and how fast it is, the other
-half: of four that are alike the luckiest would always seem faster than a fifth. Each round has an order of its own.
+float32, each in a process of its own (sessions of one library share its threads), run in turns, measured anew after the
+choice was made. A turn begins when that process is at rest, and goes on for 15 ms, of whose calls the later half
+counts: a program calls one model again and again. Seconds are those of the faster rounds (the least fifth): a median of
+a shared machine tells who else was there; with one thread they are the processor's. Against: the fastest of the four.
+Which that is, half of the rounds say, and how fast it is, the other half: of four that are alike the luckiest would
+always seem faster than a fifth. Each round has an order of its own.
 Without rewrites: the same with the back end that girih.optimize found to run the model as it was the fastest, in the
 place of the rewritten program that it chose; how much that gains is printed beside.
 Floors: no model slower than 0.97 × the fastest; 1.0 × in geometric mean without rewrites, up to half a percent; and at
@@ -18,11 +19,13 @@ from __future__ import annotations
 
 import argparse
 import math
+import multiprocessing
 import random
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -105,54 +108,106 @@ def unseen(kind: str, reads: str, options: Mapping[str, Any]) -> tuple[Any, tupl
     return Answer().eval(), (data[reads](),)
 
 
-def peers(model: Any, data: tuple[Any, ...], threads: int, names: tuple[str, ...]) -> dict[str, Any]:
-    """Each back end alone, as a function without arguments."""
+class Contestant:
+    """girih, or a back end, with a model in a process of its own, as a program has it: sessions of one library share
+    threads and caches where they live in one process.
+
+    told: what the process says of itself: of girih, what it explains. why: it does not run the model.
+    """
+
+    def __init__(self, peer: str, name: str, threads: int, options: argparse.Namespace, names: tuple[str, ...]) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__, "torch", "transformers"])
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=contest, args=(theirs, peer, name, threads, options, names))
+        self.process.start()
+        theirs.close()
+        self.told: dict[str, Any] = self.pipe.recv()
+        self.why = str(self.told.get("why", ""))
+
+    def seconds(self) -> float:
+        """Of a call in its turn."""
+        self.pipe.send("turn")
+        return float(self.pipe.recv())
+
+    def close(self) -> None:
+        self.pipe.close()
+        self.process.join()
+
+
+def contest(pipe: Any, peer: str, name: str, threads: int, options: argparse.Namespace, names: tuple[str, ...]) -> None:
+    """In a process of its own: a call whenever it is asked for one."""
+    import torch
+
+    from girih.inference.trial import at_rest, turn_of
+
+    torch.set_num_threads(threads)
+    model, data = called(name)
+    turn = turn_of(threads)
+    try:
+        run, told = (by_girih if peer == "girih" else partial(alone, peer))(model, data, threads, options, names)
+        with torch.no_grad():
+            run()
+            pipe.send(told)
+            with suppress(EOFError):
+                while pipe.recv():
+                    seconds = turn.seconds(run)
+                    at_rest()  # threads that spin would take the next one's core
+                    pipe.send(seconds)
+    except Exception as error:
+        pipe.send({"why": f"{type(error).__name__}: {str(error).splitlines()[0][:100]}"})
+
+
+def by_girih(
+    model: Any, data: tuple[Any, ...], threads: int, options: argparse.Namespace, names: tuple[str, ...]
+) -> tuple[Callable[[], Any], dict[str, Any]]:
+    import girih
+
+    began = time.perf_counter()
+    fast = girih.optimize(model, data, threads=threads, seconds=options.seconds, backends=(*names, "onednn"))
+    explained = fast.explain()
+    told = {
+        "candidates": explained.candidates,
+        "chosen": explained.chosen,
+        "rewritten": explained.rewritten,
+        "rewrites": len(explained.sequence),
+        "took": time.perf_counter() - began,
+    }
+    return lambda: fast(*data), told
+
+
+def alone(peer: str, model: Any, data: tuple[Any, ...], threads: int, *_: object) -> tuple[Callable[[], Any], Row]:
+    """A back end without girih."""
     import torch
 
     from girih.inference.export import exported
     from girih.inference.runtimes.backends import RUNTIMES
 
-    runs: dict[str, Any] = {"eager": lambda: model(*data)}
-    if "inductor" in names:
+    if peer == "eager":
+        return lambda: model(*data), {}
+    if peer == "inductor":
         compiled = torch.compile(model, options={"freezing": True})
-        runs["inductor"] = lambda: compiled(*data)
-    wanted = [name for name in RUNTIMES if name in names]
-    if wanted:
-        program = exported(model, data).model_proto.SerializeToString()
-        for name in wanted:
-            run = RUNTIMES[name](program, threads, None)
-            runs[name] = lambda run=run: run(*data)
-    return runs
+        return lambda: compiled(*data), {}
+    run = RUNTIMES[peer](exported(model, data).model_proto.SerializeToString(), threads, None)
+    return lambda: run(*data), {}
 
 
-def runs_here(name: str, run: Any) -> bool:
-    """A back end that does not run the model is no peer: a compiler may need more memory than there is."""
-    try:
-        run()
-    except Exception as error:
-        note({"does not run": name, "why": f"{type(error).__name__}: {str(error).splitlines()[0][:100]}"})
-        return False
-    return True
+def in_turn(runs: Mapping[str, Callable[[], Any]], threads: int) -> dict[str, float]:
+    """Seconds of the faster rounds of each, all in this process."""
+    from girih.inference.trial import quick, turn_of
+
+    turns = {name: partial(turn_of(threads).seconds, run) for name, run in runs.items()}
+    return {name: quick(times) for name, times in rounds(turns).items()}
 
 
-def in_turn(runs: dict[str, Any], threads: int) -> dict[str, float]:
-    """Seconds of the faster rounds of each."""
-    from girih.inference.trial import quick
-
-    return {name: quick(times) for name, times in rounds(runs, threads).items()}
-
-
-def rounds(runs: dict[str, Any], threads: int) -> dict[str, list[float]]:
+def rounds(turns: Mapping[str, Callable[[], float]]) -> dict[str, list[float]]:
     """Seconds of each in each round but the first. Each round has an order of its own."""
-    from girih.inference.trial import turn_of
-
-    turn = turn_of(threads)
-    took: dict[str, list[float]] = {name: [] for name in runs}
+    took: dict[str, list[float]] = {name: [] for name in turns}
     draw, began = random.Random(1), time.perf_counter()
     number, low, high = 0, *ROUNDS
     while number <= low or (number <= high and time.perf_counter() - began < SECONDS):
-        for name in draw.sample(list(runs), len(runs)):
-            took[name].append(turn.seconds(runs[name]))
+        for name in draw.sample(list(turns), len(turns)):
+            took[name].append(turns[name]())
         number += 1
     return {name: times[1:] for name, times in took.items()}
 
@@ -209,52 +264,51 @@ def _microseconds(*runs: Callable[[], Any]) -> list[float]:
 
 
 def measured(name: str, threads: int, options: argparse.Namespace, names: tuple[str, ...]) -> Row:
-    import torch
+    began = time.perf_counter()
+    backends = tuple(item for item in names if item in (options.peers or names))
+    runs = {peer: Contestant(peer, name, threads, options, backends) for peer in ("girih", *backends)}
+    try:
+        for peer in [peer for peer, run in runs.items() if run.why]:
+            if peer == "girih":
+                raise RuntimeError(runs[peer].why)
+            note({"does not run": peer, "why": runs.pop(peer).why})  # a compiler may need more memory than there is
+        row = compared(rounds({peer: run.seconds for peer, run in runs.items()}), runs["girih"].told)
+    finally:
+        for run in runs.values():
+            run.close()
+    return {"model": name, "threads": threads, **row, "seconds": round(time.perf_counter() - began, 1)}
 
-    import girih
+
+def compared(times: Mapping[str, list[float]], told: Mapping[str, Any]) -> Row:
+    """girih beside the others. told: what it explains."""
     from girih.inference.optimized import AS_IT_WAS
     from girih.inference.trial import quick
 
-    model, data = called(name)
-    torch._dynamo.reset()
-    began = time.perf_counter()
-    backends = (*(item for item in names if item in (options.peers or names)), "onednn")
-    fast = girih.optimize(model, data, threads=threads, seconds=options.seconds, backends=backends)
-    took = time.perf_counter() - began
-    torch.set_num_threads(threads)
-    with torch.no_grad():
-        runs = {"girih": lambda: fast(*data), **peers(model, data, threads, backends)}
-        runs = {peer: run for peer, run in runs.items() if peer == "girih" or runs_here(peer, run)}
-        times = rounds(runs, threads)
     first, seconds = (
         {peer: quick([took for turn, took in enumerate(each) if turn % 2 == half])
          for peer, each in times.items()}
         for half in (0, 1)
     )  # fmt: skip
-    best = min((peer for peer in runs if peer != "girih"), key=first.__getitem__)
+    best = min((peer for peer in times if peer != "girih"), key=first.__getitem__)
     gain = seconds[best] / seconds["girih"]
-    explanation = fast.explain()
-    chosen = explanation.chosen
+    chosen = told["chosen"]
     plain = "girih"
-    if explanation.rewritten:
-        same = [item for item in explanation.candidates if item.program == AS_IT_WAS and item.backend in runs]
+    if told["rewritten"]:
+        same = [item for item in told["candidates"] if item.program == AS_IT_WAS and item.backend in times]
         plain = min(same, key=lambda item: math.inf if item.seconds is None else item.seconds).backend
     return {
-        "model": name,
-        "threads": threads,
         "ms": round(seconds["girih"] * 1e3, 3),
         "best / girih": round(gain, 3),
         "without rewrites": round(seconds[best] / seconds[plain], 3),
         "rewrites gain": round(seconds[plain] / seconds["girih"], 3),
-        "rewritten won": explanation.rewritten,
+        "rewritten won": told["rewritten"],
         "best": best,
         **{
             f"{peer} / girih": round(seconds[peer] / seconds["girih"], 2) if peer in seconds else None for peer in PEERS
         },
-        "rewrites": len(explanation.sequence),
+        "rewrites": told["rewrites"],
         "chosen": f"{chosen.program}, {chosen.backend}",
-        "seconds to optimise": round(took, 1),
-        "seconds": round(time.perf_counter() - began, 1),
+        "seconds to optimise": round(told["took"], 1),
     }
 
 
@@ -279,10 +333,7 @@ def measure(options: argparse.Namespace) -> Report:
     names = ("eager",) if options.quick else PEERS
     for name in QUICK if options.quick else options.models or UNSEEN:
         for threads in options.threads or ((1,) if options.quick else (1, 2)):
-            try:
-                row = measured(name, threads, options, names)
-            finally:
-                torch.set_num_threads(before)
+            row = measured(name, threads, options, names)
             rows.append(row)
             note(row)
             if not options.quick and row["best / girih"] < SLOWER:

@@ -528,6 +528,10 @@ def infer(
 
     if otherwise not in (ways := ("refuse", "again", "model")):
         raise PlanError(f"no way {otherwise!r} to answer other batches: there are {', '.join(ways)}")
+    if "optimize" in options:
+        raise PlanError(
+            "girih.infer has no optimize=: it keeps a limit of memory. girih.optimize(model, x) makes a model faster"
+        )
     check_choices(machine, memory, **{name: options[name] for name in CHOICES if name in options})
     step = Inference(model, call, autocast)
     batch, machine, options = _prepared(step, batch, machine, options)
@@ -564,8 +568,9 @@ class Infer:
         """The nesting of the outputs."""
         return self._plans[0][1].results
 
-    def __call__(self, *batch: Any) -> Any:
-        """The outputs, nested as the model returns them; where some are no tensors, a tuple of the others.
+    def __call__(self, *batch: Any, **named: Any) -> Any:
+        """The outputs, nested as the model returns them; where some are no tensors, a tuple of the others. All of a
+        batch is given by position, or all by name.
 
         Raises:
             PlanError: the batch has other shapes than the one that was planned, or the program was changed since then,
@@ -576,6 +581,9 @@ class Infer:
         """
         from torch.utils._pytree import tree_unflatten
 
+        if batch and named:
+            raise PlanError("give all of a batch by position, answer(x, y), or all by name, answer(**batch)")
+        batch = (named,) if named else batch
         with self._turn:
             if (data := self.plan.origin.data) is not None:
                 data.check_unchanged()

@@ -22,7 +22,7 @@ from counts import LONG
 
 from girih.cli.main import main
 from girih.cost.cache import usable_cache
-from girih.inference import trial
+from girih.inference import costs, trial
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -119,7 +119,9 @@ def test_commands_succeed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", own_cache(tmp_path / "cache"))
-    monkeypatch.setattr(trial, "SECONDS", 0.0)  # `optimize` runs models a few times: nothing here depends on how often
+    for module in (costs, trial):  # `optimize` runs kernels and models a few times: nothing here depends on how often
+        monkeypatch.setattr(module, "SECONDS", 0.0)
+    monkeypatch.setattr(trial, "WAKING", 0.0)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     seen: set[str] = set()
     end = 0

@@ -153,8 +153,13 @@ def _flatten(x: Array, order: str = "C") -> Array:
 
 
 def _fill(x: Array, value: Any) -> None:
-    if not x.scalar:  # of which NumPy fills a copy
-        writing.assign(x, ..., value)
+    if x.scalar:  # of which NumPy fills a copy
+        return
+    if not isinstance(value, Array):
+        one = np.empty((), x.dtype)
+        one.fill(value)  # NumPy's errors
+        value = one[()]
+    writing.assign(x, ..., value)
 
 
 def _conj(x: Array) -> Array:

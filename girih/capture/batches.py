@@ -13,7 +13,7 @@ import dataclasses
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map
 
@@ -99,3 +99,37 @@ def check_leaf(path: str, leaf: Any) -> None:
             f"the batch has a {type(leaf).__name__} at {path!r}, whose tensors would be constants of the program: give "
             "them in a dictionary, a tuple or a data class"
         )
+
+
+def hides_fakes(item: Any, depth: int = 6) -> bool:
+    """Is there a tensor of the program that is captured in what PyTorch's pytrees do not open?"""
+    if type(item).__name__ == "FakeTensor":
+        return True
+    held = list(item.values()) if isinstance(item, Mapping) else list(item) if isinstance(item, (list, tuple)) else []
+    if hasattr(item, "__dict__") and not isinstance(item, type):
+        held += vars(item).values()
+    return depth > 0 and any(hides_fakes(part, depth - 1) for part in held)
+
+
+class NotGiven:
+    """In the place of a result with tensors that PyTorch's pytrees do not open, such as the cache of a language model
+    that nobody may want: who uses it is told."""
+
+    def __init__(self, item: Any) -> None:
+        self._kind = type(item).__name__
+
+    def refuse(self, *_: Any) -> NoReturn:
+        raise CaptureError(
+            f"a {self._kind} is returned, whose tensors are not given back: return them in a dictionary or a tuple, "
+            "have PyTorch open it (torch.export.register_dataclass), or leave it out (as by use_cache=False)"
+        )
+
+    def __repr__(self) -> str:
+        return f"<a {self._kind}, whose tensors are not given back>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self.refuse()
+
+    __len__ = __iter__ = __getitem__ = __bool__ = refuse

@@ -585,7 +585,7 @@ def _made(
     _check_real(model, arguments, named)
     if isinstance(model, OnnxModule) and len(arguments) == len(model.names):
         model = model.for_inputs(arguments)
-    with _threads(threads) as count, Apart(count) as apart:
+    with torch.inference_mode(False), _threads(threads) as count, Apart(count) as apart:  # its tensors count no writes
         original = cache(partial(_original, model, arguments, named, apart.folder))
         captured = capture(Inference(model), dict(named) if named else arguments)
         _check_pure(captured.graph)

@@ -1,10 +1,11 @@
 """Which of several ways to run a model is the fastest: measured in turns, and chosen against the noise of the clock.
 
 All run on the same example, one after another in rounds, so that what else the machine does falls on all alike; each
-round has an order of its own. The first calls of a turn do not count: who came before has filled the caches with his
-weights, and a program calls one model again and again. Threads of the way before spin on the cores for a while, too: so
-there is a pause, which is longer where several compute. What is far behind after a few rounds is measured no longer;
-what is so when it is built is let go, with its copy of the weights.
+round has an order of its own. A turn begins when this process is at rest: threads of the way before spin on the cores
+for a while (those of ONNX Runtime for some 40 ms, in which OpenVINO takes 1.7 times as long). It goes on for `WAKING`
+seconds, of whose calls the later half counts: while others had their turns, the caches have filled with what is theirs,
+and a program calls one model again and again. What is far behind after a few rounds is measured no longer; what is so
+when it is built is let go, with its copy of the weights.
 A way's time is that of its faster rounds (`QUANTILE`), in which nothing else had its core: on a shared machine a median
 tells who else was there. With one thread seconds are the processor's, which others cannot take. How far two halves of
 the fastest way's rounds are apart is the noise; a simpler way within it, or within `TIE`, is as fast, and is taken.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +36,10 @@ ROUNDS = 15, 101
 SECONDS = 4.0
 QUANTILE = 0.2
 TIE, MOST_NOISE = 1.01, 1.02
+CALLS, WAKING = 4, 15e-3
+"""The least number and seconds of calls in a turn."""
+PAUSE, LONGEST, QUIET = 2e-3, 0.1, 0.2
+"""Seconds at a time, and in all, that a turn waits for threads of the way before; the share of a core that is rest."""
 INT8, BFLOAT16 = SHORT = ", int8", ", bfloat16"
 """Behind a program's name: its products are computed in whole numbers of 8 bits, or all of it in bfloat16."""
 PROBES = 4
@@ -50,28 +56,41 @@ Way = tuple[str, str, Callable[[], Run]]
 
 @dataclass(frozen=True)
 class Turn:
-    """How a way has its turn. clock: what counts, in seconds. pause: seconds before it, in which threads of the way
-    before fall asleep. woken: calls before the one that counts. doubt: how many times as long the first rounds may seem
+    """How a way has its turn. clock: what counts, in seconds. doubt: how many times as long the first rounds may seem
     to take."""
 
     clock: Callable[[], float]
-    pause: float
-    woken: int
     doubt: float
 
-    def seconds(self, run: Callable[[], object], *, pause: bool = True) -> float:
-        if pause:
-            time.sleep(self.pause)
-            for _ in range(self.woken):
-                run()
+    def seconds(self, run: Callable[[], object], *, alone: bool = False) -> float:
+        """Of a call. alone: nobody else has had a turn, so that the next call counts."""
+        if alone:
+            return self._call(run)
+        at_rest()
+        took: list[float] = []
+        until = time.perf_counter() + WAKING
+        while len(took) < CALLS or time.perf_counter() < until:
+            took.append(self._call(run))
+        return statistics.median(took[len(took) // 2 :])
+
+    def _call(self, run: Callable[[], object]) -> float:
         began = self.clock()
         run()
         return self.clock() - began
 
 
-ONE_THREAD = Turn(time.process_time, 2e-3, 3, 1.0)
+def at_rest() -> None:
+    """Return when no thread of this process computes, or after `LONGEST` seconds."""
+    for _ in range(round(LONGEST / PAUSE)):
+        began = time.process_time()
+        time.sleep(PAUSE)
+        if time.process_time() - began < QUIET * PAUSE:
+            return
+
+
+ONE_THREAD = Turn(time.process_time, 1.0)
 """By the processor's clock, on which others do not count."""
-SEVERAL_THREADS = Turn(time.perf_counter, 1e-2, 3, 1.4)
+SEVERAL_THREADS = Turn(time.perf_counter, 1.4)
 """By the wall's, since they wait for each other; whoever else has a core for a moment makes them half as fast."""
 
 
@@ -135,7 +154,8 @@ def fastest(
             elif not same(results, expected):
                 built.append((program, backend, None, "refused: its results are others"))
                 continue
-            alone = min(turn.seconds(partial(run, *arguments, **named), pause=False) for _ in range(FIRST_ROUNDS))
+            at_rest()
+            alone = min(turn.seconds(partial(run, *arguments, **named), alone=True) for _ in range(FIRST_ROUNDS))
             least = min(least, alone)
             if alone > FAR * turn.doubt * least and built:
                 gone[len(built)] = alone
@@ -206,21 +226,23 @@ def measured(runs: Sequence[Callable[[], object]], turn: Turn, share: float = 1.
     took: list[list[float]] = [[] for _ in runs]
     draw = random.Random(0)
 
-    def rounds(numbers: Sequence[int], count: int) -> None:
+    def rounds(numbers: Sequence[int], count: int) -> float:
+        """How long a round takes, of the wall's clock."""
+        began = time.perf_counter()
         for _ in range(count):
             for number in draw.sample(numbers, len(numbers)):
-                took[number].append(turn.seconds(runs[number], pause=len(numbers) > 1))
+                took[number].append(turn.seconds(runs[number], alone=len(numbers) == 1))
+        return (time.perf_counter() - began) / count
 
     every = range(len(runs))
     rounds(every, 1)
     for times in took:
         times.clear()  # the first call of each plans and allocates
-    rounds(every, FIRST_ROUNDS)
+    each = rounds(every, FIRST_ROUNDS)
     least = min(min(times) for times in took)
     near = [number for number in every if min(took[number]) <= FAR * turn.doubt * least]
     if len(near) > 1:
         low, high = ROUNDS
-        each = sum(turn.pause + (1 + turn.woken) * min(took[number]) for number in near)
         rounds(near, max(low, min(high, int(share * SECONDS / each))))
     return took
 
@@ -233,8 +255,8 @@ def choice(took: Sequence[Sequence[float]]) -> int:
     most = max(map(len, took))
     racing = [number for number, times in enumerate(took) if len(times) == most]
     best = min(racing, key=lambda number: quick(took[number]))
-    halves = quick(took[best][::2]), quick(took[best][1::2] or took[best])
-    noise = min(MOST_NOISE, max(halves) / min(halves))
+    low, high = sorted((quick(took[best][::2]), quick(took[best][1::2] or took[best])))
+    noise = min(MOST_NOISE, high / low) if low else MOST_NOISE  # a profiler's timer makes the processor's clock coarse
     limit = quick(took[best]) * max(TIE, noise)
     return next(number for number in racing if quick(took[number]) <= limit)
 

@@ -583,6 +583,39 @@ def topk_indices(input: Tensor, k: int, dim: int, largest: bool = True) -> Tenso
     return torch.topk(input, k, dim=dim, largest=largest)[1]
 
 
+LONG_ROW = 256
+"""Bytes of a row in which NumPy finds the place of the largest number faster than PyTorch; in shorter ones it takes as
+long to begin."""
+
+
+def argmax(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
+    return _place(x, dim, keepdim, np.argmax, SCRIPTED_KERNELS["girih.argmax"])
+
+
+def argmin(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
+    return _place(x, dim, keepdim, np.argmin, SCRIPTED_KERNELS["girih.argmin"])
+
+
+def _place(x: Tensor, dim: int, keepdim: bool, by_numpy: Callable[..., Any], other: Callable[..., Tensor]) -> Tensor:
+    """By NumPy in long rows that lie in memory one after the other."""
+    rows = x.dim() > 0 and dim % x.dim() == x.dim() - 1 and x.numel() > 0 and x.is_contiguous()
+    numbers = x.dtype in (torch.float32, torch.float64) and x.is_cpu and not (x.requires_grad or x.is_neg())
+    long = rows and numbers and x.shape[-1] * x.itemsize >= LONG_ROW
+    if not long or is_fake(x) or torch.get_num_threads() != 1:  # several threads share PyTorch's work out
+        return other(x, dim, keepdim)
+    out = x.new_empty(x.shape[:-1], dtype=torch.int64)
+    by_numpy(x.numpy(), axis=-1, out=out.numpy())
+    return out.unsqueeze(-1) if keepdim else out
+
+
+PLACE_KERNELS: dict[str, Callable[..., Tensor]] = {"girih.argmax": argmax, "girih.argmin": argmin}
+"""Of `SCRIPTED_KERNELS` too: loops that are compiled call those in short rows, without the interpreter's lock."""
+for _operator, _kernel in PLACE_KERNELS.items():
+    _name = _operator.replace(".", "::")
+    torch.library.define(_name, "(Tensor x, int dim, bool keepdim=False) -> Tensor")
+    torch.library.impl(_name, "CPU", _kernel)
+
+
 def search_sorted(sequence: Tensor, values: Tensor, right: bool = False) -> Tensor:
     """How many elements of an ascending sequence are below each value (right: not above it); NaN is above all."""
     if not sequence.dtype.is_floating_point:
@@ -833,6 +866,7 @@ KERNELS: dict[str, Callable[..., Any]] = (
     | NEIGHBOUR_KERNELS
     | PATH_KERNELS
     | SCRIPTED_KERNELS
+    | PLACE_KERNELS
     | TILE_KERNELS
 )
 

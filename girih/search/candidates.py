@@ -26,7 +26,7 @@ SAME = {"model": "pipeline"}
 class Counted:
     """A score that is asked once for each strategy, and spends its work.
 
-    seconds: of work that a call takes.
+    seconds: of work that a call takes, where the score does not say what the last took (`Judge.done`).
     """
 
     def __init__(self, score: Callable[[Strategy], float], budget: Budget, seconds: float) -> None:
@@ -35,17 +35,23 @@ class Counted:
 
     def __call__(self, strategy: Strategy) -> float:
         if id(strategy) not in self.known:
-            self.budget.spend(self.seconds * 1e9)
             self.known[id(strategy)] = strategy, self.score(strategy)
+            self.budget.spend(self.done * 1e9)
         return self.known[id(strategy)][1]
+
+    @property
+    def done(self) -> float:
+        """Seconds of work of the last call of the score."""
+        seconds: float = getattr(self.score, "done", self.seconds)
+        return seconds
 
     def within(self, strategy: Strategy, limit: float) -> float:
         """The same where it is less than a limit; else at least the limit, for which a Judge has less to do."""
         within = getattr(self.score, "within", None)
         if within is None or id(strategy) in self.known:
             return self(strategy)
-        self.budget.spend(self.seconds * 1e9)
         took: float = within(strategy, limit)
+        self.budget.spend(self.done * 1e9)
         if took < limit:
             self.known[id(strategy)] = strategy, took
         return took

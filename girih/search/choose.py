@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 
 from girih.graph import Graph
-from girih.layout.budget import Budget
+from girih.layout.budget import Budget, without_collection
 from girih.machine import Machine
 from girih.machine.units import format_bytes, format_seconds
 from girih.partition import SearchResult
@@ -66,6 +66,7 @@ def hold_of(hold: str | Baseline) -> str | Baseline:
         raise PlanError(str(error)) from error
 
 
+@without_collection()
 def choose(
     graph: Graph,
     machine: Machine,

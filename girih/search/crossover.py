@@ -62,9 +62,9 @@ class Crossing(ScoredSearch):
                     improved, stopped = False, "so many exchanges were tried"
                     break
                 tried += 1
-                budget.spend(objective.judging * 1e9)
                 limit = seconds * (1 - 1e-9)
                 took = within(exchanged, limit)
+                budget.spend(getattr(score, "done", objective.judging) * 1e9)
                 if took < limit:
                     best, seconds, improved = exchanged, took, True
         space = "layers exchanged between known strategies"

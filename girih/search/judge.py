@@ -33,7 +33,7 @@ from girih.search.memory.limit import WINDOWS
 from girih.search.portfolio import Portfolio
 from girih.simulate.bounds import WORK, Bound, bound_of
 
-NODE, MEMBER, PEAK = 5e-6, 0.7e-6, 500e-6
+NODE, MEMBER, PEAK = 5e-6, 0.7e-6, 250e-6
 """Seconds of work for each node of a strategy that is judged; for each of its devices; and where peaks count, too."""
 FAILED = 1e6
 """Seconds for each byte of a limit that would have to be higher: more than any step takes."""
@@ -60,13 +60,14 @@ class Judge:
     per_byte: that price, in seconds: of copying a byte out of the device and back. An estimate: what is proposed so is
     simulated with its movements afterwards (`girih.search.memory.together`). fitting: (seconds, strategy) of the
     fastest that was seen within the limit. needed: by whose memory it is, bytes of the smallest limit that a plan was
-    seen to need which did not keep it.
+    seen to need which did not keep it. done: seconds of work of the last judgement.
     """
 
     def __init__(self, plan: Plan, store: str | Path | None = None, per_byte: float = float("inf")) -> None:
         self.plan, self.store, self.per_byte = plan, store, per_byte
         self.fitting: tuple[float, Strategy] | None = None
         self.needed: dict[str, float] = {}
+        self.done = 0.0
 
     @property
     def goal(self) -> Objective:
@@ -89,10 +90,12 @@ class Judge:
         """The same where it is less than a limit; else at least the limit. The memory of what is slower in any case is
         not followed, which takes most of a judgement."""
         seconds = self.composer.seconds(strategy)
+        self.done = judging_seconds(self.plan.graph, self.plan.machine)
         if seconds == float("inf") or self.plan.memory is None:
             return seconds
         if seconds >= limit and self.fitting is not None and seconds >= self.fitting[0]:
             return seconds
+        self.done = self.work
         if (over := self.planned(strategy).peak - self.plan.memory) > 0:
             return seconds + over * self.per_byte
         if self.fitting is None or seconds < self.fitting[0]:
@@ -110,7 +113,7 @@ class Judge:
 
     @property
     def work(self) -> float:
-        """The seconds of work that a judgement takes."""
+        """The seconds of work that a judgement takes, at most."""
         return judging_seconds(self.plan.graph, self.plan.machine, peaks=self.plan.memory is not None)
 
     def planned(self, strategy: Strategy) -> Plan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -192,3 +193,14 @@ def test_nothing_is_left_behind() -> None:
     assert torch._decomp.decompositions._rnn_helper is helper
     assert logging.getLogger("torch._subclasses.fake_tensor").level == level
     assert torch._C._get_mkldnn_enabled()
+
+
+def test_a_padding_mask_that_makes_a_nested_tensor_is_told_with_what_to_do() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model = nn.TransformerEncoder(layer, 1).eval()
+    batch = {"src": torch.randn(2, 3, 8), "src_key_padding_mask": torch.tensor([[False] * 3, [False, True, True]])}
+    with warnings.catch_warnings(action="ignore"):  # PyTorch's nested tensors are a prototype
+        with pytest.raises(CaptureError, match=r"make it with enable_nested_tensor=False, or set its"):
+            capture(Inference(model), batch)
+        model.use_nested_tensor = False
+        assert capture(Inference(model), batch).graph.nodes

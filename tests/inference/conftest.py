@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
-from girih.inference import trial
+from girih.inference import costs, trial
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -21,5 +21,8 @@ def operators_of_onnx_are_read_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def models_are_run_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To choose among ways to run a model it is run for seconds. What is chosen among is tested, not how fast it is."""
-    monkeypatch.setattr(trial, "SECONDS", 0.0)
+    """To choose among ways to run a model it is run for seconds, and each kernel for some hundredths. What is chosen
+    among is tested, not how fast it is."""
+    for module in (costs, trial):
+        monkeypatch.setattr(module, "SECONDS", 0.0)
+    monkeypatch.setattr(trial, "WAKING", 0.0)

@@ -114,6 +114,7 @@ def test_another_call_is_answered_by_the_model(optimised: Callable[..., Optimize
         same(fast, model, rows(64), 2.0)
 
 
+@pytest.mark.parametrize("backend", but_long(WINNERS, {"openvino"}), indirect=True)
 def test_another_call_is_optimised_again_or_refused(
     optimised: Callable[..., Optimized], backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +236,7 @@ def test_a_wrong_index_gives_the_model_s_own_error(optimised: Callable[..., Opti
         fast(torch.tensor([0, 5]))
 
 
+@pytest.mark.parametrize("backend", but_long(WINNERS, {"openvino"}), indirect=True)
 def test_threads_share_an_optimised_model(optimised: Callable[..., Optimized]) -> None:
     model = PerRow().eval()
     fast = optimised(model, rows(6), otherwise="again")

@@ -39,6 +39,7 @@ def fast() -> Optimized:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trial, "FAR", float("inf"))
         patch.setattr(trial, "SECONDS", 0.0)
+        patch.setattr(trial, "WAKING", 0.0)
         patch.setattr(trial, "choice", lambda took: len(took) - 1)  # as if the library had won
         options = {"threads": 1, "seconds": 0.1, "backends": ("onnxruntime",)}
         return girih.optimize(Words().eval(), EXAMPLE, **options)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import copy
+from collections import UserDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 import torch
 from torch import nn
 
 import girih
-from girih.capture import Inference, capture
+from girih.capture import CaptureError, Inference, capture
 from girih.capture.torch.state import state_of
 from girih.graph import Graph, Node
 from girih.inference.costs import KernelCosts
@@ -313,6 +317,48 @@ def test_results_that_are_no_tensors_are_returned_too() -> None:
     assert captured.nest([1, 2]) == (1, None, {"n": 3, "relu": 2})
 
 
+class Holder:
+    """What PyTorch does not open."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.layers = [{"key": tensor}]
+
+
+def test_results_that_are_hidden_from_pytorch_are_refused_or_tell_who_uses_them() -> None:
+    @dataclass
+    class Answer:
+        scores: torch.Tensor
+        count: int = 3
+
+    class Model(nn.Module):
+        def __init__(self, close: Callable[[torch.Tensor], object]) -> None:
+            super().__init__()
+            self.layer, self.close = nn.Linear(4, 4), close
+
+        def forward(self, x: torch.Tensor) -> object:
+            return self.close(self.layer(x))
+
+    x = torch.randn(2, 4)
+    for close in (Answer, Holder, lambda y: UserDict(scores=y), lambda y: [MappingProxyType({"scores": y})]):
+        with pytest.raises(CaptureError, match=r"is returned, whose tensors are not given back: .*register_dataclass"):
+            capture(Inference(Model(close)), (x,))
+    beside = Model(lambda y: (y, Holder(y))).eval()
+    scores, _ = girih.optimize(beside, x, threads=1, seconds=0.1, backends=("eager", "onednn"))(x)
+    torch.testing.assert_close(scores, beside.layer(x))
+    captured = capture(Inference(beside), (x,))
+    _, hidden = captured.nest([scores])
+    assert repr(copy.deepcopy(hidden)) == "<a Holder, whose tensors are not given back>"
+    for use in (lambda: hidden.layers, lambda: hidden[0], lambda: len(hidden), lambda: bool(hidden)):
+        with pytest.raises(CaptureError, match="a Holder is returned, whose tensors are not given back"):
+            use()
+    torch.export.register_dataclass(Answer)
+    model = Model(Answer).eval()
+    answer = girih.optimize(model, x, threads=1, seconds=0.1, backends=("eager",))(x)
+    assert isinstance(answer, Answer)
+    assert answer.count == 3
+    torch.testing.assert_close(answer.scores, model.layer(x))
+
+
 class Counts(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -359,6 +405,16 @@ def test_an_optimised_model_stays_in_evaluation_and_is_not_pickled(tmp_path: Pat
         torch.save(fast, tmp_path / "fast.pt")
     with pytest.raises(OptimizeError, match="there is no folder"):
         fast.save(tmp_path / "none" / "fast.pt2")
+
+
+def test_a_model_is_optimised_in_inference_mode() -> None:
+    """Whose tensors, the example among them, count no writes."""
+    with torch.inference_mode():
+        model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), torch.randn(2, 4)
+        fast = girih.optimize(model, x, threads=1, seconds=0.1, backends=("eager", "onednn"), otherwise="again")
+        for batch in (x, x[:1]):
+            torch.testing.assert_close(fast(batch), model(batch))
+    torch.testing.assert_close(fast(torch.zeros(2, 4)), model(torch.zeros(2, 4)))
 
 
 def test_half_precision_with_a_layer_norm_is_optimised() -> None:

@@ -29,6 +29,8 @@ def test_infer_refuses_plans_again_or_asks_the_model() -> None:
             assert len(answer._plans) == (3 if otherwise == "again" else 1)
     with pytest.raises(PlanError, match="no way 'maybe' to answer other batches: there are refuse, again, model"):
         girih.infer(model, rows(6), otherwise="maybe")
+    with pytest.raises(PlanError, match=r"no optimize=: it keeps a limit of memory\. girih\.optimize\(model, x\)"):
+        girih.infer(model, rows(6), optimize=True)
 
 
 @pytest.mark.parametrize("memory", [None, "2KB"])
@@ -41,6 +43,16 @@ def test_infer_takes_up_weights_that_are_changed_later(memory: str | None) -> No
         with torch.no_grad():
             model[0].weight.data.mul_(2.0)
         same(answer, model, rows(6))  # type: ignore[arg-type]
+
+
+def test_infer_takes_a_batch_by_name() -> None:
+    model = PerRow().eval()
+    with girih.infer(model, {"x": rows(6), "scale": torch.tensor(2.0)}) as answer:
+        batch = {"x": rows(6), "scale": torch.tensor(3.0)}
+        for found in (answer(**batch), answer(batch)):
+            torch.testing.assert_close(found, model(**batch))
+        with pytest.raises(PlanError, match=r"all by name, answer\(\*\*batch\)"):
+            answer(rows(6), scale=torch.tensor(3.0))
 
 
 def test_infer_refuses_an_index_that_no_row_has() -> None:

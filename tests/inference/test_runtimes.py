@@ -152,6 +152,7 @@ def test_ties_go_to_the_simplest_and_noise_decides_nothing() -> None:
     busy = [0.9 if number % 3 else 5.0 for number in range(20)]  # another program had the core in a third of the rounds
     assert choice([even, busy]) == 1
     assert choice([[0.1] * 4, even, even]) == 1  # out of the race after four rounds
+    assert choice([[0.0] * 20, [0.0] * 20]) == 0  # a clock that is too coarse for such a model
 
 
 def test_a_way_with_other_results_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,6 +178,21 @@ def test_a_way_with_other_results_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         "refused: its results are others",
         "does not run: ImportError: no module named moon",
     ]
+
+
+@pytest.mark.parametrize(("spins", "sleeps"), [(0, 1), (20, 21), (1000, 50)])
+def test_a_turn_begins_when_threads_of_the_way_before_are_asleep(
+    spins: int, sleeps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or after a tenth of a second: something else may compute in this process all the time."""
+    slept: list[float] = []
+    busy = lambda: sum(slept[:spins]) + 0.01 * sum(slept[spins:])  # noqa: E731
+    monkeypatch.setattr(trial.time, "sleep", slept.append)
+    monkeypatch.setattr(trial.time, "process_time", busy)
+    called: list[int] = []
+    turn = trial.Turn(lambda: float(len(called)), 1.0)
+    assert turn.seconds(lambda: called.append(len(slept))) == 1
+    assert called == [sleeps] * trial.CALLS
 
 
 def test_what_is_asked_before_a_call_counts() -> None:

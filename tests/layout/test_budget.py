@@ -11,9 +11,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from graphs import perceptron
 
+from girih.api import plan_graph
 from girih.layout.budget import PATIENCE, Budget, Clock, without_collection
 from girih.layout.jit import numba
+from girih.plans.plan import PlanError
 
 EARLY = """
 import time
@@ -77,3 +80,29 @@ def test_the_collector_is_as_it_was_behind_a_search_that_does_without(collecting
         assert gc.isenabled() == collecting
     finally:
         (gc.enable if before else gc.disable)()
+
+
+@pytest.mark.parametrize("first_ends_first", [True, False])
+def test_the_collector_is_on_again_behind_searches_of_two_threads(first_ends_first: bool) -> None:
+    assert gc.isenabled()
+    first, second = without_collection(), without_collection()
+    first.__enter__()
+    second.__enter__()
+    for search in (first, second) if first_ends_first else (second, first):
+        search.__exit__(None, None, None)
+    assert gc.isenabled()
+
+
+def test_planning_goes_without_the_collector_also_where_it_is_refused() -> None:
+    collecting: list[bool] = []
+
+    def observe(what: str, share: float) -> None:
+        collecting.append(gc.isenabled())
+
+    graph = perceptron(1, 8, 8)
+    plan_graph(graph, machine="local:2", objective="bytes", observe=observe)
+    with pytest.raises(PlanError, match="does not fit"):
+        plan_graph(graph, machine="local:2", objective="bytes", memory=100, hold="none", observe=observe)
+    assert collecting
+    assert not any(collecting)
+    assert gc.isenabled()

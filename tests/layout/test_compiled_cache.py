@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
+
+import forked_programs
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOPS = """
@@ -35,7 +36,7 @@ print(total(Table(np.arange(10))))
 def run(folder: Path, program: str) -> str:
     (folder / "loops.py").write_text(program)
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (folder, ROOT)))}
-    done = subprocess.run([sys.executable, "-c", "import loops"], env=surroundings, capture_output=True, text=True)
+    done = forked_programs.run([sys.executable, "-c", "import loops"], surroundings, timeout=120, new=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from counts import but_long
 from graphs import machine_of, perceptron, random_graph
 
 from girih.partition.solver.elimination import cost_of
@@ -39,7 +40,7 @@ def test_every_solution_comes_once_and_in_order(seed: int) -> None:
     assert all(cost == pytest.approx(finite[labels.tobytes()]) for cost, labels in found)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", but_long(range(6), {4}))
 def test_what_holds_too_much_is_left_out(seed: int) -> None:
     graph = random_graph(np.random.default_rng(seed), 2)
     held = tables_of(graph)

@@ -20,6 +20,7 @@ def test_what_takes_no_out_is_known() -> None:
     assert names & WITHOUT_OUT == {name for name in names if not takes_out(name)}
     assert names >= WITHOUT_OUT
     assert makes_result("girih.normalise")
+    assert not makes_result("girih.exp")
     assert makes_result("aten.relu")
     assert not makes_result("aten.add.Tensor")
 

@@ -21,6 +21,7 @@ from girih.graph import Graph, parse_graph
 from girih.layout import Partial, Sharding
 from girih.machine import machine
 from girih.models import example
+from girih.partition import SearchResult
 from girih.partition.space.problem import Objective
 from girih.plans.choice import Choice
 from girih.plans.plan import Goal
@@ -48,14 +49,18 @@ def graph(request: pytest.FixtureRequest) -> Graph:
     return capture(girih.TrainingStep(made.module, step=made.step, optimizer=optimizer), made.inputs).graph
 
 
+@pytest.fixture(scope="module")
+def found(graph: Graph) -> dict[str, SearchResult]:
+    return {name: search_of(name, 5.0).search(graph, GOAL) for name in ("exact", "data", "model", "sharded")}
+
+
 @pytest.mark.parametrize("overlap", [Overlap(), Overlap(1, 1), Overlap(4, 16)], ids=str)
-def test_composed_is_simulated(graph: Graph, overlap: Overlap) -> None:
+def test_composed_is_simulated(graph: Graph, found: dict[str, SearchResult], overlap: Overlap) -> None:
     composer = Composer(graph, WHERE, GOAL.transfers, overlap)
-    for name in ("exact", "data", "model", "sharded"):
-        found = search_of(name, 5.0).search(graph, GOAL)
-        plan = Plan(graph, WHERE, Choice(found.strategy, overlap=overlap), found.certificate, Goal(name, "time"))
-        assert composer.seconds(found.strategy) == plan.predict().seconds
-        assert composer.seconds(found.strategy) == plan.predict().seconds  # once its pieces are known
+    for name, one in found.items():
+        plan = Plan(graph, WHERE, Choice(one.strategy, overlap=overlap), one.certificate, Goal(name, "time"))
+        assert composer.seconds(one.strategy) == plan.predict().seconds
+        assert composer.seconds(one.strategy) == plan.predict().seconds  # once its pieces are known
     assert len(composer.pieces) < 4 * len(graph.nodes)
 
 

@@ -20,6 +20,7 @@ FUSED = [
     lambda np, x: np.stack([(x > 0).all(0), (x > 1).any(0)]),
     lambda np, x: (x * 0.5).T @ (x + 1),
     lambda np, x: np.tanh(x @ x[:3].T).sum(1),
+    lambda np, x: (x - x.mean(0)) @ ((x - x.mean(0)).T @ (x - x.mean(0))),
     lambda np, x: x[(x * 2).sum(1) > 0].mean(0),
     lambda np, x: (np.arange(x.shape[0])[:, None] * x).max(),
     lambda np, x: (x[1:] - x[:-1]) ** 2,

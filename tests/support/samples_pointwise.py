@@ -66,8 +66,8 @@ add("aten.mul.Tensor aten.maximum aten.minimum aten.fmax aten.fmin aten.atan2 at
 add("aten.mul.Scalar aten.div.Scalar", scalar(real, number))
 add("girih.fmod girih.remainder", binary(real, away))
 add(
-    "girih.neg girih.sgn girih.square girih.expm1 girih.tan girih.atan girih.sinh girih.cosh girih.tanh girih.asinh "
-    "girih.trunc girih.signbit girih.isnan girih.isinf girih.isfinite",
+    "girih.neg girih.sgn girih.square girih.exp girih.expm1 girih.tan girih.atan girih.sinh girih.cosh girih.tanh "
+    "girih.asinh girih.trunc girih.signbit girih.isnan girih.isinf girih.isfinite",
     unary(),
 )
 add("girih.sqrt girih.log1p girih.log girih.log2 girih.log10", unary(positive))

@@ -414,9 +414,10 @@ def _order(root: Call) -> list[Call]:
 
 class _Step:
     """A call for one block. reads: the slots of its operands. slot: of its result. whole: the whole value, where it is
-    kept. buffer: an array for the results of a function that writes `into` one; else the function makes its own."""
+    kept. buffer: an array for the results of a function that writes `into` one; else the function makes its own. lent:
+    it is that of the whole value of the last call, of which each block is free until that call writes it."""
 
-    __slots__ = ("buffer", "call", "function", "into", "reads", "slot", "whole")
+    __slots__ = ("buffer", "call", "function", "into", "lent", "reads", "slot", "whole")
 
     def __init__(self, call: Call, reads: list[int], slot: int) -> None:
         self.call = call
@@ -425,6 +426,7 @@ class _Step:
         self.reads = reads
         self.slot = slot
         self.buffer: Any = None
+        self.lent = False
         self.whole: Any = None
 
 
@@ -451,7 +453,7 @@ def _compute(order: list[Call], root: Call, into: np.ndarray | None, over: np.nd
             if root.place is not None and over is None:
                 _stood_alone(root.place)
         else:
-            value = _run_blocks(order, over if into is None else into, at_work)
+            value = _run_blocks(order, over if into is None else into, at_work, into is None)
             if into is None:
                 root.value = value
         for call in order[:-1] if into is not None else order:
@@ -507,8 +509,9 @@ def _interrupted(*_: Any) -> Any:
     raise RuntimeError("this array was not computed: Ctrl-C came while it was written over what it is made of")
 
 
-def _run_blocks(order: list[Call], goal: np.ndarray | None, at_work: list[Call]) -> Any:
-    """The value of the last call, block by block; what is shown of the others gets its value. goal: where it goes."""
+def _run_blocks(order: list[Call], goal: np.ndarray | None, at_work: list[Call], lends: bool) -> Any:
+    """The value of the last call, block by block; what is shown of the others gets its value. goal: where it goes.
+    lends: nobody looks at the goal, but for an operand that lies there and is not needed otherwise."""
     root = order[-1]
     slots: list[Any] = []
     places: dict[int, int] = {}
@@ -533,9 +536,10 @@ def _run_blocks(order: list[Call], goal: np.ndarray | None, at_work: list[Call])
         if not call.combine:
             row_bytes = max(row_bytes, call.row_bytes)
     length = min(root.rows, max(1, BORDER.block // row_bytes))
-    short = row_bytes <= SHORT_ROW
-    turned = {at: _block(length, x.shape[1:], x.dtype, True) for at, x in row_by_row if short and x.ndim > 1}
-    _place(steps, root, goal, length, short)
+    short = row_bytes <= SHORT_ROW and any(x.ndim > 1 for _, x in row_by_row)
+    turned = {at: _block(length, x.shape[1:], x.dtype, True) for at, x in row_by_row if short}
+    own = next((at for at, content in row_by_row if goal is not None and content.base is goal), None)
+    _place(steps, root, goal, length, short, own if lends else -1)
     partial: list[Any] = []
     for start in range(0, root.rows, length):
         stop = min(start + length, root.rows)
@@ -555,6 +559,8 @@ def _run_blocks(order: list[Call], goal: np.ndarray | None, at_work: list[Call])
                     goal[...] = step.function(*arguments)
                     slots[step.slot] = goal
                     continue
+            elif step.lent:
+                goal = goal[start:stop]
             elif goal is not None and stop - start < length:
                 goal = goal[: stop - start]
             slots[step.slot] = step.function(*arguments) if goal is None else step.function(*arguments, goal)
@@ -570,28 +576,37 @@ def _block(rows: int, row: tuple[int, ...], dtype: np.dtype, short: bool) -> np.
     return np.moveaxis(np.empty((*row, rows), dtype), -1, 0) if short else np.empty((rows, *row), dtype)
 
 
-def _place(steps: list[_Step], root: Call, goal: np.ndarray | None, length: int, short: bool) -> None:
+def _place(
+    steps: list[_Step], root: Call, goal: np.ndarray | None, length: int, short: bool, operand: int | None
+) -> None:
     """Whole arrays for what is kept; for the results of other functions that write into arrays buffers of so many rows,
-    one for several calls whose results are not needed at the same time."""
+    one for several calls whose results are not needed at the same time. The first is the memory of the last call's
+    value, which then comes into the cache once. operand: the slot of what lies there until it is read for the last
+    time; None: nothing does; -1: that memory is not lent."""
     last: dict[int, int] = {}
     for number, step in enumerate(steps):
         last.update(dict.fromkeys(step.reads, number))
     used: dict[int, tuple[Any, np.ndarray]] = {}
     free: dict[Any, list[np.ndarray]] = {}
+    lends = operand != -1 and not short and type(root.function) is np.ufunc
+    whole = np.empty(root.shape, root.dtype) if goal is None and not root.combine else goal
     for number, step in enumerate(steps):
         for at in set(step.reads):
             if at in used and last[at] == number:
                 key, buffer = used.pop(at)
                 free.setdefault(key, []).append(buffer)
+        if lends and whole is not None and number == (0 if operand is None else last[operand]):
+            free.setdefault((root.shape[1:], root.dtype), []).append(whole)
         call = step.call
         if call.combine:
             continue
         if call is root or call.shown() is not None:
-            step.whole = goal if call is root and goal is not None else np.empty(call.shape, call.dtype)
+            step.whole = whole if call is root else np.empty(call.shape, call.dtype)
         elif step.into:
             key = call.shape[1:], call.dtype
             rest = free.get(key)
             step.buffer = rest.pop() if rest else _block(length, call.shape[1:], call.dtype, short)
+            step.lent = step.buffer is whole
             used[step.slot] = key, step.buffer
 
 

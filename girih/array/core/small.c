@@ -357,10 +357,61 @@ static inline char *step(PyArrayObject *x, char *at, int axis, PyObject *key)
     return i < 0 || i >= extent ? NULL : at + i * PyArray_STRIDE(x, axis);
 }
 
+/* What whole numbers and slices choose of an array, in NumPy's words. */
+typedef struct {
+    char *data;
+    int rank;
+    npy_intp shape[4], strides[4];
+} Part;
+
+/* False where something else chooses, an element is chosen, or NumPy would refuse it. */
+static int part_of(PyArrayObject *x, PyObject *key, Part *part)
+{
+    PyObject *const *keys = PyTuple_CheckExact(key) ? &PyTuple_GET_ITEM(key, 0) : &key;
+    Py_ssize_t count = PyTuple_CheckExact(key) ? PyTuple_GET_SIZE(key) : 1;
+    if (PyArray_NDIM(x) > (int)Py_ARRAY_LENGTH(part->shape) || count > PyArray_NDIM(x))
+        return 0;
+    part->data = PyArray_BYTES(x);
+    part->rank = 0;
+    for (int axis = 0; axis < PyArray_NDIM(x); axis++) {
+        Py_ssize_t start, stop, stride = 1, extent = PyArray_DIM(x, axis);
+        if (axis < count && PyLong_CheckExact(keys[axis])) {
+            if ((part->data = step(x, part->data, axis, keys[axis])) == NULL)
+                return 0;
+            continue;
+        }
+        if (axis < count) {
+            if (!PySlice_Check(keys[axis]) || PySlice_Unpack(keys[axis], &start, &stop, &stride) < 0) {
+                PyErr_Clear(); /* NumPy says it again */
+                return 0;
+            }
+            extent = PySlice_AdjustIndices(extent, &start, &stop, stride);
+            if (extent == 0)
+                start = 0, stride = 1;
+            part->data += start * PyArray_STRIDE(x, axis);
+        }
+        part->shape[part->rank] = extent;
+        part->strides[part->rank++] = stride * PyArray_STRIDE(x, axis);
+    }
+    return part->rank > 0;
+}
+
+/* The part as an array of NumPy's. */
+static PyObject *view_of(PyArrayObject *x, Part *part)
+{
+    PyArray_Descr *descr = (PyArray_Descr *)Py_NewRef(PyArray_DESCR(x));
+    PyObject *made = PyArray_NewFromDescr(&PyArray_Type, descr, part->rank, part->shape, part->strides, part->data,
+                                          PyArray_FLAGS(x), NULL);
+    if (made != NULL && PyArray_SetBaseObject((PyArrayObject *)made, Py_NewRef(x)) < 0)
+        Py_CLEAR(made);
+    return made;
+}
+
 static PyObject *get(PyObject *self, PyObject *key)
 {
     PyArrayObject *x = array_of(self);
     PyObject *where, *part, *items[] = {self, key};
+    Part chosen;
     if (x == NULL)
         return in_python("__getitem__", items, 2);
     if (PyLong_CheckExact(key) && PyArray_NDIM(x) == 1) {
@@ -376,20 +427,20 @@ static PyObject *get(PyObject *self, PyObject *key)
                 return element_at(x, at);
         }
     }
+    if (part_of(x, key, &chosen))
+        return (part = view_of(x, &chosen)) == NULL ? NULL : hold(part);
     if ((where = place(x, key)) == NULL)
         return in_python("__getitem__", items, 2);
     part = PyObject_GetItem((PyObject *)x, where);
     return part != NULL && PyArray_CheckExact(part) ? holding(part, NULL, 0) : element(part);
 }
 
-/* Do two arrays show the same elements, each at the same place? x[key] += y writes, and then sets what it wrote. */
-static int same(PyObject *part, PyArrayObject *x)
+/* Does y show this part of x, each element at its place? x[key] += y writes, and then sets what it wrote. */
+static int shows(PyArrayObject *y, PyArrayObject *x, Part *part)
 {
-    PyArrayObject *y = (PyArrayObject *)part;
-    return PyArray_CheckExact(part) && PyArray_DATA(x) == PyArray_DATA(y) && PyArray_NDIM(x) == PyArray_NDIM(y) &&
-           PyArray_DESCR(x) == PyArray_DESCR(y) &&
-           PyArray_CompareLists(PyArray_DIMS(x), PyArray_DIMS(y), PyArray_NDIM(x)) &&
-           PyArray_CompareLists(PyArray_STRIDES(x), PyArray_STRIDES(y), PyArray_NDIM(x));
+    return PyArray_BYTES(y) == part->data && PyArray_NDIM(y) == part->rank && PyArray_DESCR(x) == PyArray_DESCR(y) &&
+           PyArray_CompareLists(PyArray_DIMS(y), part->shape, part->rank) &&
+           PyArray_CompareLists(PyArray_STRIDES(y), part->strides, part->rank);
 }
 
 /* Does y show a part of what x shows a part of? */
@@ -403,6 +454,7 @@ static int set(PyObject *self, PyObject *key, PyObject *value)
 {
     PyArrayObject *x = array_of(self);
     PyObject *where, *what, *done, *items[] = {self, key, value};
+    Part chosen;
     if (value == NULL) {
         PyErr_SetString(PyExc_ValueError, "cannot delete array elements");
         return -1;
@@ -410,14 +462,9 @@ static int set(PyObject *self, PyObject *key, PyObject *value)
     what = operand(value);
     if (x != NULL && what != NULL && !PyDict_GET_SIZE(pending) && (where = place(x, key)) != NULL) {
         ++*writes;
-        if (is_view(what, x) && PyArray_ISWRITEABLE(x) && (is_place(key) || PyTuple_CheckExact(key))) {
-            PyObject *part = PyObject_GetItem((PyObject *)x, where);
-            int is_there = part != NULL && same(part, (PyArrayObject *)what);
-            Py_XDECREF(part);
-            PyErr_Clear(); /* the next line says it again */
-            if (is_there)
-                return 0;
-        }
+        if (is_view(what, x) && PyArray_ISWRITEABLE(x) && part_of(x, key, &chosen) &&
+            shows((PyArrayObject *)what, x, &chosen))
+            return 0;
         return PyObject_SetItem((PyObject *)x, where, what);
     }
     done = in_python("__setitem__", items, 3);

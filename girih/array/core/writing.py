@@ -112,8 +112,10 @@ def _plain(value: Any, dtype: np.dtype) -> Array:
     """A value in the dtype of what it is written to; the cast is unsafe, as NumPy's is here."""
     if not isinstance(value, Array):
         content = np.asarray(value)
-        if content.ndim == 0 and not isinstance(value, (np.ndarray, np.generic)):
-            return number(np.array(value, dtype), dtype)
+        if content.ndim == 0 and not isinstance(value, np.ndarray):
+            one = np.empty((), dtype)
+            one[...] = value  # which NumPy refuses where the dtype has no such number
+            return number(one, dtype)
         value = as_array(content)
     if value.dtype.kind == "c" and dtype.kind not in "cb":
         message = "Casting complex values to real discards the imaginary part"

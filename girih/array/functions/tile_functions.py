@@ -282,7 +282,7 @@ class vectorize:  # noqa: N801 - NumPy's name
         if any(x.size == 0 for x in operands):
             raise ValueError("cannot call `vectorize` on size 0 inputs unless `otypes` is set")
         assert self.pyfunc is not None
-        first = self.pyfunc(*(x.reshape(-1)[0].item() for x in operands))
+        first = self.pyfunc(*(x.reshape(-1)[0].compute()[()] for x in operands))  # NumPy's numbers, with their dtypes
         if isinstance(first, tuple):
             raise TypeError("girih.array.vectorize has functions with one result, got a tuple")
         return np.asarray(first).dtype

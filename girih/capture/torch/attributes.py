@@ -341,7 +341,8 @@ def check_next_step(
         path = next((path for path, _, new in changed if _holds(new, error.tensor)), "an attribute")
         raise CaptureError(
             f"the step leaves a tensor in {path!r} and the next one reads it, which a plan does not carry over: make "
-            "it a buffer of the model (register_buffer) that the step writes into, or give it with the batch"
+            "it a buffer of the model (register_buffer) that the step writes into, or give it with the batch; a model "
+            "that keeps what follows from its weights for later calls is called once before girih.optimize or infer"
         ) from None
     except Exception as error:
         first = next(iter(str(error).splitlines()), "no message")

@@ -27,6 +27,11 @@ _VALUE = (
     "compute numbers that set shapes from Python numbers"
 )
 
+_CALLS = {
+    "_nested_tensor_from_mask": "nn.TransformerEncoder leaves padded places out so: make it with "
+    "enable_nested_tensor=False, or set its use_nested_tensor to False, which computes the same in all others",
+}
+
 
 def refusal(error: Exception, failure: FailedCall | None) -> CaptureError:
     """The error to raise for one that came out of the program, or out of recording it.
@@ -50,7 +55,8 @@ def refusal(error: Exception, failure: FailedCall | None) -> CaptureError:
     if "backward through the graph a second time" in message:
         return CaptureError("the step calls backward itself: it should only compute the loss, and return it")
     if failure is not None:
-        return CaptureError(f"{place} fails at {_call(failure)}: {_first_lines(error)}")
+        mend = next((mend for name, mend in _CALLS.items() if name in str(failure.operator)), "")
+        return CaptureError(f"{place} fails at {_call(failure)}: {mend or _first_lines(error)}")
     return CaptureError(f"{place} raises {message}")
 
 

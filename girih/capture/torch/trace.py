@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from girih.capture.batches import leaves_of, with_leaves
+from girih.capture.batches import NotGiven, hides_fakes, leaves_of, with_leaves
 from girih.capture.canonicalize.canonical import EnteringTensor, Exit, canonicalise
 from girih.capture.errors import CaptureError, MoreBuffersError
 from girih.capture.scaled_step import SCALE, Scaling, scaled_steps
@@ -384,7 +384,11 @@ class _Capture:
             elif isinstance(leaf, torch.Tensor):
                 self._leave(leaf.detach(), "result")
             else:
-                self.constants[number] = leaf
+                self.constants[number] = NotGiven(leaf) if hides_fakes(leaf) else leaf
+        if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
+            for leaf in self.constants.values():
+                if isinstance(leaf, NotGiven):
+                    leaf.refuse()
         return spec
 
     def _gradients(self, loss: Tensor, names: list[str]) -> dict[str, Tensor]:

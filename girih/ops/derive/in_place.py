@@ -26,17 +26,22 @@ OWN_MEMORY = frozenset(f"girih.{name}" for name in (
 """girih's kernels whose results never look at an operand."""
 OVER_FIRST = frozenset({"girih.normalise", "girih.log_softmax_from"})
 """Those that have a kernel which writes over the first operand."""
+INTO = frozenset(f"girih.{name}" for name in (
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "exp", "expm1", "isfinite", "isinf", "isnan", "log",
+    "log10", "log1p", "log2", "neg", "reciprocal", "sgn", "signbit", "sinh", "sqrt", "square", "tan", "tanh", "trunc",
+))  # fmt: skip
+"""girih's functions of one operand that write into memory that is there, which may be the operand's."""
 
 
 def makes_memory(operator: Operator) -> bool:
     """Is a result in memory that nothing else looks at, other than what the result is of?"""
-    return not operator.view and (operator.name.startswith("aten.") or operator.name in OWN_MEMORY)
+    return not operator.view and (operator.name.startswith("aten.") or operator.name in OWN_MEMORY | INTO)
 
 
 def writes_over(operator: Operator, operand: int) -> bool:
     """Is there a kernel that computes this into the memory of one of its operands, and takes none besides?"""
     space, name, *_ = operator.name.split(".")
     plain = operator.elementwise and not operator.view and operator.temporary is None and operator.padding is None
-    if operator.name in OVER_FIRST:
+    if operator.name in OVER_FIRST | INTO:
         return operand == 0
     return plain and space == "aten" and name not in NEVER and (operand == 0 or name not in FIRST)

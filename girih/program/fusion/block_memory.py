@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from girih.graph.graph import ITEM_BYTES, Same
+from girih.ops.derive.in_place import INTO
 from girih.ops.derive.temporaries import KernelCall, Operand, converted
 from girih.ops.scratch import at_most, held, rule_for
 from girih.program.fusion.registers import Member, members_of, ranges, registers
@@ -39,9 +40,9 @@ WITHOUT_OUT = frozenset((
 
 
 def makes_result(operator: str) -> bool:
-    """Does an element-wise kernel make a result of its own, whatever memory there is? girih's own all do."""
+    """Does an element-wise kernel make a result of its own, whatever memory there is? Most of girih's own do."""
     space, name, *_ = operator.split(".")
-    return space != "aten" or name in WITHOUT_OUT
+    return name in WITHOUT_OUT if space == "aten" else operator not in INTO
 
 
 def _copied(member: Member) -> bool:

@@ -15,12 +15,14 @@ Exchanges stay as they are, so the bytes between devices do not change; their or
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import prod
 
 from girih.graph.graph import ITEM_BYTES
 from girih.ops import Description, description_of
-from girih.ops.derive.kinds import CREATION, is_product, kind_of
+from girih.ops.derive.kinds import CREATION, ELEMENTWISE, is_product, kind_of
 from girih.ops.scratch import rule_for
 from girih.program.fusion.block_units import Unit, ordered
 from girih.program.fusion.registers import Member, elementwise, member_of, members_of, ranges, row_bytes
@@ -47,6 +49,9 @@ SMALL_BYTES = 1 << 16
 """A sixteenth of the cache of a block."""
 BESIDE = 16
 """What is so many times as small as a result may be read each time that the result is made again."""
+TWICE = 2
+"""So many readers compute a sum or a product of inputs each for itself: that takes an eighth of what it takes to write
+it to new memory. What has more readers is written."""
 
 _Pulled = dict[str, tuple[ComputeStep, int, int]]  # views by result: step, variable, dimension that is cut
 
@@ -84,9 +89,11 @@ class _Gathering:
         # Views, and what is cheap to make again, that nothing outside of groups has needed so far.
         self.deferred: dict[str, ComputeStep] = {}
         self.views: dict[str, ComputeStep] = {}  # by result
-        self.again: set[str] = {item.name for item in program.graph.inputs if self.small(item.name)} | options.streamed
+        self.inputs = {item.name for item in program.graph.inputs}
+        self.again: set[str] = {name for name in self.inputs if self.small(name)} | options.streamed
         self.of_files: set[str] = set(options.streamed)  # what is read of files, or made again of that
         self.kept = lasting(program.graph)
+        self.readers = _readers(program)
 
     # ------------------------------------------------------------------------------------------- steps
 
@@ -118,15 +125,25 @@ class _Gathering:
         cheap = elementwise(description) or description.operator.view or kind_of(description) == CREATION
         if cheap and all(part.buffer in self.again for part in step.reads):
             return True
+        if kind_of(description) == ELEMENTWISE and self.of_inputs(step):
+            return True
         # To read a file again and compute takes less than to write a file as large and read that.
         of_files = any(part.buffer in self.of_files for part in step.reads)
         return of_files and (cheap or description.operator.scan) and self.beside(step)
 
-    def beside(self, step: ComputeStep) -> bool:
-        """Is all that it reads small beside what it makes, but for what is made again?"""
+    def of_inputs(self, step: ComputeStep) -> bool:
+        """Is it made of what is in memory anyway, read by two, and not kept?"""
+        if len(self.readers[step.writes[0]]) != TWICE or step.writes[0] in self.kept:
+            return False
+        inputs = {part.buffer for part in step.reads if part.buffer in self.inputs and part.buffer not in self.of_files}
+        return bool(inputs) and self.beside(step, inputs)
+
+    def beside(self, step: ComputeStep, but: Collection[str] = ()) -> bool:
+        """Is all that it reads small beside what it makes, but for these and for what is made again?"""
         values, value_of = self.program.graph.values, self.program.value_of
         most = values[value_of[step.writes[0]]].bytes // BESIDE
-        return all(part.buffer in self.again or values[value_of[part.buffer]].bytes <= most for part in step.reads)
+        others = {part.buffer for part in step.reads}.difference(self.again, but)
+        return all(values[value_of[buffer]].bytes <= most for buffer in others)
 
     def alone(self, position: int, step: Step) -> None:
         level = max((self.whole(name, position) for name in step.sources), default=0)
@@ -196,7 +213,8 @@ class _Gathering:
         if not streams and not self.options.always and unit.blocks(self.width(best), self.options.cache) < 2:
             return False
         pulled = {}
-        self.joins(unit, best, pulled)
+        if not self.joins(unit, best, pulled):
+            pulled = {}  # one operand is read in blocks and another, made of the same, whole: all are whole before
         self.put(unit, best, pulled, position)
         self.units.append(unit)
         self.groups.append(unit)
@@ -269,10 +287,13 @@ class _Gathering:
         """Can every operand be read block by block, or is it complete before the group?"""
         if self.cut(member) != unit.cut:
             return False
-        return all(
+        if not all(
             self.readable(unit, part.buffer, at, pulled)
             for part, at in zip(member.step.reads, member.way.read, strict=True)
-        )
+        ):
+            return False
+        inside = unit.dims.keys() | pulled.keys()
+        return not any(self.needs(part.buffer, unit, pulled) for part in member.step.reads if part.buffer not in inside)
 
     def readable(self, unit: Unit, buffer: str, at: int, pulled: _Pulled) -> bool:
         if buffer in unit.dims:
@@ -287,15 +308,16 @@ class _Gathering:
                 return at >= 0 and self.pull(unit, buffer, at, pulled)
             if buffer in self.again:
                 pulled_in = at >= 0 and self.pull(unit, buffer, at, pulled)
-                return pulled_in or not (unit.taken or self.needs(buffer, unit))
+                return pulled_in or not (unit.taken or self.needs(buffer, unit, pulled))
             buffer = root
         maker = self.maker.get(buffer)
         return maker is None or (maker is not unit and (maker.level < unit.level or not unit.taken))
 
-    def needs(self, buffer: str, unit: Unit) -> bool:
-        """Is what a group makes among what it takes to make this?"""
+    def needs(self, buffer: str, unit: Unit, pulled: _Pulled) -> bool:
+        """Is what a group makes, or makes again, block by block among what it takes to make this whole?"""
         if buffer in self.deferred:
-            return any(self.needs(part.buffer, unit) for part in self.deferred[buffer].reads)
+            reads = [part.buffer for part in self.deferred[buffer].reads]
+            return any(name in pulled or name in unit.dims or self.needs(name, unit, pulled) for name in reads)
         return self.maker.get(buffer) is unit
 
     def pull(self, unit: Unit, buffer: str, at: int, pulled: _Pulled) -> bool:
@@ -405,6 +427,22 @@ class _Gathering:
             return False
         (kernel,) = kernels
         return rule_for(kernel.operator.temporary, ITEM_BYTES[kernel.output.dtype]) is None
+
+
+def _readers(program: Program) -> dict[str, frozenset[int]]:
+    """The steps that read each buffer, directly or through views."""
+    found: dict[str, frozenset[int]] = defaultdict(frozenset)
+    for number, step in reversed(list(enumerate(program.steps))):
+        if isinstance(step, FreeStep):
+            continue
+        own = frozenset((number,))
+        if isinstance(step, ComputeStep):
+            description = description_of(program.graph, program.graph.nodes[step.node])
+            if description is not None and description.operator.view and len(step.reads) == 1:
+                own = found[step.writes[0]]
+        for buffer in step.sources:
+            found[buffer] |= own
+    return found
 
 
 def blocked(program: Program, options: Blocks) -> Program:

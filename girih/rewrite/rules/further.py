@@ -124,7 +124,7 @@ turned_twice: x[m, n]: permute(permute(x, dims=(1, 0)), dims=(1, 0)) == x
 by several weights is `one_product`, and their sum `one_sum`."""
 
 ARRAYS = """
-logistic: reciprocal(add(exp(neg(x)), other=1.0)) == sigmoid(x)
+logistic: reciprocal(add(girih.exp(neg(x)), other=1.0)) == sigmoid(x)
 """
 """What array programs write for want of a name."""
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from girih.kernels.evaluate import resolve
+from girih.kernels.exact import INTO_KERNELS
 from girih.ops.derive.kinds import is_product
 from girih.program import BlockStep, Program
 from girih.program.fusion.block_memory import kept_as
@@ -239,9 +240,9 @@ def _takes_out(
     options: tuple[tuple[str, Any], ...],
     dtype: str,
 ) -> bool:
-    """Does `torch.name` take `out`, and compute what the operator does? Tried on one element."""
+    """Does `torch.name`, or girih's function, take `out`, and compute what the operator does? Tried on one element."""
     space, name, *_ = operator.split(".")
-    function = getattr(torch, name, None) if space == "aten" else None
+    function = getattr(torch, name, None) if space == "aten" else INTO_KERNELS.get(operator)
     if function is None:
         return False
     ones = [torch.ones(1, dtype=getattr(torch, item)) for item in dtypes]

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from girih.kernels.exact import INTO_KERNELS
 from girih.kernels.own import add_logsumexp_
 from girih.program.fusion.slicing import Moving
 from girih.run.loops.form import (
@@ -52,6 +53,7 @@ def compiled(form: LoopForm) -> Run:
     known: dict[str, Any] = {"torch": torch, "read": in_memory, "inf": math.inf, "nan": math.nan}
     known["add_logsumexp_"] = add_logsumexp_
     known |= {name: kernel_of(operator, torch.device("cpu")) for operator, name in _names(form).items()}
+    known |= {_into(call): INTO_KERNELS[call.operator] for call in calls_of(form) if call.operator in INTO_KERNELS}
     exec(_code(python_text(form)), known)
     return known["run"]  # type: ignore[no-any-return]
 
@@ -80,16 +82,26 @@ def _body(form: LoopForm) -> list[tuple[Statement, str]]:
     """The lines of a block, each with its statement."""
     names = _names(form)
 
-    def kernel(call: KernelLine) -> str:  # only functions of `torch` itself take `out`
-        return f"torch.{call.operator.split('.')[1]}" if call.into else names[call.operator]
+    def kernel(call: KernelLine) -> str:
+        return _into(call) if call.into else names[call.operator]
 
     return [(statement, line) for statement in form.body for line in lines(statement, kernel, repr)]
 
 
 def _names(form: LoopForm) -> dict[str, str]:
     """By operator, what its kernel is named."""
-    operators = dict.fromkeys(item.operator for item in form.body if isinstance(item, KernelLine) and not item.into)
+    operators = dict.fromkeys(call.operator for call in calls_of(form) if not call.into)
     return {operator: f"{operator.split('.')[1]}_{number}" for number, operator in enumerate(operators)}
+
+
+def _into(call: KernelLine) -> str:
+    """The name of what takes `out`: girih's, else the function of `torch` itself."""
+    name = call.operator.split(".")[1]
+    return f"{name}_into" if call.operator in INTO_KERNELS else f"torch.{name}"
+
+
+def calls_of(form: LoopForm) -> list[KernelLine]:
+    return [statement for statement in form.body if isinstance(statement, KernelLine)]
 
 
 def function_text(form: LoopForm, head: str, body: list[str]) -> str:

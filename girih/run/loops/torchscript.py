@@ -11,12 +11,14 @@ from functools import lru_cache
 
 import torch
 
+from girih.graph.graph import ITEM_BYTES
 from girih.kernels.exact import EXACT_KERNELS
+from girih.kernels.own import LONG_ROW, PLACE_KERNELS
 from girih.kernels.products import SCRIPT_NAMES, is_long
 from girih.kernels.scripted import SCRIPT, SCRIPTED_KERNELS
 from girih.program.fusion.slicing import at_block
 from girih.run.loops.form import Argument, Free, KernelLine, LoopForm, Read
-from girih.run.loops.python import Run, function_text, lines
+from girih.run.loops.python import Run, calls_of, function_text, lines
 
 HEAD = (
     "def run(first: int, last: int, rows: int, outside: List[Tensor], results: List[Tensor], buffers: List[Tensor],"
@@ -39,20 +41,24 @@ def compiled(text: str, thread: int) -> Run | None:
 
 def script_text(form: LoopForm) -> str | None:
     """The form as TorchScript; None where it calls a function that TorchScript does not know."""
-    calls = [statement for statement in form.body if isinstance(statement, KernelLine)]
+    calls = calls_of(form)
     if not all(map(_is_known, calls)) or any(isinstance(statement, Read) for statement in form.body):
         return None
     kinds = form.kinds()
     block = form.span[0], form.span[0] + form.rows
 
+    def row(call: KernelLine) -> tuple[int, int]:
+        """How many numbers a row of the first operand has, and bytes."""
+        shape, dtype = kinds[call.arguments[0].register]
+        length = at_block(call.arguments[0].shape(shape), *block)[-1]
+        return length, length * ITEM_BYTES[dtype]
+
     def kernel(call: KernelLine) -> str:
-        if call.operator in SCRIPT_NAMES:
-            first = call.arguments[0]
-            terms = at_block(first.shape(kinds[first.register][0]), *block)[-1]
-            if is_long(at_block(call.shape, *block), terms):
-                return SCRIPT_NAMES[call.operator]
+        if call.operator in SCRIPT_NAMES and is_long(at_block(call.shape, *block), row(call)[0]):
+            return SCRIPT_NAMES[call.operator]
         space, name, *_ = call.operator.split(".")
-        return name if call.operator in SCRIPTED_KERNELS else f"torch.ops.{space}.{name}"
+        short = call.operator not in PLACE_KERNELS or row(call)[1] < LONG_ROW
+        return name if call.operator in SCRIPTED_KERNELS and short else f"torch.ops.{space}.{name}"
 
     # Nothing is freed: TorchScript lets a name go behind its last use.
     body = [line for item in form.body if not isinstance(item, Free) for line in lines(item, kernel, _constant)]

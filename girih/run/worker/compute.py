@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_map
 
 from girih.graph import Graph, Node, Ref
 from girih.kernels.evaluate import as_torch, resolve
+from girih.kernels.exact import INTO_KERNELS
 from girih.kernels.numpy_fallback import WEAK, with_numpy
 from girih.kernels.own import OVER_FIRST
 from girih.kernels.products import PRODUCTS
@@ -285,6 +286,8 @@ def over_operand(operator: str, operand: int) -> tuple[Callable[..., Any], str]:
     """
     if operand == 0 and operator in OVER_FIRST:
         return OVER_FIRST[operator], ""
+    if operand == 0 and operator in INTO_KERNELS:
+        return INTO_KERNELS[operator], "out"
     function: Any = resolve(operator)
     space, name, *_ = operator.split(".")
     if space != "aten":

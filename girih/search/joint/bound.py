@@ -10,12 +10,20 @@ it may be messages. Here all three have a price, and the strategy that is cheape
 for each strategy; so for weights that add up to 1, T is at least the least weighted sum of the right sides over all
 strategies (Everett 1963), which the solver of divisions bounds from below (`girih.partition.solver.elimination`).
 
+With a limit, divisions are left out under which a node alone holds more: what it reads and makes, and the scratch of
+its kernel.
+
 *The fullest moment* is a node for which many values surely are there while it computes, in whatever order: its
 ancestors have made them, and its descendants read them. What a device holds of them beyond the limit was copied out
-before the node and comes back behind it (so that both copies add up, although they have copiers of their own), or is
-dropped and computed again. State that is replaced goes out and comes in once in each step; of state that nothing
-replaces there is a copy already, so that it comes in only. Which of it leaves the bound chooses as is cheapest: with
-y, the price of a byte of the limit, a byte of a value costs the smaller of y and of what moving or dropping it costs.
+before the node and comes back behind it, or is dropped and computed again behind it. So the node divides the step:
+
+    T >= max(computing of the ancestors, copies out) + computing of the node + max(that of the descendants, copies back)
+
+where each maximum is at least a weighted sum, too; what else is computed is in one part or the other, and has the
+smaller of both weights. State that is replaced goes out and comes in once in each step, in one of the parts; of state
+that nothing replaces there is a copy already, so that it comes in only. Which of it leaves the bound chooses as is
+cheapest: with y, the price of a byte of the limit, a byte of a value costs the smaller of y and of what moving or
+dropping it costs.
 
 The best weights are found by cutting planes (Kelley 1960): the strategies known so far give a linear program in the
 weights and prices; at its optimum the solver finds the cheapest strategy, and its bound, which holds whatever else.
@@ -27,7 +35,7 @@ tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -36,13 +44,20 @@ from numpy.typing import NDArray
 
 from girih.graph import Graph
 from girih.layout.budget import Budget
+from girih.layout.mesh import bounds_of_codes
 from girih.machine import Machine
+from girih.ops import Description
+from girih.ops.derive.in_place import writes_over
+from girih.ops.derive.pieces import make_piece
+from girih.ops.derive.temporaries import KernelCall, Measured, Operand
 from girih.ops.known import descriptions
+from girih.ops.scratch import at_most, held, rule_for
 from girih.partition import Strategy
 from girih.partition.solver.elimination import Problem, minimise
 from girih.partition.solver.held import HeldTables, Liveness, view_bases
 from girih.partition.space.options import SECONDS, NodeOptions
 from girih.partition.space.problem import Objective, PartitionProblem, build
+from girih.plans.scratch import ELSEWHERE_THREADS
 from girih.search.joint.handling import Handled
 from girih.simulate.bounds import Bound, Kinds, bound_of, least_read
 
@@ -67,34 +82,44 @@ Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 
+LINKS, COMPUTING, BEFORE, BEHIND, EITHER, OUT, BACK, LIMIT = range(8)
+"""Places of the weights: of bytes over all ports; of what a device computes in the whole step, transfers included; of
+what it computes before the fullest moment, behind it, and in either part; of copies out and back; and of the price of a
+byte of the limit. The prices of bytes of each kind follow."""
+FIXED = LIMIT + 1
+PARTS = (LINKS, COMPUTING, BEFORE, OUT), (LINKS, COMPUTING, BEHIND, BACK)
+"""The weights that add up to 1 before the moment, and behind it."""
+
+Way = tuple[tuple[int, float], ...]
+"""Seconds, each with the place of its weight."""
+
+
 @dataclass(frozen=True)
 class Kind:
-    """What a byte of some values costs that is not held at the moment. moved: seconds of copiers, infinite where it
-    cannot be moved; own: seconds of the device's computing that these copies take; again: seconds of computing if it is
-    dropped."""
+    """What a byte of some values costs that is not held at the moment: the least that any of these ways takes."""
 
-    moved: float
-    own: float = 0.0
-    again: float = np.inf
+    ways: tuple[Way, ...] = ()
 
-    def costs(self, computing: float, copying: float) -> tuple[float, ...]:
+    def costs(self, weights: Floats) -> tuple[float, ...]:
         """What each way costs under these weights."""
-        moved = (copying * self.moved + computing * self.own,) if self.moved < np.inf else ()
-        return (*moved, computing * self.again) if self.again < np.inf else moved
+        return tuple(sum(float(weights[place]) * seconds for place, seconds in way) for way in self.ways)
 
 
-NOW = Kind(np.inf)
+NOW = Kind()
 """What the node itself touches: it is held."""
 
 
 @dataclass(frozen=True)
 class Moment:
     """While a node computes. values: what is held of them under their layouts, by what it costs not to; least: bytes
-    that a device holds at least of others, whatever their layouts."""
+    that a device holds at least of others, whatever their layouts. before, behind: its ancestors and descendants, as
+    bits."""
 
     node: int
     values: tuple[tuple[str, Kind], ...]
     least: tuple[tuple[float, Kind], ...]
+    before: int = 0
+    behind: int = 0
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -170,31 +195,69 @@ class Relaxed:
                     parts = _parts(options, len(description.sizes), self.machine.mesh.sizes)
                     known[id(options)] = kinds.pieces(description, items, parts)[0]
             found.append(known[id(options)])
+        return tuple(found) if self.moment is NEVER else self.fitting(found)
+
+    def fitting(self, computing: Sequence[Floats]) -> tuple[Floats, ...]:
+        """The same, infinite for divisions with which a node alone needs more than the limit."""
+        known: dict[tuple[int, int], Floats] = {}
+        found = []
+        for number, (own, options) in enumerate(zip(computing, self.tables.options, strict=True)):
+            key = id(options), id(descriptions(self.graph)[number])
+            if key not in known:
+                known[key] = np.where(self.pieces.bytes(number) > self.limit, np.inf, own)
+            found.append(known[key])
         return tuple(found)
 
     @cached_property
+    def pieces(self) -> Pieces:
+        return Pieces(HeldTables(self.tables, lambda *_: 0), self.machine)
+
+    @cached_property
     def kinds(self) -> tuple[Kind, ...]:
-        return self.moment.kinds
+        return tuple(dict.fromkeys((*self.moment.kinds, NOW))) if self.moment is not NEVER else ()
 
     @cached_property
     def held(self) -> tuple[tuple[int, Kind, Floats], ...]:
-        """(variable, kind, bytes that the last device holds under each layout) of the moment's values."""
-        own = HeldTables(self.tables, lambda *_: 0)
-        return tuple((self.tables.variable[name], kind, own.part(name)) for name, kind in self.moment.values)
+        """(variable, kind, bytes that the last device holds under each layout) of the moment's values; and of what its
+        node reads and makes, under each division."""
+        if self.moment is NEVER:
+            return ()
+        tables, counted = self.pieces.tables, {name for name, _ in self.moment.values}
+        found = [(self.tables.variable[name], kind, tables.part(name)) for name, kind in self.moment.values]
+        if self.machine.devices > 1:
+            own = self.pieces.bytes(self.moment.node, counted)
+            found.append((len(self.tables.layouts) + self.moment.node, NOW, own))
+        return tuple(found)
+
+    @cached_property
+    def parts(self) -> tuple[tuple[int, ...], ...]:
+        """The weights that the computing of each node has in the parts into which the moment divides the step; no copy
+        of what exceeds the limit then is under way while its own node computes."""
+        moment = self.moment
+        return tuple(
+            (BEFORE, OUT)
+            if number == moment.node
+            else (BEFORE if moment.before >> number & 1 else BEHIND if moment.behind >> number & 1 else EITHER,)
+            for number in range(len(self.graph.nodes))
+        )
 
     def line(self, labels: Labels) -> Floats:
-        """What a strategy takes, as factors of the weights and prices: computing, links, and bytes of each kind."""
+        """What a strategy takes, as factors of the weights and prices."""
         problem, values = self.tables.problem, len(self.tables.layouts)
-        computing = sum(float(table[labels[values + number]]) for number, table in enumerate(self.computing))
+        line = np.zeros(FIXED + len(self.kinds))
+        for number, (table, places) in enumerate(zip(self.computing, self.parts, strict=True)):
+            line[[COMPUTING, *places]] += table[labels[values + number]]
         pairs = zip(problem.pairs, self.handling, strict=False)
-        computing += sum(float(table[labels[a], labels[b]]) for (a, b, _), table in pairs)
+        line[COMPUTING] += sum(float(table[labels[a], labels[b]]) for (a, b, _), table in pairs)
         received = sum(float(problem.tables[table][labels[a], labels[b]]) for a, b, table in problem.pairs)
-        amounts = dict.fromkeys(self.kinds, 0.0)
+        line[LINKS] = received / self.ports if received else 0.0
+        line[LIMIT] = -self.limit
+        place = {kind: FIXED + number for number, kind in enumerate(self.kinds)}
         for least, kind in self.moment.least:
-            amounts[kind] += least
+            line[place[kind]] += least
         for variable, kind, part in self.held:
-            amounts[kind] += float(part[labels[variable]])
-        return np.asarray([computing, received / self.ports if received else 0.0, *amounts.values()])
+            line[place[kind]] += part[labels[variable]]
+        return line
 
     def solved(self, budget: Budget, known: Sequence[Strategy]) -> float:
         """Seconds that no strategy is below."""
@@ -202,8 +265,11 @@ class Relaxed:
         lines = [line for line in found if np.isfinite(line).all()]
         best, weights = 0.0, self.weights(lines)[1] if lines else self.first()
         for _ in range(ROUNDS):
-            least, labels = self.cheapest(weights, budget)
-            best = max(best, least - self.limit * float(weights[3]))
+            try:
+                least, labels = self.cheapest(weights, budget)
+            except ValueError:  # no strategy keeps the limit
+                return np.inf
+            best = max(best, least - self.limit * float(weights[LIMIT]))
             line = self.line(labels)
             if budget.late or not np.isfinite(line).all():  # the solver had no time
                 break
@@ -215,61 +281,76 @@ class Relaxed:
 
     def first(self) -> Floats:
         """Weights to begin with where no strategy is known."""
-        share = 1 / (3 if self.kinds else 2)
-        costs = [min(kind.costs(share, share), default=np.inf) for kind in self.kinds]
-        most = max((cost for cost in costs if cost < np.inf), default=0.0)
-        return np.asarray([share, share, share if self.kinds else 0.0, most, *(min(cost, most) for cost in costs)])
+        weights = np.zeros(FIXED + len(self.kinds))
+        weights[[LINKS, COMPUTING]] = 1 / (3 if self.kinds else 2)
+        if self.kinds:
+            weights[[OUT, BACK]] = 1 / 3
+        costs = [min(kind.costs(weights), default=np.inf) for kind in self.kinds]
+        weights[LIMIT] = max((cost for cost in costs if cost < np.inf), default=0.0)
+        weights[FIXED:] = np.minimum(costs, weights[LIMIT])
+        return weights
 
     def weights(self, lines: Sequence[Floats]) -> tuple[float, Floats]:
-        """(the most that any weights and prices give for these strategies, those weights): of computing, links and
-        copying, the price of a byte of the limit, and of a byte of each kind. A linear program, scaled to the known."""
+        """(the most that any weights and prices give for these strategies, those weights). A linear program, scaled to
+        the known."""
         from scipy.optimize import linprog  # slow to load
 
-        count, seconds = len(self.kinds), max(*(float(line[0]) for line in lines), 1e-12, 1e-12)
-        size = max(float(self.limit), 1.0)
-        price = seconds / size
-        rows: list[list[float]] = []
-        for line in lines:  # what is bounded is at most what each strategy takes
-            held = [-amount / size for amount in line[2:]]
-            rows.append([-line[0] / seconds, -line[1] / seconds, 0.0, self.limit / size, *held, 1.0])
-        for number, kind in enumerate(self.kinds):
-            own = [float(place == number) for place in range(count)]
-            rows.append([0.0, 0.0, 0.0, -1.0, *own, 0.0])
-            if kind.moved < np.inf:
-                rows.append([-kind.own / price, 0.0, -kind.moved / price, 0.0, *own, 0.0])
-            if kind.again < np.inf:
-                rows.append([-kind.again / price, 0.0, 0.0, 0.0, *own, 0.0])
-        goal = np.asarray([0.0] * (4 + count) + [-1.0])
-        sums = np.asarray([[1.0, 1.0, 1.0, *(0.0 for _ in range(count + 2))]])
-        bounds = [(0.0, 1.0), (0.0, 1.0), (0.0, float(count > 0)), *([(0.0, None)] * (count + 1)), (None, None)]
-        found = linprog(goal, np.asarray(rows), np.zeros(len(rows)), sums, [1.0], bounds=bounds, method="highs")
+        count = FIXED + len(self.kinds)
+        seconds = max(*(float(line[COMPUTING]) for line in lines), 1e-12, 1e-12)
+        unit = np.ones(count)
+        unit[LIMIT:] = seconds / max(float(self.limit), 1.0)  # prices of bytes
+
+        def row(*entries: tuple[int, float], bounded: float = 0.0) -> Floats:
+            """Entries of a row in which a sum is at most 0."""
+            values = np.zeros(count + 1)
+            for place, value in entries:
+                values[place] += value
+            values[count] = bounded
+            return values
+
+        # What is bounded is at most what each strategy takes.
+        rows = [row(*enumerate(-line * unit / seconds), bounded=1.0) for line in lines]
+        rows += [row((EITHER, 1.0), (part, -1.0)) for part in (BEFORE, BEHIND)]
+        for number, kind in enumerate(self.kinds, start=FIXED):
+            rows.append(row((number, 1.0), (LIMIT, -1.0)))
+            rows += [row((number, 1.0), *((at, -took / unit[number]) for at, took in way)) for way in kind.ways]
+        sums = [row(*((place, 1.0) for place in part)) for part in PARTS]
+        bounds: list[tuple[float | None, float | None]] = [(0.0, 1.0)] * LIMIT + [(0.0, None)] * (count - LIMIT)
+        if not self.kinds:
+            bounds[OUT] = bounds[BACK] = (0.0, 0.0)
+        found = linprog(
+            row(bounded=-1.0), np.asarray(rows), np.zeros(len(rows)), np.asarray(sums), [1.0, 1.0],
+            bounds=[*bounds, (None, None)], method="highs",
+        )  # fmt: skip
         if found.x is None:  # the solver has failed; any weights give a bound
             return np.inf, self.first()
-        given = np.maximum(found.x[:-1], 0.0)
-        given[:3] /= given[:3].sum()
-        given[3:] *= price
-        for number, kind in enumerate(self.kinds):  # whatever the solver's tolerance
-            given[4 + number] = min(given[4 + number], given[3], *kind.costs(given[0], given[2]))
+        given: Floats = np.maximum(found.x[:-1], 0.0) * unit
+        # Whatever the solver's tolerance:
+        given[:LIMIT] /= max(1.0, *(float(given[list(part)].sum()) for part in PARTS))
+        given[EITHER] = given[[BEFORE, BEHIND, EITHER]].min()
+        for number, kind in enumerate(self.kinds, start=FIXED):
+            given[number] = min(given[number], given[LIMIT], *kind.costs(given))
         return float(found.x[-1]) * seconds, given
 
     def cheapest(self, weights: Floats, budget: Budget) -> tuple[float, Labels]:
         """(a bound below what any strategy costs under the weights, what the limit is worth left out; labels of a cheap
         one)."""
         plain, values = self.tables.problem, len(self.tables.layouts)
-        computing, links = float(weights[0]) * SCALE, float(weights[1]) * SCALE / (self.ports or 1.0)
-        prices = dict(zip(self.kinds, (weights[4:] * SCALE).tolist(), strict=True))
+        computing, links = float(weights[COMPUTING]) * SCALE, float(weights[LINKS]) * SCALE / (self.ports or 1.0)
+        prices = dict(zip(self.kinds, (weights[FIXED:] * SCALE).tolist(), strict=True))
         tables, pairs = self.transfers(links, computing)
-        unary, numbers, added = list(plain.unary), dict[int, int](), dict[int, Floats]()
-        for number, own in enumerate(self.computing):
-            if id(own) not in numbers:
-                numbers[id(own)] = len(tables)
-                tables.append(own * computing)
-            unary[values + number] = numbers[id(own)]
+        unary, numbers, added = list(plain.unary), dict[tuple[int, float], int](), dict[int, Floats]()
+        for number, (own, places) in enumerate(zip(self.computing, self.parts, strict=True)):
+            factor = computing + float(weights[list(places)].sum()) * SCALE
+            if (id(own), factor) not in numbers:
+                numbers[id(own), factor] = len(tables)
+                tables.append(_times(own, factor))
+            unary[values + number] = numbers[id(own), factor]
         for variable, kind, part in self.held:
             added[variable] = added.get(variable, 0.0) + prices[kind] * part
         for variable, table in added.items():
-            unary[variable] = len(tables)
-            tables.append(table)
+            tables.append(table if unary[variable] < 0 else table + tables[unary[variable]])
+            unary[variable] = len(tables) - 1
         problem = Problem(plain.domains, tuple(unary), pairs, tuple(tables))
         solution = minimise(problem, seconds=max(budget.seconds / 4, 0.2), enough=NEAR)
         budget.spend(float(solution.statistics["seconds of work"]) * 1e9)
@@ -289,6 +370,61 @@ class Relaxed:
                 tables.append(priced if handled is None else priced + _times(handled, computing))
             pairs.append((a, b, numbers[key]))
         return tables, tuple(pairs)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """What a node by itself makes the last device hold while it computes, whatever else is moved out of the way."""
+
+    tables: HeldTables
+    machine: Machine
+
+    def bytes(self, number: int, counted: Collection[str] = ()) -> Floats:
+        """Under each division: what it reads, of each storage once, what it makes, unless that may lie where an operand
+        lay, and its kernel's scratch. counted: values of which nothing is to be counted."""
+        plain = self.tables.plain
+        graph, liveness = plain.graph, self.tables.liveness
+        node, description = graph.nodes[number], descriptions(graph)[number]
+        total: Floats = np.zeros(len(plain.options[number].divisions))
+        if description is None or description.operator.view:
+            return total
+        reads: dict[str, Floats] = {}
+        for operand, name in enumerate(node.inputs):
+            base = liveness.bases[name]
+            if base is not None and base not in counted:
+                reads[base] = np.maximum(reads.get(base, 0.0), self.tables.piece(number, operand))
+        total = total + sum(reads.values())
+        if not any(writes_over(description.operator, operand) for operand in range(len(node.inputs))):
+            total = total + sum(self.tables.piece(number, ~result) for result in liveness.own(number))
+        return total + self.scratch(number, description)
+
+    def scratch(self, number: int, description: Description) -> Floats:
+        """What a library's kernel takes, as it is bounded for machines that are not here, with operands in order."""
+        plain = self.tables.plain
+        node, options, values = plain.graph.nodes[number], plain.options[number], plain.graph.values
+        result = values[node.outputs[0]]
+        temporary = rule_for(description.operator.temporary, result.item_bytes)
+        if not isinstance(temporary, Measured) or self.machine.here or self.machine.on_gpus:
+            return np.zeros(len(options.divisions))
+        found = []
+        for codes in options.divisions.tolist():
+            starts, stops = bounds_of_codes(tuple(codes), description.sizes, plain.mesh)
+            piece = make_piece(description, dict(node.attributes), starts[-1].tolist(), stops[-1].tolist())
+            reads = zip(piece.names, piece.regions, piece.pads, node.inputs, strict=True)
+            inputs = {
+                name: Operand(
+                    tuple(b - a + before + after for (a, b), (before, after) in zip(region, pads, strict=True)),
+                    values[value].item_bytes,
+                    dtype=values[value].dtype,
+                )
+                for name, region, pads, value in reads
+                if name is not None
+            }
+            shape = tuple(b - a for a, b in piece.output)
+            output = Operand(shape, result.item_bytes, dtype=result.dtype)
+            work = KernelCall(piece.attributes, inputs, output, frozenset(), ELSEWHERE_THREADS)
+            found.append(held(temporary, piece.operator, work, at_most))
+        return np.asarray(found, np.float64)
 
 
 def _parts(options: NodeOptions, variables: int, sizes: Sequence[int]) -> NDArray[np.int64]:
@@ -461,23 +597,25 @@ def _moment(graph: Graph, machine: Machine, number: int, families: Sequence[_Fam
                if name in touched and name is not None and name not in known]  # fmt: skip
     if not Liveness(graph).taking(number):
         values += [(name, NOW) for name in node.outputs if bases[name] == name and name not in graph.updates.values()]
-    return Moment(number, tuple(values), tuple(least))
+    return Moment(number, tuple(values), tuple(least), order.before[number], order.behind[number])
 
 
 def _kind(graph: Graph, machine: Machine, family: _Family) -> Kind:
     """What it costs not to hold a value."""
     host = machine.host
-    share = 0.0 if host is None else host.computing_share
-    out, back = (
-        np.inf if host is None else host.copy_seconds(1e15, way) / 1e15 - host.latency_seconds / 1e15
-        for way in (True, False)
-    )
+    again = _again(graph, machine, family.base) if not family.state else np.inf
+    dropped: tuple[Way, ...] = (((COMPUTING, again), (BEHIND, again)),) if again < np.inf else ()
+    if host is None:
+        return Kind(dropped)
+    out, back = (host.copy_seconds(1e15, way) / 1e15 - host.latency_seconds / 1e15 for way in (True, False))
+    lost_out, lost_back = host.computing_share * out, host.computing_share * back
     if family.state == "kept":
-        return Kind(back, share * back if share else 0.0)
-    own = share * (out + back) if share else 0.0
+        return Kind((((BACK, back), (COMPUTING, lost_back), (BEHIND, lost_back)),))
+    lost = lost_out + lost_back
     if family.state == "replaced":
-        return Kind(min(out, back), own)
-    return Kind(out + back, own, _again(graph, machine, family.base))
+        return Kind(tuple((way, (COMPUTING, lost), (EITHER, lost)) for way in ((OUT, out), (BACK, back))))
+    moved = (OUT, out), (BACK, back), (COMPUTING, lost), (BEFORE, lost_out), (BEHIND, lost_back)
+    return Kind((moved, *dropped))
 
 
 def _again(graph: Graph, machine: Machine, name: str) -> float:

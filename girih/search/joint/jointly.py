@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 
 from girih.graph import Graph
-from girih.layout.budget import Budget, without_collection
+from girih.layout.budget import Budget
 from girih.partition.search import Search
 from girih.partition.searches.stages import micro_batches
 from girih.partition.space.problem import Objective
@@ -37,7 +37,6 @@ Sequential = Callable[[Graph, float], Plan]
 """The sequential composition of a graph, in so many seconds of work."""
 
 
-@without_collection()
 def jointly(
     graph: Graph, aim: Objective, limit: int | None, search: Search, sequential: Sequential, ways: Ways
 ) -> Plan:

@@ -68,8 +68,9 @@ NEAR = 1.1
 """Times the seconds of the best: what takes longer when it is held quickly is not held in full."""
 NEIGHBOURS = 200
 """Strategies of a small graph beside the best that are held quickly."""
-JUDGED, HELD = 300_000.0, 40_000_000.0
-"""Nanoseconds of judging a strategy, and of holding one within the limit, beside those of its nodes."""
+JUDGED, HELD = 300_000.0, 300_000.0
+"""Nanoseconds of judging a strategy, beside those of its nodes; and for each node of one that is to be held within the
+limit."""
 REGIONS = 12
 """Groups of layers that are written otherwise, each by itself, at most."""
 QUICK = 0.0
@@ -212,7 +213,7 @@ class Rounds:
             return predict(plan, store=ways.store, memory=False).seconds, plan
         if ways.hold == "none":
             return None
-        self.budget.spend(HELD)
+        self.budget.spend(HELD * len(plan.graph.nodes))
         if self.best is not None and floor(plan.lifetimes)[0] > (plan.memory or 0):
             return None  # a step alone needs more
         hold = "swap" if ways.hold == "auto" and plan.machine.host is not None else ways.hold

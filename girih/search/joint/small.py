@@ -4,7 +4,8 @@ What the rounds propose one after the other (`girih.search.joint.rounds`) is her
 to write the graph (`girih.search.joint.writings`) are drawn together in the order of their cost by tables; each has, in
 each order of its nodes, a bound: the step with unlimited memory, and what must be copied or computed again while a node
 computes that holds more than the limit. Those whose bound is below the best are held, the least bound first, in the
-fastest way that there is (`girih.search.joint.stays`), until no bound is below the best.
+fastest way that there is (`girih.search.joint.stays`), until no bound is below the best. What differs in one node or
+value from the best sequential composition is held before, as is quickly found.
 
 Cost: counted against the seconds of the search; for each strategy a bound and a simulation in each order, and for each
 that is left the ways to hold it.
@@ -28,7 +29,7 @@ from girih.plans.plan import Plan
 from girih.rewrite.backtracking import fingerprint
 from girih.search.composed import nodes_of
 from girih.search.joint.divisions import Labels
-from girih.search.joint.rounds import JUDGED, Rounds, Written
+from girih.search.joint.rounds import JUDGED, NEIGHBOURS, Rounds, Written
 from girih.search.joint.stays import able, fastest_stays
 from girih.search.joint.writings import in_order, orders_of, writings
 from girih.search.memory.step_seconds import simulated_seconds
@@ -37,16 +38,15 @@ if TYPE_CHECKING:
     from girih.graph import Graph
     from girih.simulate.kernels.composed import Nodes
 
-SHARE, WRITING = 0.75, 0.25
-"""Shares of the seconds that are left for all of this, and for the ways to write the graph."""
+NEAR, SHARE, WRITING = 0.2, 0.75, 0.25
+"""Shares of the seconds that are left for what is near the best, for all behind it, and for the ways to write the
+graph."""
 WRITTEN = 24
 """Ways to write the graph of which divisions are drawn, at most, beside those that are composed sequentially."""
 ORDERS = 24
 """Orders of the nodes that are tried: of graphs that have more only their own is."""
 SCANNED = 1000
 """Strategies that are drawn, at most, for each way to write the graph."""
-DRAWN, HELD = 20, 10
-"""Behind so many strategies that are drawn so many are held: what is faster leaves fewer to look at."""
 CROWDED = 100_000.0
 """Nanoseconds of the bound of what a strategy moves."""
 
@@ -57,29 +57,42 @@ def search_small(rounds: Rounds) -> None:
         return
     rounds.ways.note("joint: small graphs", 0.0)
     budget = rounds.budget
+    _hold_neighbours(rounds)
     ends = budget.spent + SHARE * budget.seconds * 1e9
     _write_otherwise(rounds)
     waiting: list[Candidate] = []
-    for scanned, candidates in enumerate(_drawn(rounds), start=1):
+    begun, holding = budget.spent, 0.0
+    for candidates in _drawn(rounds):
         for candidate in candidates:
             heappush(waiting, candidate)
-        if scanned % DRAWN == 0:
-            _offer(rounds, waiting, HELD)
+        # What is drawn tells what is worth holding, and what is held what is worth drawing: both get as much work.
+        while waiting and 2 * holding < budget.spent - begun:
+            before = budget.spent
+            _offer(rounds, waiting)
+            holding += budget.spent - before
         if budget.spent >= ends:
             return
     while waiting and budget.spent < ends and not budget.late:
-        _offer(rounds, waiting, HELD)
+        _offer(rounds, waiting)
 
 
-def _offer(rounds: Rounds, waiting: list[Candidate], most: int) -> None:
-    """Hold so many of those that wait, the least bounds first."""
-    for _ in range(most):
-        if not waiting or rounds.budget.late:
-            return
-        candidate = heappop(waiting)
-        if candidate.seconds >= rounds.seconds:
-            waiting.clear()
-            return
+def _hold_neighbours(rounds: Rounds) -> None:
+    """Hold what is near the best, as is quickly found: what is faster leaves fewer to draw."""
+    ends = rounds.budget.spent + NEAR * rounds.budget.seconds * 1e9
+    for written in tuple(rounds.graphs):
+        for name, plan in islice(rounds.beside(written), NEIGHBOURS):
+            if rounds.budget.spent >= ends:
+                return
+            if (held := rounds.quick(plan)) is not None:
+                rounds.take(held[1], held[0], name)
+
+
+def _offer(rounds: Rounds, waiting: list[Candidate]) -> None:
+    """Hold one of those that wait, that with the least bound, unless none may be faster than the best."""
+    candidate = heappop(waiting)
+    if candidate.seconds >= rounds.seconds:
+        waiting.clear()
+    else:
         candidate.offer(rounds)
 
 

@@ -64,10 +64,13 @@ def fastest_stays(plan: Plan, below: Callable[[], float], store: str | Path | No
         assert plan.memory is not None
         seconds = step_seconds(own, store)
         rows = HeldRows(own.lowered, seconds.prices, seconds.machine, plan.memory)
-        if rows.able and seconds.machine.host is not None:
-            for sequence in _sequences(own):
-                if not budget.late:
-                    yield from _held(own, sequence, rows, seconds, below, budget)
+        if not rows.able or seconds.machine.host is None:
+            continue
+        least = rows.simulated(range(len(rows.row))).seconds  # nor is one with steps that come again below it
+        for sequence in _sequences(own):
+            if budget.late or least >= below():
+                break
+            yield from _held(own, sequence, rows, seconds, below, budget)
 
 
 def _sequences(plan: Plan) -> Iterator[tuple[int, ...]]:

@@ -12,7 +12,7 @@ from girih.partition.searches.stages import micro_batches
 from girih.plans.choice import Choice
 from girih.plans.plan import Plan, PlanError
 from girih.plans.predict import predict
-from girih.search.joint.bound import ANY, TABLES, WHOLE, Relaxed, step_bound
+from girih.search.joint.bound import ANY, MEMORY, WHOLE, Relaxed, step_bound
 from girih.search.joint.rounds import Rounds
 from girih.search.judge import FAILED
 from girih.simulate.bounds import Bound, bound_of
@@ -75,20 +75,26 @@ def bound(rounds: Rounds, best: Plan) -> tuple[Bound, str]:
         return work, SPACE
     whole = choice.schedule == "graph" and not choice.pieces and choice.blocks is None
     budget = Budget(BOUNDING * rounds.budget.left / 1e9)
-    relaxed = [Relaxed.of(graph, machine, budget) for graph in graphs]
-    if any(item.graph is best.graph and item.tables.labels(best.strategy) is None for item in relaxed):
+    own = Relaxed.of(best.graph, machine, budget)
+    if own.tables.labels(best.strategy) is None:
         return work, SPACE  # it has places
-    found = sorted((item for item in rounds.seen.values() if item is not None), key=lambda item: item[0])
-    bounds = []
-    for number, item in enumerate(relaxed):
-        known = [plan.strategy for _, plan in ((0.0, best), *found) if plan.graph is item.graph][:KNOWN]
-        part = budget.part(budget.seconds / (len(relaxed) - number))
-        bounds.append(step_bound(item, rounds.limit if whole else None, part, known))
+    held = sorted((item for item in rounds.seen.values() if item is not None), key=lambda item: item[0])
+    # The work of each is known; only of that with the least bound so far more has to be.
+    waiting = [(bound_of(graph, machine), False, graph) for graph in graphs]
+    while True:
+        place = min(range(len(waiting)), key=lambda at: waiting[at][0].seconds)
+        least, known, graph = waiting[place]
+        if known:
+            break
+        item = own if graph is best.graph else Relaxed.of(graph, machine, budget)
+        strategies = [plan.strategy for _, plan in ((0.0, best), *held) if plan.graph is graph][:KNOWN]
+        part = budget.part(budget.seconds / sum(not known for _, known, _ in waiting))
+        waiting[place] = step_bound(item, rounds.limit if whole else None, part, strategies), True, graph
         budget.spend(part.spent)
-    least = min(bounds, key=lambda item: item.seconds)
-    if least.how in dict(work.parts):
+    if least.seconds <= work.seconds:
         return least, SPACE
-    return least, f"{WRITTEN}, {ANY if least.how == TABLES else WHOLE}"
+    memory = any(item.how.startswith(MEMORY) for item, known, _ in waiting if known)
+    return least, f"{WRITTEN}, {WHOLE if memory else ANY}"
 
 
 def bounded(least: Bound) -> str:

@@ -55,8 +55,13 @@ LRU = -1.0
 """In place of a share: what was touched longest ago is moved out first, which is right now and then."""
 SECONDS = 20
 """Seconds of computing, counted (`NANOSECONDS`), after which no other way is tried if one keeps the limit."""
-NANOSECONDS, WRITTEN = 10_000.0, 500_000.0
-"""What a core of 2023 takes about for each step of a way that is judged, and of one that is written as a Program."""
+NANOSECONDS, ROWS, WRITTEN = 10_000.0, 100_000.0, 250_000.0
+"""What a core of 2023 takes about for each step of a way that is judged by columns, by the rows of several devices, and
+as a Program that is written."""
+SEVERAL = 0.4
+"""The share of these seconds for a program of several devices, which is held in several windows of overlap."""
+PREPARED = 300_000.0
+"""And for each step of a program before the first way is judged, and of the best, which is written."""
 PARTS = (1.0, 0.85, 0.7)
 """Shares of the limit for which it is planned what leaves, the first that are tried: the rest is for what is being
 copied."""
@@ -89,6 +94,8 @@ SMALL, FEW = 12, 4
 """Steps, and tensors of state, of programs for which the least that has to be copied is found exactly."""
 SHORT = 512
 """Steps of programs for which the order of the least peak is tried, too."""
+KEPT = 4
+"""Sequences whose walked programs are kept."""
 ROOMS = 5
 """Smaller rooms that are tried where addresses need more than the limit."""
 
@@ -148,7 +155,7 @@ def held(
         moving = host is not None and hold != "recompute"
         way = _Ways(own, store, moving, order, budget=seconds)
         way.explore(again=hold != "swap", note=partial(_note_part, note, number, len(windows)))
-        spend(way.work.spent)
+        spend(way.work.spent + PREPARED * len(own.lifetimes.steps))
         ways.append(way)
         if way.best.seconds <= (1 + ENOUGH) * unlimited:
             break
@@ -210,6 +217,7 @@ class _Ways:
     judged: dict[tuple[Sequence, float, float], float] = field(default_factory=dict)
     quick: list[tuple[float, Sequence, Residency | None]] = field(default_factory=list)
     cuts: dict[Sequence, _Cuts] = field(default_factory=dict)
+    plans: dict[Sequence, Plan] = field(default_factory=dict)
 
     def explore(self, again: bool, note: Callable[[float], None]) -> None:
         """Judge what is likely: first the order, then the price and the number of segments in turn, then the share."""
@@ -309,7 +317,7 @@ class _Ways:
     @cached_property
     def work(self) -> Budget:
         """What has been done of the budget."""
-        return Budget(self.budget)
+        return Budget(self.budget * (1.0 if self.plan.machine.devices == 1 else SEVERAL))
 
     @cached_property
     def early(self) -> Sequence:
@@ -319,7 +327,7 @@ class _Ways:
     @property
     def much_done(self) -> bool:
         """Has a third of the budget been used?"""
-        return self.work.spent > self.budget * 1e9 / 3
+        return self.work.spent > self.work.left / 3
 
     @property
     def fastest(self) -> float:
@@ -424,8 +432,17 @@ class _Ways:
 
     def lifetimes_in(self, order: Sequence) -> Lifetimes:
         if order is None or self.steps is None:
-            return self.plan.but(sequence=order).lifetimes
+            return self.in_sequence(order).lifetimes
         return lifetimes_in(self.steps.lives, sequenced(self.steps.lives, order))
+
+    def in_sequence(self, sequence: Sequence) -> Plan:
+        """The plan with its steps in a sequence, nothing moved. The last few are kept with what is known of them, as
+        most are judged several times."""
+        if sequence not in self.plans:
+            if len(self.plans) == KEPT:
+                del self.plans[next(iter(self.plans))]
+            self.plans[sequence] = self.plan.but(sequence=sequence)
+        return self.plans[sequence]
 
     def price_of_a_byte(self, seconds: float, peak: int) -> float:
         """What copying it out and in takes; without a large memory, the time of the step for each byte of the peak."""
@@ -451,7 +468,8 @@ class _Ways:
     @property
     def judging(self) -> float:
         """Nanoseconds that judging a way takes about."""
-        return len(self._seconds.every) * (WRITTEN if self.steps is None else NANOSECONDS)
+        by_rows = ROWS if self.rows is not None else WRITTEN
+        return len(self._seconds.every) * (by_rows if self.steps is None else NANOSECONDS)
 
     def needs(self, plan: Plan) -> int:
         """Bytes of a plan without movements."""
@@ -487,9 +505,9 @@ class _Ways:
 
     def _judge(self, sequence: Sequence, share: float, part: float) -> float:
         """By the columns of the program where its lifetimes follow from them, else by the Program."""
-        plan, limit, host = self.plan.but(sequence=sequence), self.plan.memory, self.plan.machine.host
-        assert limit is not None
         self.work.spend(self.judging)
+        plan, limit, host = self.in_sequence(sequence), self.plan.memory, self.plan.machine.host
+        assert limit is not None
         item = None if self.steps is None else sequenced(self.steps.lives, sequence)
         quick, residency = None, None
         peak = self.needs(plan) if item is None else int(item.touches.used.max())
@@ -541,7 +559,7 @@ class _Ways:
     def write(self) -> None:
         """Write the fastest of those that were judged quickly, if it keeps the limit as a Program; else the next."""
         for simulated, sequence, residency in sorted(self.quick, key=itemgetter(0)):
-            plan, limit = self.plan.but(sequence=sequence), self.plan.memory
+            plan, limit = self.in_sequence(sequence), self.plan.memory
             assert limit is not None
             if sequence is not None and self.steps is not None:
                 item = sequenced(self.steps.lives, sequence)

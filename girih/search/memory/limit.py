@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from girih.graph import Graph, Value
 from girih.layout import Placement
-from girih.layout.budget import without_collection
 from girih.machine.units import format_bytes
 from girih.partition import SearchResult, Strategy
 from girih.partition.search import ScoredSearch, Search
@@ -103,7 +102,6 @@ def exchanges(objective: Objective) -> Exchanged:
     return exchanged
 
 
-@without_collection()
 def refused_whole(plan: Plan, search: Search) -> str:
     """Why a plan of one device, of which all divisions are one, does not keep its limit; "" if it does."""
     if plan.memory is None or plan.peak <= plan.memory:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from girih.layout.budget import without_collection
 from girih.machine import Machine
 from girih.partition import SearchResult, Strategy
 from girih.partition.search import nobody
@@ -50,7 +49,6 @@ def seconds_per_byte(machine: Machine) -> float:
     return float("inf") if host is None else 1 / host.out_bytes_per_second + 1 / host.in_bytes_per_second
 
 
-@without_collection()
 def together(
     plans: Sequence[Plan],
     hold: str | Baseline,

@@ -30,7 +30,8 @@ PROGRAMS = [
     "(x.reshape(-1, 4) * np.arange(4.0)).sum(0)", "(x.reshape(-1, 4) * 2).mean(1, keepdims=True) + 1",
     "(x.reshape(-1, 4) * 2).sum(axis=(0, 1))", "(i * 3 + 1).sum()", "((i * 3) % 7 == 2) & (i > 3)", "(i * i).prod(0)",
     "(x * 2)[::-1] + x", "(x + 1).reshape(2, -1).T", "5 - x // y", "x * 2 + np.float32(3)",
-    "(i << 2) ^ i", "x - x.mean()",
+    "(i << 2) ^ i", "x - x.mean()", "(x * y - 1) / ((x + 1) * (y - 2)) + x * 3", "((x + y).copy() * 2 + 1) ** 2 - x",
+    "(np.zeros_like(x) + y) * (x - 3) + (x * y < 0.2)", "((i * 2 > x) * 1.5 + i) * 2",
 ]  # fmt: skip
 
 
@@ -57,6 +58,17 @@ def test_what_nobody_holds_never_exists_whole():
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 4 << 20
+
+
+@pytest.mark.parametrize("text", ["x * 2 + 1", "np.exp(-x * x) * 3 - 1", "(x + 1).copy() * 2 + 1"])
+def test_what_comes_before_the_last_result_lies_where_that_will(text):
+    x = gnp.asarray(np.random.default_rng(0).random(COUNT))
+    tracemalloc.start()
+    made = eval(text, {"x": x, "np": gnp}).persist()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert x.nbytes < most < (1 + text.count("copy")) * x.nbytes + BORDER.block // 2
+    np.testing.assert_array_equal(made.compute(), eval(text, {"x": x.compute(), "np": np}))
 
 
 def test_shape_and_dtype_are_known_before_the_value():

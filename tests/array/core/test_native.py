@@ -134,6 +134,47 @@ def test_nothing_is_kept():
         assert abs(one - other) < 20  # evaluations, each of 45 lines
 
 
+KEYS = ["1", "-2", ":", "::2", "3:1", "::-1", "5:", "-3:-1", "2**70:", "()", "(1, slice(None, 2))", "slice(True, None)",
+        "(slice(1, None), 2)", "(0, 1)", "(slice(None), slice(None, None, -2), slice(4, 0, -3))", "(slice(9, 9), 2)",
+        "(slice(np.int64(1), None), -1)", "(None, 1)", "(..., 1)"]  # fmt: skip
+
+
+@of_small
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("kind", ["rows", "columns", "every other", "bytes", "read only", "a view"])
+def test_views_are_numpys(key, kind):
+    """Of the same memory, with the same strides and flags, and with the array that has the memory behind them."""
+    whole = np.asarray(np.arange(120.0).reshape(4, 5, 6), order="F" if kind == "columns" else "C")
+    whole = np.frombuffer(whole.tobytes() + b" ", np.uint8)[1:].view(np.float64).reshape(4, 5, 6) if kind == "bytes" \
+        else whole[:, ::2] if kind == "every other" else whole[1:] if kind == "a view" else whole  # fmt: skip
+    whole.flags.writeable = kind not in ("read only", "bytes")
+    expected, got = (eval(f"x[{key}]", {"x": x, "np": np}) for x in (whole, small.small(whole)))
+    assert got.held.flags == expected.flags
+    assert got.held.base is expected.base
+    assert got.held.__array_interface__ == expected.__array_interface__
+
+
+@of_small
+@pytest.mark.parametrize("key", ["4", "(0, 5)", "(0, 0, 0, 0)", "::0", "'a'", "slice(1.5, None)", "(slice(None), 9)"])
+def test_what_numpy_refuses_is_refused_with_its_words(key):
+    whole = np.arange(120.0).reshape(4, 5, 6)
+    errors = []
+    for x in (whole, small.small(whole)):
+        with pytest.raises((IndexError, ValueError, TypeError)) as error:
+            eval(f"x[{key}]", {"x": x})
+        errors.append((type(error.value), str(error.value)))
+    assert errors[0] == errors[1]
+
+
+@of_small
+@pytest.mark.parametrize("other", ["x[1:3]", "x[2:4]", "x[1:3][::-1]", "x[1:3, ::-1]", "x.T[1:3]", "x[1:3] + 0"])
+def test_a_part_of_the_array_that_is_set_to_another_part(other):
+    expected, x = np.arange(16.0).reshape(4, 4), gnp.asarray(np.arange(16.0).reshape(4, 4))
+    expected[1:3] = eval(other, {"x": expected})
+    x[1:3] = eval(other, {"x": x})
+    np.testing.assert_array_equal(x.compute(), expected)
+
+
 @of_small
 def test_reshaping_while_iterating_ends_it():
     x = gnp.arange(4.0)

@@ -31,6 +31,10 @@ REFUSED = POWERS | {
     "interp of complex numbers": lambda m: m.interp(m.asarray([1j]), m.asarray([0.0, 1]), m.asarray([0.0, 1])),
     "interp of complex points": lambda m: m.interp(m.asarray([1.0]), m.asarray([0, 1j]), m.asarray([0.0, 1])),
     "tril of a text": lambda m: m.tril(m.ones((2, 2)), "a"),
+    "fill by infinity": lambda m: m.asarray([1, 2]).fill(np.float64(np.inf)),
+    "set to infinity": lambda m: m.asarray([1, 2]).__setitem__(..., np.float64(-np.inf)),
+    "fill by a number that is too large": lambda m: m.asarray([1, 2], dtype=np.uint8).fill(300),
+    "fill by a list": lambda m: m.asarray([1, 2]).fill([1]),
     "tile by a fraction": lambda m: m.tile(m.ones(2), 1.5),
 }
 

@@ -49,7 +49,9 @@ CASES = [
     "np.polydiv([1.0, -3, 2], [1, -1])", "np.poly1d(v)(a)", "np.poly1d([1, 2]).deriv()(i)", "np.poly1d([1, 2])(3.0)",
     "np.polynomial.polynomial.polyval(a, [1.0, 2, 3])", "np.polynomial.Polynomial.fit(w, w**2, 2).coef",
     "np.vectorize(lambda x, y: x - y if x > y else x + y)(i, 2)", "np.vectorize(abs, otypes=[np.float32])(i)",
-    "np.vectorize(lambda x: x > 0)(a)", "np.vectorize(otypes='d')(round)(a)",
+    "np.vectorize(lambda x: x + 1)(np.arange(5, dtype=np.uint8))",
+    "np.vectorize(lambda x: x * 2)(np.arange(5, dtype=np.float16))", "np.vectorize(lambda x: x > 0)(a)",
+    "np.vectorize(otypes='d')(round)(a)",
     # linear algebra
     "np.linalg.eigvals(a[:5])", "np.linalg.eigvals(spd)", "np.linalg.eig(np.triu(a[:5]))[0]",
     "np.linalg.eigvals(z.astype(np.complex64))", "np.linalg.eig(a[:5])[1].dtype", "np.linalg.eig(spd)[1].dtype",

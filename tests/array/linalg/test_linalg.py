@@ -108,7 +108,7 @@ def check_results_of_one_call(two):
 
 
 def test_some_eigenvalues_of_a_large_matrix(two):
-    root = np.random.default_rng(4).normal(size=(300, 300))
+    root = np.random.default_rng(4).normal(size=(160, 160))
     symmetric = (root + root.T) / 2
     values = np.linalg.eigvalsh(symmetric)
     x = gnp.array(symmetric)

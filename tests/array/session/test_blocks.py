@@ -104,3 +104,23 @@ def test_blocks_of_a_product_have_rows_enough(columns, least, most):
         (step,) = groups(program_of(made))
         np.testing.assert_allclose(made.compute(), np.exp(x) @ x[:10].T)
     assert least <= step.rows <= most
+
+
+@pytest.mark.parametrize(("readers", "written"), [(2, 0), (3, 1)])
+def test_a_difference_with_two_readers_is_made_twice(readers, written):
+    """It would take 1.6 MB that nobody asks for; with a third reader it is written once and read."""
+    x = np.random.default_rng(0).normal(size=(20_000, 10))
+
+    def scaled(np_, x):
+        y = x - x.mean(0)
+        for _ in range(readers - 1):
+            y = (x - x.mean(0)) @ np_.tanh(y.T @ (x - x.mean(0)))
+        return y
+
+    with gnp.cluster(workers=1, backend="threads") as cluster:
+        cluster.blocks = Blocks(cache=1 << 16)
+        made = scaled(gnp, gnp.array(x))
+        program = program_of(made)
+        large = [name for step in groups(program) for name in step.writes if name.startswith("sub.")]
+        np.testing.assert_allclose(made.compute(), scaled(np, x), rtol=1e-9)
+    assert len(large) == written

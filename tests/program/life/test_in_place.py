@@ -17,14 +17,14 @@ from girih.kernels.own import KERNELS
 from girih.models import example
 from girih.ops import Operator
 from girih.ops.catalogue import catalogue
-from girih.ops.derive.in_place import NEVER, OVER_FIRST, OWN_MEMORY, writes_over
+from girih.ops.derive.in_place import INTO, NEVER, OVER_FIRST, OWN_MEMORY, writes_over
 from girih.program.life.lifetimes import lifetimes
 from girih.run.worker.compute import over_operand
 
 ELEMENTWISE = [
     item
     for item in catalogue().values()
-    if item.elementwise and (item.name.startswith("aten.") or item.name in OVER_FIRST)
+    if item.elementwise and (item.name.startswith("aten.") or item.name in OVER_FIRST | INTO)
 ]
 
 

@@ -17,14 +17,24 @@ from girih.run.training.aside import LEAST, Aside
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is mapped as Linux does")
 
 
-def in_file(tensor: torch.Tensor) -> bool:
-    """Is there a file behind the middle of the tensor's memory?"""
+def mapped(tensor: torch.Tensor) -> tuple[str, bool]:
+    """Of the middle of the tensor's memory: the rights, with `p` for private, and whether there is a file behind it."""
     middle = tensor.data_ptr() + tensor.nbytes // 2
     for line in Path("/proc/self/maps").read_text().splitlines():
         first, last = (int(end, 16) for end in line.split()[0].split("-"))
         if first <= middle < last:
-            return line.split()[4] != "0"
+            return line.split()[1], line.split()[4] != "0"
     raise AssertionError("nothing is mapped there")
+
+
+def in_file(tensor: torch.Tensor) -> bool:
+    return mapped(tensor)[1]
+
+
+def private_bytes() -> int:
+    """Memory of this process without a file behind it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
 
 
 def own_pages(elements: int) -> torch.Tensor:
@@ -67,14 +77,26 @@ def test_what_others_share_and_what_is_freed_meanwhile_is_let_alone() -> None:
     assert not in_file(other)
 
 
-def test_a_copy_is_in_a_file_from_the_beginning() -> None:
-    tensor, aside = own_pages(LEAST), Aside()
+def test_a_copy_is_in_a_file_and_takes_memory_where_it_is_written() -> None:
+    """At the end it is this process's own, so that one that is forked does not write into it."""
+    elements = 1 << 23
+    tensor, aside = own_pages(elements + 3), Aside()
+    before = private_bytes()
     copy = aside.copied(tensor)
-    assert in_file(copy)
+    assert mapped(copy) == ("rw-s", True)
     assert torch.equal(copy, tensor)
     aside.back()
-    assert not in_file(copy)
+    assert mapped(copy) == ("rw-p", True)
     assert torch.equal(copy, tensor)
+    assert private_bytes() - before < tensor.nbytes // 8
+    copy.mul_(2)
+    assert private_bytes() - before > tensor.nbytes // 8 * 7
+    aside.take([copy])  # of the next run
+    assert mapped(copy) == ("rw-s", True)
+    assert private_bytes() - before < tensor.nbytes // 8
+    aside.back()
+    assert mapped(copy) == ("rw-p", True)
+    assert torch.equal(copy, tensor.mul_(2))
 
 
 def test_a_full_disk_leaves_tensors_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,8 +113,8 @@ def test_a_full_disk_leaves_tensors_in_memory(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_model_is_in_files_while_it_is_trained_under_a_limit() -> None:
-    """Who reads its parameters meanwhile finds what the table of docs/memory.md says, and at the end all is in memory,
-    at its old addresses."""
+    """Who reads its parameters meanwhile finds what the table of docs/memory.md says. At the end it is in memory, at
+    its old addresses; the state that the optimizer had not before stays in files of this process alone."""
     torch.manual_seed(0)
     models = [torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.GELU(), torch.nn.Linear(512, 512)) for _ in "ab"]
     models[1].load_state_dict(models[0].state_dict())
@@ -118,8 +140,14 @@ def test_a_model_is_in_files_while_it_is_trained_under_a_limit() -> None:
         assert in_file(optimizers[0].state[weight]["momentum_buffer"])
         train(*batch)
         plain()
+        train.close()
+        assert not in_file(weight)
+        assert mapped(optimizers[0].state[weight]["momentum_buffer"]) == ("rw-p", True)
+        train(*batch)
+        plain()
+        assert mapped(optimizers[0].state[weight]["momentum_buffer"]) == ("rw-s", True)
     assert not in_file(weight)
-    assert not in_file(optimizers[0].state[weight]["momentum_buffer"])
+    assert mapped(optimizers[0].state[weight]["momentum_buffer"]) == ("rw-p", True)
     assert weight.data_ptr() == where
     torch.testing.assert_close(models[0].state_dict(), models[1].state_dict())
     for kept, wanted in zip(optimizers[0].state.values(), optimizers[1].state.values(), strict=True):

@@ -6,10 +6,13 @@ from functools import cache
 
 import pytest
 import torch
+from counts import LONG, but_long
 
 import girih
 from girih.program import FreeStep
 from girih.program.life.accounts import memory_use
+
+MICRO_BATCHES = 8 if LONG else 4
 
 
 class Block(torch.nn.Module):
@@ -52,7 +55,15 @@ RUNS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("machine", "backend", "search"), RUNS)
+BY_OTHERS = [
+    ("local:4", "processes", "pipeline"),
+    ("local:4", "processes", "pipeline-1f1b"),
+    ("local:4", "threads", DIVIDED[1]),
+]
+"""In threads, on fewer devices, and interleaved they are run in any case."""
+
+
+@pytest.mark.parametrize(("machine", "backend", "search"), but_long(RUNS, BY_OTHERS))
 def test_training_is_one_devices(machine: str, backend: str, search: str) -> None:
     how = (8, 12, torch.float64, 2 if search in INTERLEAVED else 3)
     model, optimizer, _, batch = training(*how)
@@ -76,13 +87,15 @@ def test_training_is_one_devices(machine: str, backend: str, search: str) -> Non
         torch.testing.assert_close(state[path], tensor, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("machine", "search"),
-    [*((machine, search) for machine in ("local:2", "local:4") for search in ("pipeline", "pipeline-1f1b")),
-     ("local:4", DIVIDED[2]), ("local:2", INTERLEAVED[0]), ("local:4", INTERLEAVED[1])],
-)  # fmt: skip
+MEASURED = [
+    *((machine, search) for machine in ("local:2", "local:4") for search in ("pipeline", "pipeline-1f1b")),
+    ("local:4", DIVIDED[2]), ("local:2", INTERLEAVED[0]), ("local:4", INTERLEAVED[1]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("machine", "search"), but_long(MEASURED, MEASURED[:2]))
 def test_memory_is_as_predicted(machine: str, search: str) -> None:
-    how = (256, 512, torch.float32, 8)
+    how = (256, 512, torch.float32, MICRO_BATCHES)
     batch = training(*how)[-1]
     plan = planned(machine, search, *how)
     with plan.start() as run:
@@ -92,11 +105,11 @@ def test_memory_is_as_predicted(machine: str, search: str) -> None:
     assert measured == predicted
 
 
-@pytest.mark.parametrize("backend", ["threads", "processes"])
+@pytest.mark.parametrize("backend", but_long(["threads", "processes"], {"threads"}))
 def test_all_orders_have_the_same_bits(backend: str) -> None:
     losses = []
     for search in ("pipeline", "pipeline-1f1b", INTERLEAVED[0]):
-        how = (8, 16, torch.float32, 8)
+        how = (8, 16, torch.float32, MICRO_BATCHES)
         batch = training(*how)[-1]
         with planned("local:2", search, *how).start(backend=backend) as run:
             losses.append([run.step(*batch) for _ in range(3)])
@@ -104,7 +117,7 @@ def test_all_orders_have_the_same_bits(backend: str) -> None:
 
 
 def test_a_measured_step_has_what_each_stage_does() -> None:
-    how = (8, 16, torch.float32, 8)
+    how = (8, 16, torch.float32, MICRO_BATCHES)
     batch = training(*how)[-1]
     plan = planned("local:4", "pipeline-1f1b", *how)
     with plan.start(backend="threads", measure=True) as run:

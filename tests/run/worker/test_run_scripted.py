@@ -56,3 +56,14 @@ def test_a_product_in_a_loop_is_compiled(found, columns, long):
     (text,) = (text for text, _ in found)
     assert (SCRIPT_NAMES["aten.mm"] in text) == long
     assert ("torch.ops.aten.mm" in text) != long
+
+
+@pytest.mark.parametrize(("columns", "long"), [(32, True), (8, False)])
+def test_places_in_rows_are_compiled(found, columns, long):
+    """Long rows call back into Python."""
+    content = np.random.default_rng(0).normal(size=(4_000_000 // columns, columns))
+    with girih.cluster(1, backend="threads", small=0):
+        made = (gnp.array(content) * 2.0).argmax(1).compute()
+    np.testing.assert_array_equal(made, content.argmax(1))
+    (text,) = (text for text, _ in found)
+    assert ("torch.ops.girih.argmax(" in text) == long

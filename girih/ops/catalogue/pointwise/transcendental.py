@@ -7,7 +7,7 @@ from girih.ops.language import Select, equal, fn
 
 exp, log = fn("exp"), fn("log")
 
-exp_ = unary("exp", "aten.exp")
+exp_ = unary("exp", "aten.exp", "girih.exp")
 exp2 = unary("exp2", "aten.exp2", "aten.special_exp2")
 expm1 = unary("expm1", "aten.expm1", "girih.expm1")
 log_ = unary("log", "aten.log", "girih.log")
