@@ -163,7 +163,7 @@ class Outdated:
 
         def pickled(tensor: Any, protocol: Any) -> Any:
             self._refresh()
-            return kind.__reduce_ex__(tensor, protocol)
+            return kind.__reduce_ex__(tensor, protocol)  # type: ignore[call-arg]
 
         methods = {"__torch_function__": classmethod(called), "__deepcopy__": copied, "__reduce_ex__": pickled}
         return type(kind.__name__, (kind,), {**methods, "__module__": kind.__module__})

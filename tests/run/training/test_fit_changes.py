@@ -298,6 +298,27 @@ def test_a_write_around_pytorch_is_told_once() -> None:
     assert all(item.equal(model.state_dict()[key]) for key, item in ended.items())
 
 
+@pytest.mark.parametrize("write", [
+    lambda target, model: target.load_state_dict(model.state_dict()),
+    lambda target, model: target[3].bias.data.mul_(0.9),
+    lambda target, model: target[2].running_mean.add_(1.0),
+])  # fmt: skip
+def test_a_network_that_is_no_part_of_the_model_must_not_change(write: Change) -> None:
+    """A target network, a teacher: its weights are constants of the plan, and were those of before without a word."""
+    (model, optimizer), (target, _) = setting(), setting()
+    target.eval()
+
+    def step(model: Any, batch: Any) -> Any:
+        return mse_loss(model(batch[0]), target(batch[0]).detach())
+
+    with girih.fit(model, step=step, optimizer=optimizer, batch=(X, Y)) as train:
+        assert train((X, Y)) != train((X, Y))
+        write(target, model)
+        with pytest.raises(girih.PlanError, match=r"target\.\S+ changed, which is no part of the model.*close"):
+            train((X, Y))
+        assert train.run.steps == 2
+
+
 def test_a_plan_is_not_started_with_other_numbers_than_it_was_made_with() -> None:
     model, optimizer = setting()
     step = girih.TrainingStep(model, loss=mse_loss, optimizer=optimizer)
