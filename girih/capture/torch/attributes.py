@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from girih.capture.canonicalize.canonical import CONSTANT_ELEMENTS
 from girih.capture.errors import CaptureError
 from girih.capture.torch.record import ForeignTensorError, Recorder, Slot
 from girih.capture.torch.weights import has_memory, sample
@@ -62,7 +63,7 @@ class Attributes:
         for name, generator in () if between else _OF_ALL:
             self._seen.add(id(generator))
             self._enter("generators", _OfGenerator(generator, name))
-        model = roots.get("model")
+        model: Any = roots.get("model")
         whole = between and isinstance(model, torch.nn.Module)
         self._own = {*map(id, (*model.modules(), *model.parameters(), *model.buffers()))} if whole else set()
         waiting = [*roots.items()]
@@ -103,10 +104,13 @@ class Attributes:
         return []
 
     def _visit_module(self, path: str, module: torch.nn.Module) -> list[tuple[str, Any]]:
-        if self._between and id(module) not in self._own:  # such as a target network, whose numbers are constants
-            for key, tensor in (*module._parameters.items(), *module._buffers.items()):
-                if tensor is not None and id(tensor) not in self._own | self._seen:
-                    self._tensors.append((f"{path}.{key}", tensor, _numbers(tensor)))
+        outside = self._between and id(module) not in self._own  # such as a target network: its numbers are constants
+        if outside and any(item.numel() > CONSTANT_ELEMENTS for item in (*module.parameters(), *module.buffers())):
+            self._own.update(map(id, module.modules()))  # what no plan holds
+            outside = False
+        for key, tensor in (*module._parameters.items(), *module._buffers.items()) if outside else ():
+            if tensor is not None and id(tensor) not in self._own | self._seen:
+                self._tensors.append((f"{path}.{key}", tensor, _numbers(tensor)))
         self._seen.update(map(id, (*module._parameters.values(), *module._buffers.values())))
         held = self._enter(path, _OfObject(module))
         for place, item in held if self._between else ():

@@ -418,10 +418,11 @@ class TrainingRun:
     def _rates(self) -> dict[str, float]:
         """The learning rates of the optimizer that was planned, as a scheduler has set them."""
         planned, source = dict(self.plan.origin.scalars), source_of(self.plan)
-        if not planned or source is None:
+        optimizer = None if source is None else getattr(source.step, "optimizer", None)
+        if not planned or source is None or optimizer is None:
             return planned
         now = learning_rates(source.step)
-        source.step.optimizer._opt_called = True  # what PyTorch's schedulers ask for before their own step
+        optimizer._opt_called = True  # what PyTorch's schedulers ask for before their own step
         return now if now.keys() == planned.keys() else planned
 
     def tensors(self, batch: tuple[Any, ...]) -> dict[str, Any]:
