@@ -171,7 +171,7 @@ def ifftshift(x: Any, axes: Any = None) -> Array:
 
 def _shifted(x: Array, axes: Any, sign: int) -> Array:
     dims = axes_of(axes, x.ndim)
-    return roll(x, tuple(sign * (x.shape[dim] // 2) for dim in dims), dims) if dims and x.size else x
+    return roll(x, tuple(sign * (x.shape[dim] // 2) for dim in dims), dims)
 
 
 def __getattr__(name: str) -> Any:

@@ -238,7 +238,7 @@ def _set(name: str) -> Callable[[Array, Any], None]:
 def _set_shape(x: Array, value: Any) -> None:
     """Raises AttributeError where NumPy would have to copy, ValueError where sizes do not fit."""
     shaped = _reshape(x, value)
-    if shaped is x:
+    if shaped.shape == x.shape:
         return
     if not shaped.path:
         raise AttributeError("incompatible shape for in-place modification: write x = x.reshape(...), which copies")

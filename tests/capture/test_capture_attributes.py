@@ -228,6 +228,32 @@ def test_numbers_that_python_draws_are_refused(draw: Any, name: str) -> None:
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
 
 
+OWN = random.Random(0), np.random.default_rng(0), np.random.RandomState(0)
+
+
+def rarely_doubled(most: float, generator: Any) -> Any:
+    held = {"generator": generator}  # as closures and attributes have them
+
+    def loss(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return (made - wanted).square().mean() * (2 if held["generator"].random() < most else 1)
+
+    return loss
+
+
+@pytest.mark.parametrize("generator", [random.random.__self__, np.random.rand.__self__, *OWN])
+def test_a_branch_that_chance_takes_rarely_is_refused(generator: Any) -> None:
+    step = TrainingStep(nn.Linear(4, 4).double(), rarely_doubled(0.02, generator))
+    with pytest.raises(CaptureError, match=r"computes otherwise for it.*draw with torch\.rand.*give it with the batch"):
+        capture(step, batch())
+
+
+def test_a_draw_that_changes_nothing_is_no_matter() -> None:
+    generator = np.random.default_rng(0)
+    before = generator.bit_generator.state
+    capture(TrainingStep(nn.Linear(4, 4).double(), rarely_doubled(0.0, generator)), batch())
+    assert generator.bit_generator.state == before
+
+
 def test_objects_of_a_module_are_asked_too() -> None:
     net = Helped()
     state = net.helper.state

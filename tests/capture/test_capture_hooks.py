@@ -45,3 +45,20 @@ def test_hooks_behind_the_gradient_are_refused() -> None:
     step = TrainingStep(net, nn.functional.mse_loss, torch.optim.SGD(net.parameters(), lr=0.5))
     with pytest.raises(CaptureError, match=r"'0\.weight' has hooks behind the accumulation.*use register_hook"):
         capture(step, batch())
+
+
+def test_a_step_that_was_replaced_is_refused_and_one_that_a_scheduler_counts_is_not() -> None:
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    capture(TrainingStep(net, nn.functional.mse_loss, optimizer), batch())
+    step = optimizer.step
+
+    def smaller() -> None:
+        for parameter in net.parameters():
+            parameter.grad.mul_(0.1)
+        step()
+
+    optimizer.step = smaller
+    with pytest.raises(CaptureError, match=r"step of this SGD was replaced by .*smaller.*class of your own"):
+        TrainingStep(net, nn.functional.mse_loss, optimizer)

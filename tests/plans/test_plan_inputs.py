@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +60,20 @@ def test_the_state_has_the_keys_of_the_model(plan: Plan, tmp_path: Path) -> None
         Words().load_state_dict(state)
 
 
-def test_a_scheduler_sets_the_rate_of_each_group(plan: Plan) -> None:
+@pytest.mark.parametrize("told", [True, False])
+def test_a_scheduler_sets_the_rate_of_each_group(told: bool) -> None:
     model, optimizer, step = made()
+    twin = copy.deepcopy(model)
+    planned = girih.TrainingStep(twin, loss=cross_entropy, optimizer=torch.optim.SGD(
+        [{"params": [twin.words.weight]}, {"params": [twin.head.bias], "lr": 0.5}], lr=0.1
+    ))  # fmt: skip
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    own = torch.optim.lr_scheduler.ExponentialLR(planned.optimizer, 0.5)
     losses, wanted = [], []
-    with plan.start(backend="threads") as running:
+    with girih.plan(planned, BATCH, compare=(), objective="bytes").start(backend="threads") as running:
         for _ in range(3):
-            losses.append(running.step(*BATCH, lr=scheduler.get_last_lr()))
+            losses.append(running.step(*BATCH, lr=scheduler.get_last_lr() if told else None))
+            own.step()
             optimizer.zero_grad()
             loss = step.forward(model, BATCH)
             loss.backward()

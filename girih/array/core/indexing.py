@@ -78,7 +78,7 @@ class Masked(Shown):
 
     @property
     def ndim(self) -> int:
-        return self.base.ndim - self.mask.ndim + 1
+        return self.base.ndim - self.mask.ndim + 1 if self.picked is None else self.picked.ndim
 
 
 def _is_number(item: Any) -> bool:
@@ -165,9 +165,10 @@ def items_of(x: Array, key: Any) -> list[Any]:
 
 
 def _basic(x: Array, items: list[Any]) -> Array:
-    for step in steps_of(x, items):
+    steps = steps_of(x, items)
+    for step in steps:
         x = views.reshaped(x, step.shape) if isinstance(step, views.Reshape) else views.view(x, step, step.layout(x))
-    return x
+    return x if steps else views.again(x)
 
 
 def steps_of(x: Array, items: list[Any]) -> list[Any]:

@@ -35,14 +35,21 @@ def view(x: Array, step: ViewStep, layout: Layout, writeable: bool = True) -> Ar
     return part
 
 
-def read_only(x: Array) -> Array:
-    """All of x, which sees writes to x and takes none."""
+def again(x: Array) -> Array:
+    """All of x by another name, whose shape may become another one while x keeps its own."""
     x = x.as_written()
     shown = Array(x.expression)
-    shown.layout, shown.writeable = x.layout, False
+    shown.layout, shown.writeable = x.layout, x.writeable
     if shown.size:
         (x.family or Family(x)).add(shown)
         shown.path = x.path
+    return shown
+
+
+def read_only(x: Array) -> Array:
+    """All of x, which sees writes to x and takes none."""
+    shown = again(x)
+    shown.writeable = False
     return shown
 
 

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from girih.capture.canonicalize.canonical import CONSTANT_ELEMENTS
 from girih.capture.errors import CaptureError
 from girih.capture.torch.record import ForeignTensorError, Recorder, Slot
 from girih.capture.torch.weights import has_memory, sample
@@ -59,7 +60,13 @@ class Attributes:
         self._tensors: list[tuple[str, Tensor, Any]] = []
         self._seen: set[int] = set()
         self._keep: list[Any] = []  # an id is good only as long as its object lives
-        waiting = [*roots.items()] if between else [*self._enter("generators", _OfChance()), *roots.items()]
+        for name, generator in () if between else _OF_ALL:
+            self._seen.add(id(generator))
+            self._enter("generators", _OfGenerator(generator, name))
+        model: Any = roots.get("model")
+        whole = between and isinstance(model, torch.nn.Module)
+        self._own = {*map(id, (*model.modules(), *model.parameters(), *model.buffers()))} if whole else set()
+        waiting = [*roots.items()]
         while waiting:
             path, value = waiting.pop()
             if not isinstance(value, _LEAVES) and id(value) not in self._seen:
@@ -89,12 +96,21 @@ class Attributes:
             return self._enter(value.__qualname__, _OfFunction(value)) if _is_users(value.__module__) else []
         if isinstance(value, type):
             return self._enter(value.__qualname__, _OfClass(value)) if _is_users(value.__module__) else []
+        if isinstance(value, _GENERATORS) and not isinstance(value, random.SystemRandom):
+            return [] if self._between else self._enter(path, _OfGenerator(value))
         kind = type(value)
         if kind in _OPEN or (_is_users(kind.__module__) and isinstance(getattr(value, "__dict__", None), dict)):
             return [*self._enter(path, _OfObject(value)), *_classes(value)]
         return []
 
     def _visit_module(self, path: str, module: torch.nn.Module) -> list[tuple[str, Any]]:
+        outside = self._between and id(module) not in self._own  # such as a target network: its numbers are constants
+        if outside and any(item.numel() > CONSTANT_ELEMENTS for item in (*module.parameters(), *module.buffers())):
+            self._own.update(map(id, module.modules()))  # what no plan holds
+            outside = False
+        for key, tensor in (*module._parameters.items(), *module._buffers.items()) if outside else ():
+            if tensor is not None and id(tensor) not in self._own | self._seen:
+                self._tensors.append((f"{path}.{key}", tensor, _numbers(tensor)))
         self._seen.update(map(id, (*module._parameters.values(), *module._buffers.values())))
         held = self._enter(path, _OfObject(module))
         for place, item in held if self._between else ():
@@ -112,7 +128,7 @@ class Attributes:
 
     def mappings(self) -> list[Mapping[str, Any]]:
         """Where the attributes of objects and classes lie (`__dict__`)."""
-        return [place.holder.own for place in self.places if not isinstance(place.holder, (_OfFunction, _OfChance))]
+        return [place.holder.own for place in self.places if not isinstance(place.holder, (_OfFunction, _OfGenerator))]
 
     @cached_property
     def _watched(self) -> tuple[Identities, list[Any], list[Any], list[Any], list[tuple[CellType, Any]]]:
@@ -172,6 +188,17 @@ class Attributes:
                 if not self._same(old, new, set()):
                     changes.append((f"{place.path}.{key}", old, new))
         return changes
+
+    def next_steps(self) -> Iterator[None]:
+        """What this step has left behind; and, where it has drawn from a generator, other numbers to be drawn first,
+        the lowest and the highest, for branches that are rarely taken."""
+        yield
+        holders = [(place.holder, place.held) for place in self.places if isinstance(place.holder, _OfGenerator)]
+        drawn = [holder for holder, held in holders if holder.read() != held]
+        for high in (False, True) if drawn else ():
+            for holder in drawn:
+                holder.draw_next(high)
+            yield
 
     def put_back(self) -> None:
         for place in self.places:
@@ -284,26 +311,54 @@ class _OfFunction:
                 own[key] = value
 
 
-class _OfChance:
-    """Python's and NumPy's generators: what a step draws from them is a number of the plan. (PyTorch's draws are not:
+_GENERATORS = (random.Random, np.random.RandomState, np.random.Generator)
+_OF_ALL: tuple[tuple[str, Any], ...] = ("random", vars(random)["_inst"]), ("numpy", vars(np.random.mtrand)["_rand"])
+"""Those from which functions of the modules `random` and `np.random` draw."""
+
+
+class _OfGenerator:
+    """A generator of Python's or NumPy's: what a step draws from it is a number of the plan. (PyTorch's draws are not:
     they are operators of the graph.)"""
 
-    def __init__(self) -> None:
-        self.states = random.getstate(), np.random.get_state()
+    EXTREME = 1 / 64
+
+    def __init__(self, generator: Any, name: str = "state") -> None:
+        self.generator, self.name = generator, name
+        self.state = self._state()
+
+    def _state(self) -> Any:
+        if isinstance(self.generator, random.Random):
+            return self.generator.getstate()
+        if isinstance(self.generator, np.random.RandomState):
+            return self.generator.get_state(legacy=False)
+        return self.generator.bit_generator.state
+
+    def _put(self, state: Any) -> None:
+        if isinstance(self.generator, random.Random):
+            self.generator.setstate(state)
+        elif isinstance(self.generator, np.random.RandomState):
+            self.generator.set_state(state)
+        else:
+            self.generator.bit_generator.state = state
 
     def read(self) -> dict[str, Any]:
-        known: Any = np.random.get_state()
-        name, words, *rest = known
-        states = {"random": random.getstate(), "numpy": (name, bytes(words), *rest)}
-        return {key: f"state {hash(state) & 0xFFFFFFFF:x}" for key, state in states.items()}
+        with np.printoptions(threshold=sys.maxsize):
+            return {self.name: f"state {hash(str(self._state())) & 0xFFFFFFFF:x}"}
 
     def write(self, held: dict[str, Any]) -> None:
         if held != self.read():
-            random.setstate(self.states[0])
-            np.random.set_state(self.states[1])
+            self._put(self.state)
+
+    def draw_next(self, high: bool) -> None:
+        """Have it draw one of its lowest, or highest, numbers next."""
+        for _ in range(1000):
+            state, number = self._state(), self.generator.random()
+            if (1 - number if high else number) < self.EXTREME:
+                self._put(state)
+                return
 
 
-_Holder = _OfObject | _OfClass | _OfFunction | _OfChance
+_Holder = _OfObject | _OfClass | _OfFunction | _OfGenerator
 
 
 @dataclass(frozen=True)
@@ -353,9 +408,13 @@ def check_next_step(
         ) from error
     named = [item for item in changed if not isinstance(item[2], torch.Tensor)] or changed  # no tensor was read
     what = _told(named)
+    advice = (
+        "make it a buffer of the model (register_buffer) that the step computes with, or set it outside of the step"
+    )
+    if any(str(new).startswith("state ") for _, _, new in named):
+        advice = "draw with torch.rand and its like, or outside of the step, and give it with the batch"
     raise CaptureError(
-        f"the step changes {what}, and the next one computes otherwise for it; a plan repeats one step: make it a "
-        "buffer of the model (register_buffer) that the step computes with, or set it outside of the step"
+        f"the step changes {what}, and the next one computes otherwise for it; a plan repeats one step: {advice}"
     )
 
 

@@ -394,10 +394,23 @@ def rule_of(optimizer: Any) -> OptimizerRule | None:
             f"{type(optimizer).__name__} computes the loss by itself, and more than once (its step needs a closure): "
             "expected an optimizer whose step takes gradients"
         )
-    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+    hooks = *optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()
+    if any(not getattr(hook, "only_reads", False) for hook in hooks):
         raise CaptureError(
             f"{type(optimizer).__name__} has hooks on its step, which a plan does not call: use clip_grad_norm= of "
             "TrainingStep, hooks on parameters or code in the step, or remove them"
         )
     scheduled = any("base_momentum" in group for group in optimizer.param_groups)  # by OneCycleLR or CyclicLR
     return None if scheduled else OPTIMIZERS.get(type(optimizer))
+
+
+def check_own_step(optimizer: Any) -> None:
+    """Raises CaptureError for an optimizer with another `step` than its class has, which a plan would not call."""
+    own = vars(optimizer).get("step")
+    file = getattr(getattr(own, "__code__", None), "co_filename", "")
+    if own is not None and file != torch.optim.lr_scheduler.__file__:  # by which schedulers count calls
+        raise CaptureError(
+            f"the step of this {type(optimizer).__name__} was replaced by {getattr(own, '__qualname__', own)!r}, which "
+            "a plan does not call: make it the step of a class of your own, or use clip_grad_norm=, hooks on "
+            "parameters or code in the step"
+        )

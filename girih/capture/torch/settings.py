@@ -296,7 +296,11 @@ def listed(names: list[str]) -> str:
 
 
 def _told(changes: list[tuple[str, Any, Any]]) -> list[str]:
-    return [
-        f"{path} was {old!r} and is {new!r}" if isinstance(old, PLAIN) and isinstance(new, PLAIN) else f"{path} changed"
-        for path, old, new in changes
-    ]
+    return [_told_of(*change) for change in changes]
+
+
+def _told_of(path: str, old: Any, new: Any) -> str:
+    if isinstance(new, torch.Tensor):
+        return f"{path} changed, which is no part of the model (register_buffer, or a submodule, makes it one)"
+    plain = isinstance(old, PLAIN) and isinstance(new, PLAIN)
+    return f"{path} was {old!r} and is {new!r}" if plain else f"{path} changed"

@@ -120,7 +120,8 @@ def _captured(step: Step, batch: Any) -> Captured:
             def differs() -> bool:
                 return format_graph(_Capture(step, batch).run().graph) != format_graph(captured.graph)
 
-            check_next_step(changed, first.recorder, [entry.slot for entry in first.entries], differs)
+            for _ in attributes.next_steps():
+                check_next_step(changed, first.recorder, [entry.slot for entry in first.entries], differs)
     return captured
 
 

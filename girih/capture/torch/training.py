@@ -11,7 +11,7 @@ import torch
 from girih.capture.batches import check_leaf
 from girih.capture.errors import CaptureError
 from girih.capture.torch.initial import is_real
-from girih.capture.torch.optimizers import OptimizerRule, rule_of
+from girih.capture.torch.optimizers import OptimizerRule, check_own_step, rule_of
 from girih.graph import of_batch
 
 
@@ -70,6 +70,7 @@ class TrainingStep:
             )
         if self.optimizer is not None:
             rule_of(self.optimizer)
+            check_own_step(self.optimizer)
             self._check_parameters()
             self._check_kernels()
 

@@ -28,7 +28,7 @@ from girih.run.engines.engine import Engine
 from girih.run.errors import WorkerError
 from girih.run.training.aside import Aside
 from girih.run.training.training import TrainingRun, check_batch, nested_batch, start_training
-from girih.run.training.watch import BeforeReading, Marks, marks, tensors_of, with_numbers, written
+from girih.run.training.watch import BeforeReading, Marks, Outdated, marks, tensors_of, with_numbers, written
 from girih.run.worker.moves import SPILL
 from girih.run.worker.pages import trim
 
@@ -139,7 +139,9 @@ class Fit:
         self._told: Marks = {}  # marks with which a write was refused
         self._handles: list[Any] = []
         self._reader: BeforeReading | None = None
+        self._outdated = Outdated(self._read)
         self._busy = False  # what reads the model is this object itself
+        self._process = os.getpid()
         self._aside = Aside(os.environ.get(SPILL))
 
     @property
@@ -173,12 +175,14 @@ class Fit:
             tensors, numbers = run.inputs((nested,), rates if len(rates) > 1 else rates[0], scale)
             self.step.optimizer._opt_called = True  # what PyTorch's schedulers ask for before their own step
         else:
-            tensors, found = run.tensors((nested,)), self._numbers(own, nested)
+            with self._for_itself():  # the optimizer's code runs, on stand-ins
+                tensors, found = run.tensors((nested,)), self._numbers(own, nested)
             numbers = {item.name: found[item.path] for item in self.plan.graph.inputs if item.role == "scalar"}
         assert self.run is not None
         if self._view is not None:
             self._view.watch(self.run.workers)
         outputs = self.run.outputs(tensors, numbers)
+        self._outdated.mark(self.step)
         if scaler is not None:
             *_, last = (item.name for item in self.plan.graph.outputs if item.role == "result")
             left_out = bool(outputs[last])
@@ -270,6 +274,7 @@ class Fit:
                 self._give()
         finally:
             run, self.run = self.run, None
+            self._outdated.unmark(self.step)
             self._remove()
             run.close()
             del run  # the workers' memory goes before there is the user's
@@ -305,9 +310,14 @@ class Fit:
             )
         if self.run is not None and not self._fresh:
             self._check_writes()
+            if (state := self._outdated.taken(self.step)) is not None:
+                self._read()
+                self.step.optimizer.state = state
         if (sizes := sizes_of(batch)) != self._at:
             self._turn_to(sizes, batch)
-        if changed := self._family[self._at].settings.changed():
+        with torch._C.DisableTorchFunctionSubclass():  # `Outdated` tensors are not read
+            changed = self._family[self._at].settings.changed()
+        if changed:
             self._plan_again(batch, changed)
         if self.run is None:
             return self._start(0)
@@ -342,6 +352,7 @@ class Fit:
         """Write weights and state into the user's own tensors."""
         assert self.run is not None
         state, own = self.run.run.pieces(), self._family[self._at].program.own
+        self._outdated.unmark(self.step)
         steps = self.run.steps - self._given - self._left_out
         copied = torch.clone if self.plan.memory is None else self._aside.copied
         give_state(self.step, state, steps, self._groups, own, self._host, copied)
@@ -405,12 +416,14 @@ class Fit:
     def _undisturbed(self) -> Iterator[None]:
         """While open, the step is captured: its model is read, and not by the user."""
         self._remove()
-        self._busy = True
+        self._outdated.unmark(self.step)
         try:
-            yield
+            with self._for_itself():
+                yield
         finally:
-            self._busy = False
             self._install()
+            if self.run is not None and not self._fresh:
+                self._outdated.mark(self.step)
 
     def _plan_again(self, batch: Any, changed: list[str]) -> None:
         """The plan with what has changed, where that is nothing or some numbers: other workers go on with it.
@@ -477,7 +490,7 @@ class Fit:
 
     def _install(self) -> None:
         if self.run is not None and not self._handles:
-            self._reader = BeforeReading(self._read, lambda: None if self._fresh or self.run is None else self._given)
+            self._reader = BeforeReading(self._read)
             self._handles = self._reader.install(self.step)
 
     def _remove(self) -> None:
@@ -486,14 +499,25 @@ class Fit:
         self._handles = []
 
     def _read(self) -> None:
-        """PyTorch is about to read the model, or the optimizer's state."""
+        """PyTorch is about to read the model, one of its tensors, or the optimizer's state."""
         if not self._busy and self.run is not None and not self._fresh:
+            if os.getpid() != self._process:
+                raise PlanError(
+                    "the model has older weights than the run, which a process that was forked cannot ask for them: "
+                    "read `train.module` before that process is made"
+                )
             self._check_writes()
-            self._busy = True
-            try:
+            with self._for_itself():
                 self._give()
-            finally:
-                self._busy = False
+
+    @contextmanager
+    def _for_itself(self) -> Iterator[None]:
+        """While open, what is read is not read by the user."""
+        before, self._busy = self._busy, True
+        try:
+            yield
+        finally:
+            self._busy = before
 
 
 def sizes_of(batch: Any) -> Sizes:

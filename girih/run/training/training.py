@@ -19,7 +19,7 @@ from girih.ops.gate import is_exact
 from girih.plans.check import check
 from girih.plans.host import on_this_host
 from girih.plans.indices import check_numbers, look_ups
-from girih.plans.inputs import constants_of, flatten_batch, rates_of
+from girih.plans.inputs import constants_of, flatten_batch, learning_rates, rates_of, source_of
 from girih.plans.plan import Plan, PlanError
 from girih.program import MoveStep, TransferStep
 from girih.run.engines.crew import resident_bytes
@@ -347,7 +347,7 @@ class TrainingRun:
 
         batch: as it was planned, `step(x, y)` for a pair or `step({"input_ids": …})`. lr: this step's learning rate, or
         one for each of the optimizer's groups, such as a scheduler's `get_last_lr()`; by default the optimizer's as it
-        was when the plan was made.
+        is now, and of a plan that was read from a file, as it was when the plan was made.
 
         Raises:
             PlanError: if the batch does not fit the plan.
@@ -402,7 +402,7 @@ class TrainingRun:
                 "the optimizer's own code computes numbers at each step, which a plan does not have: train by girih.fit"
             )
         try:
-            rates = rates_of(self.plan.origin.scalars or {item.path: 0.0 for item in inputs}, lr)
+            rates = rates_of(self._rates() or {item.path: 0.0 for item in inputs}, lr)
         except ValueError as error:
             raise PlanError(str(error)) from error
         if any(item.path == SCALE for item in inputs):
@@ -414,6 +414,16 @@ class TrainingRun:
             rates[SCALE] = scale
         scalars = {item.name: rates[item.path] for item in inputs}
         return self.tensors(batch), scalars
+
+    def _rates(self) -> dict[str, float]:
+        """The learning rates of the optimizer that was planned, as a scheduler has set them."""
+        planned, source = dict(self.plan.origin.scalars), source_of(self.plan)
+        optimizer = None if source is None else getattr(source.step, "optimizer", None)
+        if not planned or source is None or optimizer is None:
+            return planned
+        now = learning_rates(source.step)
+        optimizer._opt_called = True  # what PyTorch's schedulers ask for before their own step
+        return now if now.keys() == planned.keys() else planned
 
     def tensors(self, batch: tuple[Any, ...]) -> dict[str, Any]:
         """A batch, checked, by the names of the graph's inputs; see `step`."""

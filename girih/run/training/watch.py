@@ -8,6 +8,7 @@ and PyTorch's version counters. Cost: about a microsecond for each tensor, some 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,7 +27,8 @@ def marks(step: TrainingStep) -> Marks:
 
     A tensor that is written in place has another version, and one that is replaced another identity or place, so that
     marks of two moments differ if anything was written between them. A loop asks for them before each step."""
-    return {place: (id(tensor), _version(tensor), tensor.data_ptr()) for place, tensor in _kept(step)}
+    with torch._C.DisableTorchFunctionSubclass():  # to ask for marks is not to read (`Outdated`)
+        return {place: (id(tensor), _version(tensor), tensor.data_ptr()) for place, tensor in _kept(step)}
 
 
 def tensors_of(step: TrainingStep) -> list[torch.Tensor]:
@@ -40,7 +42,8 @@ def _kept(step: TrainingStep) -> Iterator[tuple[tuple[str | int, str], torch.Ten
             for key, tensor in places.items():
                 if tensor is not None:
                     yield (path, key), tensor
-    for parameter, kept in step.optimizer.state.items():
+    state = step.optimizer.state
+    for parameter, kept in (state.kept if isinstance(state, OutdatedState) else state).items():
         for key, tensor in kept.items():
             if isinstance(tensor, torch.Tensor):
                 yield (id(parameter), key), tensor
@@ -76,39 +79,118 @@ def _alike(one: Node, two: Node) -> bool:
     )
 
 
+_FORM = "grad", "requires_grad", "is_leaf", "shape", "dtype", "device", "layout", "_version", "_backward_hooks"
+_FORM_ONLY: frozenset[Any] = frozenset(
+    [getattr(torch.Tensor, name).__get__ for name in _FORM]
+    + [torch.Tensor.grad.__set__, torch.Tensor.grad.__delete__]  # type: ignore[attr-defined]
+    + [torch.Tensor.numel, torch.Tensor.dim, torch.Tensor.size, torch.Tensor.is_floating_point, torch.Tensor.is_complex]
+)
+"""Calls that ask what a tensor is, or for its gradient, and not for its numbers: as `optimizer.zero_grad()` does."""
+
+
+class OutdatedState(defaultdict[Any, Any]):
+    """What an optimizer has as its `state` meanwhile: before its first step is given back there is nothing in it."""
+
+    def __init__(self, kept: Any, refresh: Callable[[], None]) -> None:
+        super().__init__(dict)
+        self.kept, self.refresh = kept, refresh
+
+
+def _asking(name: str) -> Callable[..., Any]:
+    def method(state: OutdatedState, *arguments: Any, **options: Any) -> Any:
+        state.refresh()
+        return getattr(state.kept, name)(*arguments, **options)
+
+    return method
+
+
+_ASKED = "__getitem__ __setitem__ __delitem__ __iter__ __len__ __contains__ __eq__ __repr__ __reduce_ex__"
+_ASKED += " keys values items get pop popitem clear update setdefault copy"
+for _name in _ASKED.split():
+    setattr(OutdatedState, _name, _asking(_name))
+
+
+class Outdated:
+    """The user's tensors while a run has newer numbers: whoever reads or writes one of them gets the newest first.
+
+    PyTorch asks the class of each tensor in a call what is to be done (`__torch_function__`). So outdated tensors have
+    a class that renews them all, by `refresh`, whereupon each has its own class again; it costs nothing between two
+    steps that nobody looks between. Memory that is read around PyTorch, as by an array of NumPy's that shares it, is
+    not told of.
+    """
+
+    def __init__(self, refresh: Callable[[], None]) -> None:
+        self._refresh = refresh
+        self._own: dict[type, type] = {kind: self._class_of(kind) for kind in (torch.Tensor, torch.nn.Parameter)}
+        self._marked: list[tuple[torch.Tensor, type]] = []
+        self._state: OutdatedState | None = None
+
+    def mark(self, step: TrainingStep) -> None:
+        if self._marked:
+            return
+        self._marked = [(tensor, type(tensor)) for tensor in tensors_of(step) if type(tensor) in self._own]
+        for tensor, kind in self._marked:
+            tensor.__class__ = self._own[kind]
+        step.optimizer.state = self._state = OutdatedState(step.optimizer.state, self._refresh)
+
+    def unmark(self, step: TrainingStep) -> None:
+        marked, self._marked = self._marked, []
+        for tensor, kind in marked:
+            tensor.__class__ = kind
+        state, self._state = self._state, None
+        if state is not None and step.optimizer.state is state:
+            step.optimizer.state = state.kept
+
+    def taken(self, step: TrainingStep) -> Any:
+        """The state that the user has given the optimizer instead of what it had, which it has again; or None."""
+        new, state = step.optimizer.state, self._state
+        if state is None or new is state:
+            return None
+        step.optimizer.state = state
+        return new
+
+    def _class_of(self, kind: type) -> type:
+        def called(cls: type, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function not in _FORM_ONLY:
+                self._refresh()
+            with torch._C.DisableTorchFunctionSubclass():  # of what a refusal has left outdated, nothing is made
+                return function(*args, **(kwargs or {}))
+
+        def copied(tensor: Any, known: Any) -> Any:
+            """A copy, or a pickle, is of the tensor's own class."""
+            self._refresh()
+            return kind.__deepcopy__(tensor, known)  # type: ignore[attr-defined]
+
+        def pickled(tensor: Any, protocol: Any) -> Any:
+            self._refresh()
+            return kind.__reduce_ex__(tensor, protocol)  # type: ignore[call-arg]
+
+        methods = {"__torch_function__": classmethod(called), "__deepcopy__": copied, "__reduce_ex__": pickled}
+        return type(kind.__name__, (kind,), {**methods, "__module__": kind.__module__})
+
+
 @dataclass(eq=False)
 class BeforeReading:
-    """Called by PyTorch before the model, or its state, is read: so that it has the weights of now.
+    """Called by PyTorch before the model, or its state, is read: so that it has the weights of now. So it has before it
+    is copied or pickled with its hooks. (Who reads a tensor of it by itself is told of by `Outdated`.)
 
-    refresh: does that. stale: the step whose weights it has, if others are newer. A model that is copied or pickled
-    with its hooks is not read in a way that PyTorch tells of.
+    refresh: does that.
     """
 
     only_reads = True  # so that it is none of the hooks that a plan has as constants
     refresh: Callable[[], None] | None = None
-    stale: Callable[[], int | None] | None = None
 
     def __call__(self, *_: Any) -> None:
         if self.refresh is not None:
             self.refresh()
 
     def __deepcopy__(self, _: Any) -> BeforeReading:
-        self._check()
+        self()
         return BeforeReading()
 
     def __reduce__(self) -> tuple[type[BeforeReading], tuple[()]]:
-        self._check()
+        self()
         return BeforeReading, ()
-
-    def _check(self) -> None:
-        from girih.plans.plan import PlanError
-
-        step = None if self.stale is None else self.stale()
-        if step is not None:
-            raise PlanError(
-                f"the model that is copied has the weights of step {step}, and the run has newer ones: copy "
-                "`train.module`, which writes the weights of now into the model"
-            )
 
     def install(self, step: TrainingStep) -> list[Any]:
         """Have PyTorch call it; what removes it again."""
@@ -124,4 +206,5 @@ class BeforeReading:
             *handles,
             optimizer.register_state_dict_pre_hook(self),
             optimizer.register_load_state_dict_pre_hook(self),
+            optimizer.register_step_pre_hook(self),
         ]

@@ -229,3 +229,27 @@ def one():
 def test_programs_of_views_and_writes_are_numpys(one):
     ended = [run(seed) for seed in range(PROGRAMS)]
     assert sum(ended) > 0.9 * PROGRAMS
+
+
+WHOLE = {
+    "...": lambda module, x: x[...], "slice": lambda module, x: x[:], "view": lambda module, x: x.view(),
+    "reshape": lambda module, x: x.reshape(x.shape), "transpose": lambda module, x: module.transpose(x, (0, 1)),
+    "moveaxis": lambda module, x: module.moveaxis(x, 0, 0), "flip": lambda module, x: module.flip(x, ()),
+    "rot90": lambda module, x: module.rot90(x, 4), "roll": lambda module, x: module.roll(x, 1, axis=()),
+    "fftshift": lambda module, x: module.fft.fftshift(x, axes=()), "mask": lambda module, x: x[np.array([True] * 3)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_all_of_an_array_is_a_view_or_a_copy_and_never_itself(name: str) -> None:
+    """A shape that is set on it leaves the array's as it is; what is written to a copy is not seen."""
+    results = []
+    for module in (np, gnp):
+        x = module.array(np.arange(12.0).reshape(3, 4))
+        y = WHOLE[name](module, x)
+        assert y is not x
+        y.shape = (-1,)
+        y[2:] = 7.0
+        x += 1.0
+        results.append((x.shape, y.shape, np.asarray(x).tolist(), np.asarray(y).tolist()))
+    assert results[0] == results[1]

@@ -134,7 +134,7 @@ def test_a_model_is_in_files_while_it_is_trained_under_a_limit() -> None:
         train(*batch)
         plain()
         assert in_file(weight)
-        assert torch.equal(weight, before)
+        assert not torch.equal(weight, before)  # who reads it has the numbers of now
         torch.testing.assert_close(train.module[0].weight, models[1][0].weight)
         assert in_file(weight)
         assert in_file(optimizers[0].state[weight]["momentum_buffer"])

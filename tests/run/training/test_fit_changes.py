@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-import io
+import pickle
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -74,6 +75,10 @@ def state_written(model: Any, optimizer: Any) -> None:
             kept[key].zero_()
 
 
+def state_replaced(model: Any, optimizer: Any) -> None:
+    optimizer.state = defaultdict(dict)
+
+
 def in_group(**options: Any) -> Change:
     return lambda model, optimizer: optimizer.param_groups[0].update(options)
 
@@ -87,23 +92,28 @@ def stepped(model: Any, optimizer: Any) -> None:
 TAKEN = {
     "averaged": averaged, "behind autograd": behind_autograd, "other memory": other_memory, "loaded": loaded,
     "evaluated": evaluated, "statistics": statistics, "optimizer state loaded": state_loaded,
-    "optimizer state written": state_written, "rate": in_group(lr=0.001), "decay": in_group(weight_decay=0.3),
+    "optimizer state written": state_written, "optimizer state replaced": state_replaced,
+    "optimizer state cleared": lambda model, optimizer: optimizer.state.clear(),
+    "rate": in_group(lr=0.001), "decay": in_group(weight_decay=0.3),
     "an ordinary step": stepped,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adam"])
-@pytest.mark.parametrize("name", TAKEN)
+WAYS = [(name, kind) for name in TAKEN for kind in ("sgd", "adam", "by itself")]
+
+
+@pytest.mark.parametrize(("name", "kind"), WAYS)
 def test_what_is_changed_holds_from_the_next_step_on(name: str, kind: str) -> None:
+    """By `train.module`; or in the model by itself, whose weights are those of earlier steps until then."""
     change, losses = TAKEN[name], []
     for plain in (True, False):
         model, optimizer = setting()
-        optimizer = adam(model) if kind == "adam" else optimizer
+        optimizer = optimizer if kind == "sgd" else adam(model)
         losses.append([])
         with nullcontext() if plain else girih.fit(model, mse_loss, optimizer, (X, Y)) as train:
             for number in range(5):
                 if number in (2, 4):
-                    change(model if plain else train.module, optimizer)
+                    change(model if plain or kind == "by itself" else train.module, optimizer)
                 if plain:
                     optimizer.zero_grad()
                     loss = mse_loss(model(X), Y)
@@ -208,34 +218,105 @@ def test_who_reads_by_pytorch_gets_the_weights_of_now() -> None:
         assert train.state_dict()["0.weight"].equal(model[0].weight)
         model.train()
         train(X, Y)
-        for copied in (lambda: copy.deepcopy(model), lambda: torch.save(model, io.BytesIO())):
-            with pytest.raises(girih.PlanError, match=r"weights of step 3.*copy `train.module`"):
-                copied()
+        copies = [copy.deepcopy(model), pickle.loads(pickle.dumps(model))]
+        assert all(train.state_dict()["0.weight"].equal(twin[0].weight) for twin in copies)
+        assert {type(tensor) for twin in copies for tensor in twin.parameters()} == {torch.nn.Parameter}
         twin = copy.deepcopy(train.module)
         train(X, Y)
         assert not twin.state_dict()["0.weight"].equal(train.state_dict()["0.weight"])  # no longer of the run
     assert not any(module._forward_pre_hooks or module._state_dict_pre_hooks for module in model.modules())
 
 
-def test_a_write_into_stale_weights_is_told_once() -> None:
+READS = {
+    "a parameter": lambda model, optimizer: model[0].weight.norm(),
+    "an element": lambda model, optimizer: model[3].weight[1, 2],
+    "all of them": lambda model, optimizer: torch.nn.utils.parameters_to_vector(model.parameters()),
+    "of a group": lambda model, optimizer: optimizer.param_groups[0]["params"][2] * 2,
+    "several at once": lambda model, optimizer: torch._foreach_norm([*model.parameters()])[0],
+    "a buffer": lambda model, optimizer: model[2].running_mean + 0,
+    "data": lambda model, optimizer: model[3].bias.data.clone(),
+    "by NumPy": lambda model, optimizer: torch.from_numpy(model[3].bias.detach().numpy().copy()),
+    "a copy": lambda model, optimizer: copy.deepcopy(model[3].weight),
+    "momentum": lambda model, optimizer: optimizer.state[model[3].weight]["momentum_buffer"].sum(),
+    "an average": lambda model, optimizer: averaged_over(model).module[0].weight,
+}
+
+
+def averaged_over(model: Any) -> Any:
+    average = torch.optim.swa_utils.AveragedModel(setting()[0])
+    average.update_parameters(model)
+    return average
+
+
+@pytest.mark.parametrize("name", READS)
+def test_who_reads_a_tensor_by_itself_gets_the_numbers_of_now(name: str) -> None:
+    seen: list[list[torch.Tensor]] = []
+    for plain in (True, False):
+        model, optimizer = setting()
+        seen.append([])
+        with nullcontext() if plain else girih.fit(model, mse_loss, optimizer, (X, Y)) as train:
+            for _ in range(3):
+                stepped(model, optimizer) if plain else train(X, Y)
+                seen[-1].append(READS[name](model, optimizer).detach().clone())
+            kinds = {type(tensor) for tensor in (*model.parameters(), *model.buffers(), seen[-1][-1])}
+            assert kinds == {torch.nn.Parameter, torch.Tensor}
+    for theirs, own in zip(*seen, strict=True):
+        torch.testing.assert_close(own, theirs)
+
+
+def test_forms_are_asked_for_without_weights_and_the_classes_come_back() -> None:
     model, optimizer = setting()
     with girih.fit(model, mse_loss, optimizer, (X, Y)) as train:
         train(X, Y)
-        averaged(model, optimizer)
+        optimizer.zero_grad()
+        assert sum(item.numel() for item in model.parameters() if item.requires_grad) == 83
+        assert not train._fresh  # nothing was sent for that
+        assert isinstance(model[0].weight, torch.nn.Parameter)
+    assert {type(item) for item in model.parameters()} == {torch.nn.Parameter}
+
+
+def test_a_write_around_pytorch_is_told_once() -> None:
+    """What shares memory with a weight of before is a name for it, at which nobody looks."""
+    model, optimizer = setting()
+    alias = model[0].weight.detach()
+    with girih.fit(model, mse_loss, optimizer, (X, Y)) as train:
+        train(X, Y)
+        alias.mul_(0.5)
         with pytest.raises(girih.PlanError, match=r"0.weight.*the weights of step 0.*at step 1.*`train.module` first"):
             train(X, Y)
         now = train.state_dict()
         assert now["0.weight"].equal(train.module[0].weight)
         train(X, Y)
-        averaged(model, optimizer)
+        alias.mul_(0.5)
         with pytest.raises(girih.PlanError, match="changed while"):
             _ = train.module
         train(train.module and X, Y)  # told once
-        averaged(model, optimizer)
+        alias.mul_(0.5)
         ended = train.state_dict()
         with pytest.raises(girih.PlanError, match="that is lost"):
             train.close()
     assert all(item.equal(model.state_dict()[key]) for key, item in ended.items())
+
+
+@pytest.mark.parametrize("write", [
+    lambda target, model: target.load_state_dict(model.state_dict()),
+    lambda target, model: target[3].bias.data.mul_(0.9),
+    lambda target, model: target[2].running_mean.add_(1.0),
+])  # fmt: skip
+def test_a_network_that_is_no_part_of_the_model_must_not_change(write: Change) -> None:
+    """A target network, a teacher: its weights are constants of the plan, and were those of before without a word."""
+    (model, optimizer), (target, _) = setting(), setting()
+    target.eval()
+
+    def step(model: Any, batch: Any) -> Any:
+        return mse_loss(model(batch[0]), target(batch[0]).detach())
+
+    with girih.fit(model, step=step, optimizer=optimizer, batch=(X, Y)) as train:
+        assert train((X, Y)) != train((X, Y))
+        write(target, model)
+        with pytest.raises(girih.PlanError, match=r"target\.\S+ changed, which is no part of the model.*close"):
+            train((X, Y))
+        assert train.run.steps == 2
 
 
 def test_a_plan_is_not_started_with_other_numbers_than_it_was_made_with() -> None:

@@ -62,7 +62,9 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
         sizes[sizes.index(-1)] = x.size // known
     if -1 in sizes or math.prod(sizes) != x.size:
         raise ValueError(f"cannot reshape array of size {x.size} into shape {wanted}")
-    return x if tuple(sizes) == x.shape else views.reshaped(x, sizes)
+    if tuple(sizes) == x.shape:
+        return views.again(x) if x.ndim else x
+    return views.reshaped(x, sizes)
 
 
 def ravel(a: Any, order: str = "C") -> Array:
@@ -78,7 +80,7 @@ def squeeze(a: Any, axis: Any = None) -> Array:
     x = as_array(a)
     ones = tuple(dim for dim, size in enumerate(x.shape) if size == 1)
     gone = ones if axis is None else axes_of(no_axis(axis, x.ndim), x.ndim)
-    if x.scalar:
+    if x.scalar or not gone:
         return x
     if any_other := [dim for dim in gone if x.shape[dim] != 1]:
         raise ValueError(f"cannot select an axis to squeeze out which has size not equal to one: {any_other}")
@@ -123,7 +125,7 @@ def transpose(a: Any, axes: Any = None) -> Array:
         if len(order) != x.ndim:
             raise ValueError("axes don't match array")
     if order == tuple(range(x.ndim)):
-        return x
+        return views.again(x) if x.ndim else x
     step = views.Permute(tuple(order))
     return views.view(x, step, step.layout(x))
 
@@ -168,7 +170,7 @@ def flip(m: Any, axis: Any = None) -> Array:
     x = as_array(m)
     axes = axes_of(axis, x.ndim)
     step = views.Flip(axes)
-    return views.view(x, step, step.layout(x)) if axes else x.as_scalar()
+    return views.view(x, step, step.layout(x)) if axes else views.again(x) if x.ndim else x.as_scalar()
 
 
 def fliplr(m: Any) -> Array:
@@ -183,7 +185,7 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     first, second = axes
     turns = k % 4
     if turns == 0:
-        return as_array(m)
+        return flip(m, ())
     if turns == 2:
         return flip(m, axes)
     return swapaxes(flip(m, second), first, second) if turns == 1 else flip(swapaxes(m, first, second), second)
@@ -198,7 +200,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     if amounts.ndim > 1:
         raise ValueError("'shift' and 'axis' should be scalars or 1D sequences")
     if x.size == 0 or not axes:
-        return x
+        return x.copy()
     for amount, dim in zip(*(pair.tolist() for pair in np.broadcast_arrays(amounts, axes)), strict=True):
         x = apply("aten.roll", x.shape, x.dtype, self=x, shifts=(int(amount),), dims=(axis_of(dim, x.ndim),))
     return x
