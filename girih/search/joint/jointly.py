@@ -76,11 +76,15 @@ def jointly(
 def _in_micro_batches(rounds: Rounds) -> None:
     """Write the graph in micro-batches, twice as many each time as long as that helps, each of which goes forward and
     backward before the next. What a few divisions take says whether it does; graphs with which a step is far from the
-    best are left out of the rounds. Pipelines have their own counts (`girih.search.stages`)."""
+    best are left out of the rounds. Where nothing fits the limit yet, the most micro-batches come first, which need least
+    memory, and have all the seconds. Pipelines have their own counts (`girih.search.stages`)."""
     written = min(rounds.graphs, key=rounds.promise)
-    ends = rounds.budget.spent + SPLITTING * rounds.budget.seconds * 1e9
+    share, counts = SPLITTING, counts_of(written.graph)
+    if rounds.best is None:
+        share, counts = 1.0, counts[::-1]
+    ends = rounds.budget.spent + share * rounds.budget.seconds * 1e9
     before = float("inf")
-    for count in counts_of(written.graph):
+    for count in counts:
         if rounds.budget.spent >= ends or rounds.budget.late:
             return
         own = count == micro_batches(written.graph)
@@ -93,7 +97,8 @@ def _in_micro_batches(rounds: Rounds) -> None:
         rounds.ways.note(f"joint: {count} micro-batches", 0.0)
         other = rounds.write(graph, written.rewrites)
         devices = rounds.machine.devices
-        names = QUICKLY if devices > 1 and len(graph.nodes) * devices > FEW else (*QUICKLY, "exact")
+        large = devices > 1 and len(graph.nodes) * devices > FEW
+        names = QUICKLY if large and rounds.best is not None else (*QUICKLY, "exact")
         took = rounds.consider(rounds.known(other, names), 2**62)
         if not own:
             rounds.parts[count] = took
