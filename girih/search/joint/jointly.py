@@ -76,8 +76,8 @@ def jointly(
 def _in_micro_batches(rounds: Rounds) -> None:
     """Write the graph in micro-batches, twice as many each time as long as that helps, each of which goes forward and
     backward before the next. What a few divisions take says whether it does; graphs with which a step is far from the
-    best are left out of the rounds. Where nothing fits the limit yet, the most micro-batches come first, which need least
-    memory, and have all the seconds. Pipelines have their own counts (`girih.search.stages`)."""
+    best are left out of the rounds. Where nothing fits the limit yet, the most micro-batches, which need least memory,
+    come first, and have all the seconds. Pipelines have their own counts (`girih.search.stages`)."""
     written = min(rounds.graphs, key=rounds.promise)
     share, counts = SPLITTING, counts_of(written.graph)
     if rounds.best is None:
