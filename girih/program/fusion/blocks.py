@@ -50,8 +50,8 @@ SMALL_BYTES = 1 << 16
 BESIDE = 16
 """What is so many times as small as a result may be read each time that the result is made again."""
 TWICE = 2
-"""So many readers compute a sum or a product of inputs each for itself: that takes an eighth of what it takes to write
-it to new memory. What has more readers is written."""
+"""So many readers compute a sum or a product of inputs each for itself, in the cache, which takes less than to write it
+to new memory (`benchmarks.arrays_numpy`, PCA). What has more readers is written."""
 
 _Pulled = dict[str, tuple[ComputeStep, int, int]]  # views by result: step, variable, dimension that is cut
 

@@ -26,6 +26,7 @@ from girih.plans.inputs import program_of
 from girih.plans.plan import Plan, PlanError
 from girih.plans.predict import predict
 from girih.search.joint.divisions import BY_KEYS, STAGES, tensor_parallel
+from girih.search.joint.jointly import _in_micro_batches as in_micro_batches
 from girih.search.joint.rounds import Rounds, Ways
 from girih.search.stages import counts_of, in_parts
 
@@ -101,6 +102,21 @@ def test_what_others_divide_depends_on_the_graph_the_machine_and_the_limit() -> 
     assert list(tensor_parallel(wide)) == [
         "megatron:tensor=2", "megatron:tensor=2,state=sharded", "megatron:tensor=4,state=sharded", "megatron:tensor=8"
     ]  # fmt: skip
+
+
+def test_where_nothing_fits_yet_the_most_micro_batches_come_first() -> None:
+    """They need least memory: from few on, a search may have no seconds left when it comes to those that fit."""
+    told: list[str] = []
+    ways = Ways("auto", "auto", None, lambda what, _: told.append(what))
+    limit = int(0.65 * plan_graph(GRAPH, machine=small(1), memory="unlimited", compare=()).peak)
+    rounds = Rounds(ways, Budget(10.0), small(1), limit)
+    rounds.write(GRAPH, ())
+    in_micro_batches(rounds)
+    tried = [f"joint: {count} micro-batches" for count in reversed(counts_of(GRAPH))]
+    found = [line for line in told if "micro-batches" in line]
+    assert found == tried[: len(found)] != []
+    assert rounds.best is not None
+    assert rounds.best.peak <= limit
 
 
 def test_divided_stages_that_do_not_fit_are_moved_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
