@@ -13,10 +13,9 @@ Equal but for the order of floating-point additions. Cost: linear in the nodes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from girih.graph import Graph, Node, Ref
+from girih.graph import Graph, Node, Ref, kept_with_graph
 
 ADD = "aten.add.Tensor"
 
@@ -31,7 +30,8 @@ class AddPartsFirst:
         return _parts_first(graph, self.sums)
 
 
-def _parts_first(graph: Graph, sums: Collection[str]) -> Graph:
+@kept_with_graph
+def _parts_first(graph: Graph, sums: frozenset[str]) -> Graph:
     makers = {name: node for node in graph.nodes for name in node.outputs}
     readers = Counter(name for node in graph.nodes for name in node.inputs)
     readers.update(item.name for item in graph.outputs)
