@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import count
 
 from girih.graph import Graph, Node, Ref, kept_with_graph
 
@@ -64,7 +65,7 @@ def _parts_first(graph: Graph, sums: frozenset[str]) -> Graph:
         if len(parts) < 2 or not wholes:
             continue
         gone |= between
-        instead[name] = _added(node, [*parts, *wholes])
+        instead[name] = _added(node, [*parts, *wholes], values)
         values |= {own.name: replace(graph.values[name], name=own.name) for own in instead[name]}
     if not instead:
         return graph
@@ -81,11 +82,13 @@ def _adds(graph: Graph, node: Node) -> bool:
     return all((graph.values[name].shape, graph.values[name].dtype) == (own.shape, own.dtype) for name in node.inputs)
 
 
-def _added(node: Node, terms: list[str]) -> list[Node]:
-    """The nodes that add up the terms from left to right, the last one in place of the given one."""
+def _added(node: Node, terms: list[str], known: Collection[str]) -> list[Node]:
+    """The nodes that add up the terms from left to right, the last one in place of the given one. known: names that are
+    taken, among them those of a graph in which this pass has added sums already."""
     sums, total = [], terms[0]
+    free = (name for number in count(1) if (name := f"{node.name}.sum{number}") not in known)
     for number, term in enumerate(terms[1:], 1):
-        name = node.name if number == len(terms) - 1 else f"{node.name}.sum{number}"
+        name = node.name if number == len(terms) - 1 else next(free)
         sums.append(replace(node, name=name, arguments=(("self", Ref(total)), ("other", Ref(term))), outputs=(name,)))
         total = name
     return sums
