@@ -13,6 +13,7 @@ Equal but for the order of floating-point additions. Cost: linear in the nodes.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import count
 
