@@ -35,6 +35,7 @@ tables.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -111,13 +112,13 @@ NOW = Kind()
 
 @dataclass(frozen=True)
 class Moment:
-    """While a node computes. values: what is held of them under their layouts, by what it costs not to; least: bytes
-    that a device holds at least of others, whatever their layouts. before, behind: its ancestors and descendants, as
+    """While a node computes. values: what is held of them under their layouts, by what it costs not to; least: those of
+    which a device holds its share at least, whatever their layouts. before, behind: its ancestors and descendants, as
     bits."""
 
     node: int
     values: tuple[tuple[str, Kind], ...]
-    least: tuple[tuple[float, Kind], ...]
+    least: tuple[tuple[str, Kind], ...]
     before: int = 0
     behind: int = 0
 
@@ -222,12 +223,17 @@ class Relaxed:
         node reads and makes, under each division."""
         if self.moment is NEVER:
             return ()
-        tables, counted = self.pieces.tables, {name for name, _ in self.moment.values}
+        tables, counted = self.pieces.tables, {name for name, _ in (*self.moment.values, *self.moment.least)}
         found = [(self.tables.variable[name], kind, tables.part(name)) for name, kind in self.moment.values]
         if self.machine.devices > 1:
             own = self.pieces.bytes(self.moment.node, counted)
             found.append((len(self.tables.layouts) + self.moment.node, NOW, own))
         return tuple(found)
+
+    @property
+    def least(self) -> tuple[tuple[float, Kind], ...]:
+        """Bytes that a device holds at the moment at least, whatever the layouts, by their kind."""
+        return tuple((self.graph.values[name].bytes / self.machine.devices, kind) for name, kind in self.moment.least)
 
     @cached_property
     def parts(self) -> tuple[tuple[int, ...], ...]:
@@ -253,7 +259,7 @@ class Relaxed:
         line[LINKS] = received / self.ports if received else 0.0
         line[LIMIT] = -self.limit
         place = {kind: FIXED + number for number, kind in enumerate(self.kinds)}
-        for least, kind in self.moment.least:
+        for least, kind in self.least:
             line[place[kind]] += least
         for variable, kind, part in self.held:
             line[place[kind]] += part[labels[variable]]
@@ -354,7 +360,7 @@ class Relaxed:
         problem = Problem(plain.domains, tuple(unary), pairs, tuple(tables))
         solution = minimise(problem, seconds=max(budget.seconds / 4, 0.2), enough=NEAR)
         budget.spend(float(solution.statistics["seconds of work"]) * 1e9)
-        least = sum(amount * prices[kind] for amount, kind in self.moment.least)
+        least = sum(amount * prices[kind] for amount, kind in self.least)
         return (solution.bound + least) / SCALE, solution.labels
 
     def transfers(self, links: float, computing: float) -> tuple[list[Floats], tuple[tuple[int, int, int], ...]]:
@@ -535,34 +541,42 @@ def _families(graph: Graph, order: _Order, alone: bool) -> Iterator[_Family]:
         later[base] = later.get(base, 0) | bits
         if name == base or alone:
             own[base] = own.get(base, 0) | bits
+    found: dict[str, _Family] = {}
     for name in values:
-        if bases[name] != name or name in news:
-            continue
-        if name in graph.updates:
-            if _replaced(graph, name):
-                direct = name in graph.nodes[graph.producer[graph.updates[name]]].inputs
-                yield _Family(name, order.every, order.every if direct or alone else 0, "replaced")
+        if bases[name] != name or name in news or name in graph.updates:
             continue
         made = order.behind[graph.producer[name]] if name in graph.producer else order.every
         if there := later.get(name, 0) & made:
-            yield _Family(name, there, own.get(name, 0) & made, "kept" if name in state else "")
+            found[name] = _Family(name, there, own.get(name, 0) & made, "kept" if name in state else "")
+    yield from found.values()
+    for name in graph.updates:
+        if chain := _replaced(graph, name):
+            # Where one of the chain counts by itself, it may be all that is there of the state.
+            others = {base for made in chain[1:] if (base := bases[made]) not in (None, name)}
+            counted = sum(1 << at for at, node in enumerate(graph.nodes)
+                          if any(bases[item] in others for item in (*node.inputs, *node.outputs)))  # fmt: skip
+            for other in others & found.keys():
+                counted |= found[other].there
+            there = order.every & ~counted
+            yield _Family(name, there, there if len(chain) == 2 or alone else 0, "replaced")
 
 
-def _replaced(graph: Graph, old: str) -> bool:
-    """Does a chain of values as large as this state lead to the state that replaces it, each made of the one before?
-    Then one of them is there at any time."""
+def _replaced(graph: Graph, old: str) -> list[str]:
+    """The shortest chain of values as large as this state that leads from it to the state that replaces it, each made
+    of the one before: one of them is there at any time. Empty if there is none."""
     new, size = graph.updates[old], graph.values[old].bytes
-    waiting, seen = [old], {old}
-    while waiting:
-        name = waiting.pop()
-        if name == new:
-            return name != old
+    waiting, before = deque([old]), {old: ""}
+    while waiting and new not in before:
+        name = waiting.popleft()
         for reader in graph.consumers[name]:
             for made in graph.nodes[reader].outputs:
-                if made not in seen and graph.values[made].bytes >= size:
-                    seen.add(made)
+                if made not in before and graph.values[made].bytes >= size:
+                    before[made] = name
                     waiting.append(made)
-    return False
+    chain = [new] if new in before and new != old else []
+    while chain and chain[-1] != old:
+        chain.append(before[chain[-1]])
+    return chain[::-1]
 
 
 def _reads_all(graph: Graph, number: int, name: str) -> bool:
@@ -581,7 +595,7 @@ def _reads_all(graph: Graph, number: int, name: str) -> bool:
 def _moment(graph: Graph, machine: Machine, number: int, families: Sequence[_Family], order: _Order) -> Moment:
     """What is there while a node computes."""
     values: list[tuple[str, Kind]] = []
-    least: list[tuple[float, Kind]] = []
+    least: list[tuple[str, Kind]] = []
     node, bases, here = graph.nodes[number], view_bases(graph), 1 << number
     touched = {bases[name] for name in node.inputs} if machine.devices == 1 else set[str | None]()
     for family in families:
@@ -591,11 +605,11 @@ def _moment(graph: Graph, machine: Machine, number: int, families: Sequence[_Fam
         if family.itself & here:
             values.append((family.base, kind))
         else:  # it is there, or a value made of it that may lie otherwise
-            least.append((graph.values[family.base].bytes / machine.devices, kind))
+            least.append((family.base, kind))
     known = {name for name, _ in values}
     values += [(name, NOW) for name in dict.fromkeys(bases[item] for item in node.inputs)
                if name in touched and name is not None and name not in known]  # fmt: skip
-    if not Liveness(graph).taking(number):
+    if machine.devices == 1 and not Liveness(graph).taking(number):
         values += [(name, NOW) for name in node.outputs if bases[name] == name and name not in graph.updates.values()]
     return Moment(number, tuple(values), tuple(least), order.before[number], order.behind[number])
 

@@ -17,6 +17,7 @@ from girih.graph import Graph, parse_graph
 from girih.layout.budget import Budget
 from girih.machine import Device, Level, Machine
 from girih.machine.machine import Tier
+from girih.ops.known import descriptions
 from girih.partition.search import nobody
 from girih.plans.choice import Choice
 from girih.plans.plan import Goal, Plan, PlanError
@@ -24,7 +25,7 @@ from girih.plans.predict import predict
 from girih.program import ComputeStep
 from girih.program.moves.residency import alone
 from girih.rewrite.certificate import Certificate
-from girih.search.joint.bound import MEMORY, TABLES, Relaxed, step_bound
+from girih.search.joint.bound import FIXED, MEMORY, TABLES, Relaxed, _families, _moment, _Order, step_bound
 from girih.search.memory.holding import held
 from girih.search.memory.limit import WINDOWS
 from girih.simulate.bounds import Bound
@@ -125,6 +126,40 @@ def test_a_step_needs_no_less_than_what_its_node_is_counted_with(model: str, siz
                 assert least <= needed[at], graph.nodes[step.node]
                 shares.append(least / needed[at] if "convolution" in graph.nodes[step.node].operator else 0.0)
     assert model == "random" or max(shares) > 0.9
+
+
+MOMENTUM = """graph
+  input %x: float32[8, 8]  batch  "0"
+  input %w: float32[8, 8]  parameter  "w"
+  input %m: float32[8, 8]  state  "w/momentum"
+  %g: float32[8, 8] = aten.mm(self=%x, mat2=%w)  # backward
+  %s: float32[8, 8] = aten.mul.Tensor(self=%m, other=0.9)  # update
+  %n: float32[8, 8] = aten.add.Tensor(self=%s, other=%g)  # update
+  %v: float32[8, 8] = aten.add.Tensor(self=%w, other=%n, alpha=-0.1)  # update
+  return %g result, %v update replaces %w, %n update replaces %m"""
+"""The momentum is there as %m, then as %s, then as %n: never two of them but while one is made of the other."""
+
+
+@pytest.mark.parametrize("sizes", [(), (2,), (2, 2)])
+@pytest.mark.parametrize("model", ["momentum", "random"])
+def test_no_moment_counts_more_than_is_in_use(model: str, sizes: tuple[int, ...]) -> None:
+    """Whichever node is looked at, and however values are divided: else what fits were said to need copies."""
+    random = np.random.default_rng(17)
+    machine = replace(machine_of(sizes, random), host=Tier("host", 10**9, 2e7, 2e7))
+    for _ in range(12):
+        graph = random_graph(random, int(random.integers(3, 12))) if model == "random" else parse_graph(MOMENTUM)
+        relaxed, order = Relaxed.of(graph, machine, Budget(20.0)), _Order.of(graph)
+        families = list(_families(graph, order, machine.devices == 1))
+        labels = fitting_labels(relaxed.tables, random)
+        choice = Choice(relaxed.tables.strategy(labels), overlap=WINDOWS[-1])
+        lives = Plan(graph, machine, choice, NOTHING, Goal("joint", "time", None)).lifetimes
+        used = {step.node: used for step, used in zip(lives.steps, lives.used.tolist(), strict=False)
+                if isinstance(step, ComputeStep)}  # fmt: skip
+        for number, description in enumerate(descriptions(graph)):
+            if description is None or not description.operator.view:
+                moment = _moment(graph, machine, number, families, order)
+                counted = replace(relaxed, limit=1, moment=moment).line(labels)[FIXED:].sum()
+                assert counted <= used[number], (graph, number)
 
 
 @pytest.mark.parametrize("over", [0, 1])
