@@ -217,9 +217,10 @@ def test_what_stands_apart_is_judged_beside_what_a_search_by_time_finds(
 
 
 def test_what_stands_apart_keeps_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without work to spend it is found, or proved, as the processor's rounding has it, that nothing fits."""
     monkeypatch.setattr("girih.search.choose.BESIDE", 1e9)
     where, step, few = slow_links()
-    with pytest.raises(PlanError, match=r"was found that fits 20\.00 MB"):
+    with pytest.raises(PlanError, match=r"(was found that fits|does not fit) 20\.00 MB"):
         girih.plan(step, few, machine=where, search="exact:seconds=1e-6", memory=20_000_000, hold="none", compare=())
 
 
