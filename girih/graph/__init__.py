@@ -11,6 +11,7 @@ from girih.graph.graph import (
     Value,
     check,
     format_graph,
+    kept_with_graph,
     of_batch,
     without_unread,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "Value",
     "check",
     "format_graph",
+    "kept_with_graph",
     "of_batch",
     "parse_graph",
     "repeats",

@@ -11,8 +11,8 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Generic, Literal, TypeAlias, TypeVar, get_args
+from functools import cached_property, wraps
+from typing import Concatenate, Generic, Literal, ParamSpec, TypeAlias, TypeVar, get_args
 
 Role: TypeAlias = Literal["parameter", "buffer", "data", "state", "batch", "scalar", "seed"]
 OutputRole: TypeAlias = Literal["loss", "update", "result"]
@@ -37,6 +37,7 @@ ITEM_BYTES = {
 
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class GraphError(ValueError):
@@ -200,6 +201,21 @@ class Graph:
 
     def __str__(self) -> str:
         return format_graph(self)
+
+
+def kept_with_graph(function: Callable[Concatenate[Graph, P], T]) -> Callable[Concatenate[Graph, P], T]:
+    """A function of a graph (and of what has a hash) that computes once: its answers live as long as the graph, which
+    may be in them. Nobody may change an answer."""
+
+    @wraps(function)
+    def kept(graph: Graph, /, *args: P.args, **options: P.kwargs) -> T:
+        known: dict[object, T] = vars(graph).setdefault(f"{function.__module__}.{function.__qualname__}", {})
+        key = args, tuple(options.items())
+        if key not in known:
+            known[key] = function(graph, *args, **options)
+        return known[key]
+
+    return kept
 
 
 def format_value(value: Value) -> str:

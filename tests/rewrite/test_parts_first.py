@@ -47,3 +47,13 @@ def test_long_sums_are_no_deep_ones() -> None:
     check(rewritten)
     assert rewritten.nodes[0].inputs == ("i1", "i2999")
     assert len(rewritten.nodes) == 2999
+
+
+def test_sums_that_were_added_first_are_grouped_again_under_other_names() -> None:
+    """The pass names sums after the last one; a graph that it has written has such a name already."""
+    graph = parse_graph(SUMS.format(reads="r"))
+    once = AddPartsFirst(frozenset({"a", "b"})).apply(graph)
+    twice = AddPartsFirst(frozenset({"b", "r"})).apply(once)
+    check(twice)
+    check_results(graph, twice)
+    assert twice.nodes[0].inputs == ("b", "r")

@@ -7,17 +7,17 @@ sum. Names of weights and modules do not matter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from heapq import heappop, heappush
 
-from girih.graph import Graph, Node
+from girih.graph import Graph, Node, kept_with_graph
 from girih.machine.units import counted
 from girih.ops import Description
 from girih.ops.derive.divisions import divisible, passing_sets
 from girih.ops.expressions import Affine
 from girih.ops.known import descriptions, several_descriptions
-from girih.partition.space.layers import graph_makers
 
 ATTENTION, NETWORK, VOCABULARY = "attention block", "MLP", "vocabulary"
 PRODUCTS = frozenset({"girih.head_product", "aten.bmm", "aten.mm", "girih.attention"})
@@ -59,6 +59,7 @@ class Recognised:
         return f"{', '.join(parts)} divided over {counted(self.flow.devices, 'device')}{self.left_whole}"
 
 
+@kept_with_graph
 def recognised(graph: Graph, devices: int) -> Recognised:
     """The blocks of a graph that divide over so many devices, and what follows for every node and value."""
     blocks, whole = _blocks(graph, devices)
@@ -84,28 +85,31 @@ class Weighted:
 
 def _blocks(graph: Graph, devices: int) -> tuple[list[TransformerBlock], int]:
     """Attention blocks and MLPs by their forward pass alone, and how many attention blocks there are besides."""
-    weighted, makers = _weighted(graph), graph_makers(graph)
+    weighted = _weighted(graph)
+    products: defaultdict[str, set[int]] = defaultdict(set)  # where the step is in micro-batches, one for each of them
+    for number, product in weighted.items():
+        products[product.parameter].add(number)
     used: set[int] = set()
     blocks: list[TransformerBlock] = []
     whole: set[str] = set()
     for last, product in weighted.items():
-        first, attends = _before(graph, makers, weighted, last)
-        if not first or used & {last, *first}:
+        first, attends = _before(graph, weighted, last, used)
+        if not first:
             continue
         cuts = {weighted[number].parameter: weighted[number].columns for number in first}
-        alone = product.parameter not in cuts and len(cuts) == len(first)  # no weight is used twice
-        block = TransformerBlock(ATTENTION if attends else NETWORK, {**cuts, product.parameter: product.terms})
-        flow = Flow(graph, devices).followed([block], forward=True)
-        # Where the step is in micro-batches, each of them goes through the block.
-        lasts = {number for number, other in weighted.items() if other.parameter == product.parameter}
-        if alone and not flow.stuck and flow.ends == lasts:
-            blocks.append(replace(block, cuts={**block.cuts, **flow.beside()}))
-            used |= {number for number, other in weighted.items() if other.parameter in block.cuts}
-        elif attends:
+        if product.parameter not in cuts and len(cuts) == len(first):  # no weight is used twice
+            block = TransformerBlock(ATTENTION if attends else NETWORK, {**cuts, product.parameter: product.terms})
+            flow = Flow(graph, devices).followed([block], forward=True)
+            if not flow.stuck and flow.ends == products[product.parameter]:
+                blocks.append(replace(block, cuts={**block.cuts, **flow.beside()}))
+                used = used.union(*(products[name] for name in block.cuts))
+                continue
+        if attends:
             whole.add(product.parameter)
     return blocks, len(whole)
 
 
+@kept_with_graph
 def _weighted(graph: Graph) -> dict[int, Weighted]:
     """The products of the forward pass with a parameter of two dimensions, by node."""
     known, parameters = descriptions(graph), {item.name for item in graph.inputs if item.role == "parameter"}
@@ -129,22 +133,22 @@ def _weighted(graph: Graph) -> dict[int, Weighted]:
     return by_weight
 
 
-def _before(
-    graph: Graph, makers: Mapping[str, int], weighted: Mapping[int, Weighted], last: int
-) -> tuple[set[int], bool]:
+def _before(graph: Graph, weighted: Mapping[int, Weighted], last: int, used: set[int]) -> tuple[set[int], bool]:
     """The products with weights from which one product's other factor is made, without any between; are there products
-    of activations between?"""
+    of activations between? Nothing where one of them is used."""
     first: set[int] = set()
     seen: set[int] = set()
     attends = False
     names = [weighted[last].other]
     while names:
-        number = makers.get(names.pop())
+        number = graph.producer.get(names.pop())
         if number is None or number in seen:
             continue
         seen.add(number)
         if number in weighted:
             first.add(number)
+            if not used.isdisjoint((number, last)):
+                return set(), False
             continue
         attends |= graph.nodes[number].operator in PRODUCTS
         names += graph.nodes[number].inputs
@@ -207,37 +211,39 @@ class Flow:
 
     def followed(self, blocks: Sequence[TransformerBlock], forward: bool = False) -> Flow:
         """With the cuts of these blocks. forward: through the forward pass alone."""
+        graph, known, owners = self.graph, descriptions(self.graph), _owners(self.graph)
         for number, block in enumerate(blocks):
-            for name in self.alike(block):
-                self.cuts[name], self.origins[name] = block.cuts[self.weights[name]], frozenset([number])
-        known = descriptions(self.graph)
-        passed = [number for number, node in enumerate(self.graph.nodes) if not forward or node.phase == "forward"]
-        for number in passed:
-            self.carry(number, known[number])
-        for number in reversed(passed):
-            self.ask(number, known[number])
+            for parameter, dimension in block.cuts.items():
+                for name in owners.get(parameter, ()):
+                    self.cuts[name], self.origins[name] = dimension, frozenset([number])
+
+        def passed(number: int) -> bool:
+            return not forward or graph.nodes[number].phase == "forward"
+
+        def onwards(number: int) -> Iterator[int]:
+            if passed(number):
+                self.carry(number, known[number])
+                yield from self.readers(graph.nodes[number].outputs)
+
+        def back(number: int) -> Iterator[int]:
+            if passed(-number):
+                self.ask(-number, known[-number])
+                yield from (-maker for maker in self.makers(-number))
+
+        _in_order(self.readers(list(self.cuts)), onwards)
+        _in_order([-maker for number in self.variables for maker in self.makers(number)], back)
         return self
 
-    @cached_property
-    def weights(self) -> dict[str, str]:
-        """The parameter of each input of the optimizer's that has its shape, and of each parameter itself."""
-        values, inputs = self.graph.values, self.graph.inputs
-        names = {item.path: item.name for item in inputs if item.role == "parameter"}
-        keys = {item.name: names.get(item.path.partition("/")[0], "") for item in inputs if item.role == "state"}
-        keys |= {name: name for name in names.values()}
-        return {own: name for own, name in keys.items() if name and values[own].shape == values[name].shape}
+    def readers(self, names: Iterable[str]) -> Iterator[int]:
+        """The nodes that read those values of which devices have parts."""
+        return (
+            number for name in names if name in self.cuts or name in self.sums for number in self.graph.consumers[name]
+        )
 
-    @cached_property
-    def readers(self) -> dict[str, list[tuple[int, int]]]:
-        """The (node, operand) pairs that read each value."""
-        readers: dict[str, list[tuple[int, int]]] = {}
-        for number, node in enumerate(self.graph.nodes):
-            for operand, name in enumerate(node.inputs):
-                readers.setdefault(name, []).append((number, operand))
-        return readers
-
-    def alike(self, block: TransformerBlock) -> list[str]:
-        return [own for own, name in self.weights.items() if name in block.cuts]
+    def makers(self, number: int) -> Iterator[int]:
+        """The nodes that make the inputs of a node, if it is divided."""
+        names = self.graph.nodes[number].inputs if number in self.variables else ()
+        return (self.graph.producer[name] for name in names if name in self.graph.producer)
 
     def carry(self, number: int, description: Description | None) -> None:
         """What the cuts of a node's inputs mean for it and for its result."""
@@ -294,9 +300,9 @@ class Flow:
         node = self.graph.nodes[number]
         if number in self.variables or description is None or any(name in self.sums for name in node.inputs):
             return
-        if any(item.name in node.outputs for item in self.graph.outputs) or node.outputs[0] in self.sums:
+        if not _results(self.graph).isdisjoint(node.outputs) or node.outputs[0] in self.sums:
             return
-        dimension = self.wanted(node.outputs[0], self.readers.get(node.outputs[0], ()))
+        dimension = self.wanted(node.outputs[0], self.graph.consumers[node.outputs[0]])
         if dimension is None:
             return
         index, size = description.place[dimension], description.output.shape[dimension]
@@ -304,30 +310,59 @@ class Flow:
         if variable is not None and divisible(description)[variable] and description.sizes[variable] >= self.devices:
             self.variables[number], self.cuts[node.outputs[0]] = variable, dimension
 
-    def wanted(self, name: str, readers: Sequence[tuple[int, int]]) -> int | None:
+    def wanted(self, name: str, readers: Iterable[int]) -> int | None:
         """The dimension by which all readers take a part of a value."""
         dimensions: set[int | None] = set()
-        for number, operand in readers:
+        for number in readers:
             description = descriptions(self.graph)[number]
             if description is None or number not in self.variables:
                 return None
-            for read in description.reads[operand]:
-                dimensions.add(
-                    _dimension(read, self.graph.values[name].shape, self.variables[number], description, self.devices)
-                )
+            for operand, own in enumerate(self.graph.nodes[number].inputs):
+                for read in description.reads[operand] if own == name else ():
+                    shape = self.graph.values[name].shape
+                    dimensions.add(_dimension(read, shape, self.variables[number], description, self.devices))
         return dimensions.pop() if len(dimensions) == 1 else None
 
     def beside(self) -> dict[str, int]:
         """The cuts of other parameters, of biases, that follow from those of the nodes that read them."""
-        others = {}
-        for item in self.graph.inputs:
-            if item.role == "parameter" and item.name not in self.cuts:
-                readers = [(number, operand) for number, operand in self.readers.get(item.name, ())
-                           if self.graph.nodes[number].phase == "forward"]  # fmt: skip
-                dimension = self.wanted(item.name, readers)
+        others, nodes = {}, self.graph.nodes
+        for name in dict.fromkeys(name for number in sorted(self.variables) for name in nodes[number].inputs):
+            if self.graph.role_of(name) == "parameter" and name not in self.cuts:
+                readers = [number for number in self.graph.consumers[name] if nodes[number].phase == "forward"]
+                dimension = self.wanted(name, readers)
                 if dimension is not None:
-                    others[item.name] = dimension
+                    others[name] = dimension
         return others
+
+
+def _in_order(begin: Iterable[int], visit: Callable[[int], Iterable[int]]) -> None:
+    """Visits these numbers, and those that a visit finds, which are larger, in rising order and each once."""
+    seen = set(begin)
+    waiting = sorted(seen)
+    while waiting:
+        for number in visit(heappop(waiting)):
+            if number not in seen:
+                seen.add(number)
+                heappush(waiting, number)
+
+
+@kept_with_graph
+def _owners(graph: Graph) -> dict[str, list[str]]:
+    """By parameter, it and each input of the optimizer's that has its shape."""
+    values, inputs = graph.values, graph.inputs
+    names = {item.path: item.name for item in inputs if item.role == "parameter"}
+    keys = {item.name: names.get(item.path.partition("/")[0], "") for item in inputs if item.role == "state"}
+    keys |= {name: name for name in names.values()}
+    owners: dict[str, list[str]] = {}
+    for own, name in keys.items():
+        if name and values[own].shape == values[name].shape:
+            owners.setdefault(name, []).append(own)
+    return owners
+
+
+@kept_with_graph
+def _results(graph: Graph) -> frozenset[str]:
+    return frozenset(item.name for item in graph.outputs)
 
 
 def _leading(index: Affine | None, size: int, description: Description, devices: int) -> int | None:

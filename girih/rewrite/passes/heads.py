@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from girih.graph import Argument, Graph, Node, Ref, Value, without_unread
+from girih.graph import Argument, Graph, Node, Ref, Value, kept_with_graph, without_unread
 
 PRODUCT = "aten.bmm"
 Heads = tuple[int, int]  # how many examples, how many heads of each
@@ -28,8 +28,13 @@ class SeparateHeads:
     """Keep batch and heads in two dimensions in products of matrices."""
 
     def apply(self, graph: Graph) -> Graph:
-        heads = _heads(graph)
-        return _Writer(graph, heads).written() if heads else graph
+        return _apart(graph)
+
+
+@kept_with_graph
+def _apart(graph: Graph) -> Graph:
+    heads = _heads(graph)
+    return _Writer(graph, heads).written() if heads else graph
 
 
 def _heads(graph: Graph) -> dict[str, Heads]:

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from itertools import count
 
-from girih.graph import Graph, Node, Ref
+from girih.graph import Graph, Node, Ref, kept_with_graph
 
 ADD = "aten.add.Tensor"
 
@@ -31,7 +32,8 @@ class AddPartsFirst:
         return _parts_first(graph, self.sums)
 
 
-def _parts_first(graph: Graph, sums: Collection[str]) -> Graph:
+@kept_with_graph
+def _parts_first(graph: Graph, sums: frozenset[str]) -> Graph:
     makers = {name: node for node in graph.nodes for name in node.outputs}
     readers = Counter(name for node in graph.nodes for name in node.inputs)
     readers.update(item.name for item in graph.outputs)
@@ -64,7 +66,7 @@ def _parts_first(graph: Graph, sums: Collection[str]) -> Graph:
         if len(parts) < 2 or not wholes:
             continue
         gone |= between
-        instead[name] = _added(node, [*parts, *wholes])
+        instead[name] = _added(node, [*parts, *wholes], values)
         values |= {own.name: replace(graph.values[name], name=own.name) for own in instead[name]}
     if not instead:
         return graph
@@ -81,11 +83,13 @@ def _adds(graph: Graph, node: Node) -> bool:
     return all((graph.values[name].shape, graph.values[name].dtype) == (own.shape, own.dtype) for name in node.inputs)
 
 
-def _added(node: Node, terms: list[str]) -> list[Node]:
-    """The nodes that add up the terms from left to right, the last one in place of the given one."""
+def _added(node: Node, terms: list[str], known: Collection[str]) -> list[Node]:
+    """The nodes that add up the terms from left to right, the last one in place of the given one. known: names that are
+    taken, among them those of a graph in which this pass has added sums already."""
     sums, total = [], terms[0]
+    free = (name for number in count(1) if (name := f"{node.name}.sum{number}") not in known)
     for number, term in enumerate(terms[1:], 1):
-        name = node.name if number == len(terms) - 1 else f"{node.name}.sum{number}"
+        name = node.name if number == len(terms) - 1 else next(free)
         sums.append(replace(node, name=name, arguments=(("self", Ref(total)), ("other", Ref(term))), outputs=(name,)))
         total = name
     return sums

@@ -22,6 +22,7 @@ from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
 from girih.plans.check import check as check_plan
 from girih.plans.inputs import flatten_batch
+from girih.published.divisions.transformer_blocks import Flow, recognised
 from girih.search.table import search_of
 
 
@@ -169,6 +170,29 @@ def test_a_sequence_of_linear_layers_is_divided_in_pairs() -> None:
     assert [cut(plan, f"{layer}.weight") for layer in (0, 2, 4, 6)] == [{0}, {1}, {0}, {1}]
     # Behind each pair; in the backward pass before the second: nothing is before the first one.
     assert reduced(plan) == {("forward", 16 * 12): 1, ("forward", 16 * 4): 1, ("backward", 16 * 12): 1}
+
+
+def test_blocks_are_recognised_once_by_a_walk_through_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    visits: Counter[str] = Counter()
+    for name in ("carry", "ask"):
+        plain = getattr(Flow, name)
+
+        def counting(*args: Any, name: str = name, plain: Any = plain) -> None:
+            visits[name] += 1
+            plain(*args)
+
+        monkeypatch.setattr(Flow, name, counting)
+    counts = []
+    for pairs in (4, 8):
+        layers = [layer for _ in range(2 * pairs) for layer in (nn.Linear(16, 16), nn.ReLU())]
+        graph = capture(*step_of(nn.Sequential(*layers), 8, 16)).graph
+        visits.clear()
+        found = recognised(graph, 2)
+        assert found.count("MLP") == pairs
+        counts.append(sum(visits.values()))
+        assert recognised(graph, 2) is found
+        assert sum(visits.values()) == counts[-1]
+    assert counts[1] < 2.1 * counts[0]
 
 
 def test_the_batch_is_divided_over_hosts() -> None:
