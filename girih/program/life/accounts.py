@@ -273,7 +273,8 @@ class Tracker:
                 continue
             sent = buffer in self.sent or target in self.sent
             self.may_take(target, held.storage, sent)
-            if not sent and found is None and buffer in ending and target not in ending and self.owners[held.storage] == 1:
+            ends = buffer in ending and target not in ending and self.owners[held.storage] == 1
+            if found is None and ends and not sent:
                 self.taken[target] = operand
                 found = held.storage
         return found

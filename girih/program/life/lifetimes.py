@@ -66,11 +66,11 @@ class Lifetimes:
     memory of an operand, since that ends, and the result begins, in this step. views: by buffer, the position of the
     step that makes it without memory of its own, and the buffer that it looks at. state: pairs of movable storages, old
     and new state; of state that nothing replaces twice the same. takers: by step, the storages of which its result may
-    take over the first that ends there; taken: those that it does; sent_takers: where there are more of them, all that it
-    may if neither they nor the result were sent, as what is computed again is not. handed: storages that are copied in, and others
-    whose memory they take once these are copied out, and how many bytes of it: (arriving, leaving, bytes). use: what
-    the same walk tells of the device's memory; None where these lifetimes follow from others. known: their touches,
-    where these were there before.
+    take over the first that ends there; taken: those that it does. sent_takers: where there are more of them, all that
+    it might if neither they nor the result were sent to peers, as what is computed again is not. handed: storages that
+    are copied in, and others whose memory they take once these are copied out, and how many bytes of it: (arriving,
+    leaving, bytes). use: what the same walk tells of the device's memory; None where these lifetimes follow from
+    others. known: their touches, where these were there before.
     """
 
     program: Program

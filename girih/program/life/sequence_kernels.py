@@ -15,11 +15,11 @@ from girih.program.table import BLOCKS, START, Integers, Table
 class Facts(NamedTuple):
     """What steps do, whatever their sequence; lists in compressed rows.
 
-    table: their columns. makes: storages that a step allocates. takes: storages of which its result takes
-    over the first that ends there, if neither was sent. lies_in: of each buffer the storage, looks_at: of a view the buffer, else -1; kept:
-    is it never freed? given: of each storage, is it there at the beginning? main: the buffer of that storage's name.
-    bytes: of each storage. scratch: bytes of each step beside the storages, nothing taken over. begun: of a step that
-    ends an exchange the one that began it, else -1.
+    table: their columns. makes: storages that a step allocates. takes: storages of which its result takes over the
+    first that ends there, if neither was sent. lies_in: of each buffer the storage, looks_at: of a view the buffer,
+    else -1; kept: is it never freed? given: of each storage, is it there at the beginning? main: the buffer of that
+    storage's name. bytes: of each storage. scratch: bytes of each step beside the storages, nothing taken over. begun:
+    of a step that ends an exchange the one that began it, else -1.
     """
 
     table: Table
