@@ -599,9 +599,9 @@ def _hold(plan: Any, cap: int, search: Search) -> None:
             for step in program.steps
         ]
         before, after = (np.asarray([seconds[way] for seconds in both]) for way in (0, 1))
-        rows = HeldRows(program, Prices(before, after), priced.simulated, cap)
-        steps = [step for step in program.steps if not isinstance(step, FreeStep)]
         own = plan.but(overlap=window).knowing(lowered=program)
+        rows = HeldRows(own.lifetimes, Prices(before, after), priced.simulated, cap)
+        steps = [step for step in program.steps if not isinstance(step, FreeStep)]
         if rows.simulated(range(len(steps))).seconds >= search.least:
             continue
         if int(own.lifetimes.used.max()) <= cap and own.peak <= cap:

@@ -98,7 +98,7 @@ class Tracker:
         self.nodes = 0  # computed so far
         self.underway: dict[str, int] = {}  # exchanges by target, with the storage of their messages
         self.moving: dict[str, int] = {}  # moves by target, with the storage that they read
-        self.takes = operands_to_take(program, device)
+        self.takes, self.sent = operands_to_take(program, device)
         self.ending = ending_with(program, device) if self.takes else {}
         self.taken: dict[str, int] = {}
         self.pieces: dict[tuple[Description, Sharding], tuple[PieceCall, frozenset[str]]] = {}
@@ -271,14 +271,16 @@ class Tracker:
             )
             if not (full and alike and whole):
                 continue
-            self.may_take(target, held.storage)
-            if found is None and buffer in ending and target not in ending and self.owners[held.storage] == 1:
+            sent = buffer in self.sent or target in self.sent
+            self.may_take(target, held.storage, sent)
+            ends = buffer in ending and target not in ending and self.owners[held.storage] == 1
+            if found is None and ends and not sent:
                 self.taken[target] = operand
                 found = held.storage
         return found
 
-    def may_take(self, target: str, storage: int) -> None:
-        """The result may take over this storage, where it ends."""
+    def may_take(self, target: str, storage: int, sent: bool) -> None:
+        """The result may take over this storage, where it ends. sent: if it, or the result, were not sent."""
 
     def give(self, storage: int, amount: int) -> None:
         """Some of a storage's bytes are another's now."""
@@ -614,7 +616,7 @@ def live_bytes(
 
 def taken_over(program: Program, device: int = 0) -> dict[str, int]:
     """By the result of a step, the operand whose memory it takes over on one device. Cost: linear."""
-    if not operands_to_take(program, device):
+    if not operands_to_take(program, device)[0]:
         return {}
     tracker = begun(program, device, 1, at_most, Tracker)
     for step in program.steps_of(device):

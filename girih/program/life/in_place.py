@@ -17,13 +17,14 @@ from girih.program.program import Program
 from girih.program.steps import ComputeStep, FreeStep, MoveStep, StartStep, TransferStep
 
 
-def operands_to_take(program: Program, device: int) -> dict[str, tuple[int, ...]]:
-    """By the result of a step, the operands of one device whose memory it might take if they end with this step: they
-    were made by this device for itself, and have the result's type. Cost: linear in the steps."""
+def operands_to_take(program: Program, device: int) -> tuple[dict[str, tuple[int, ...]], frozenset[str]]:
+    """(by the result of a step, the operands of one device whose memory it might take if they end with this step; which
+    buffers do not take part after all, since they are sent, and peers may still look at them). Such operands were made
+    by this device for itself, and have the result's type. Cost: linear in the steps."""
     graph = program.graph
     own = _owned(graph)
     takes: dict[str, tuple[int, ...]] = {}
-    sent: set[str] = set()  # peers may still look at it
+    sent: set[str] = set()
     for step in program.steps_of(device):
         move = step.transfer if isinstance(step, StartStep) else step
         if isinstance(move, TransferStep):
@@ -50,14 +51,14 @@ def operands_to_take(program: Program, device: int) -> dict[str, tuple[int, ...]
         sees_own = description.operator.view and step.reads and step.reads[0].buffer in own
         if makes_memory(description.operator) or sees_own:
             own.update(step.writes)
-    away = program.files | program.streamed | program.host | sent
+    away = program.files | program.streamed | program.host
     reads = {step.writes[0]: step.reads for step in program.steps_of(device) if isinstance(step, ComputeStep)}
     kept = {
         target: tuple(number for number in numbers if reads[target][number].buffer not in away)
         for target, numbers in takes.items()
         if target not in away
     }
-    return {target: numbers for target, numbers in kept.items() if numbers}
+    return {target: numbers for target, numbers in kept.items() if numbers}, frozenset(sent)
 
 
 def ending_with(program: Program, device: int) -> dict[str, frozenset[str]]:

@@ -66,10 +66,11 @@ class Lifetimes:
     memory of an operand, since that ends, and the result begins, in this step. views: by buffer, the position of the
     step that makes it without memory of its own, and the buffer that it looks at. state: pairs of movable storages, old
     and new state; of state that nothing replaces twice the same. takers: by step, the storages of which its result may
-    take over the first that ends there; taken: those that it does. handed: storages that are copied in, and others
-    whose memory they take once these are copied out, and how many bytes of it: (arriving, leaving, bytes). use: what
-    the same walk tells of the device's memory; None where these lifetimes follow from others. known: their touches,
-    where these were there before.
+    take over the first that ends there; taken: those that it does. sent_takers: where there are more of them, all that
+    it might if neither they nor the result were sent to peers, as what is computed again is not. handed: storages that
+    are copied in, and others whose memory they take once these are copied out, and how many bytes of it: (arriving,
+    leaving, bytes). use: what the same walk tells of the device's memory; None where these lifetimes follow from
+    others. known: their touches, where these were there before.
     """
 
     program: Program
@@ -81,6 +82,7 @@ class Lifetimes:
     state: tuple[tuple[int, int], ...] = ()
     takers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     taken: Mapping[int, int] = field(default_factory=dict)
+    sent_takers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     handed: tuple[tuple[int, int, int], ...] = ()
     use: MemoryUse | None = None
     known: Touches | None = None
@@ -180,13 +182,15 @@ class Lifetimes:
         for number, item in enumerate(storages):
             if item.born >= 0:
                 makes[item.born].append(number)
+        begins = {step.transfer.target: number for number, step in enumerate(steps) if isinstance(step, StartStep)}
+        begun = [begins.get(step.target, NOBODY) if isinstance(step, TransferStep) else NOBODY for step in steps]
         scratch = self.extra[:-1].copy()
         for step, operand in self.taken.items():
             scratch[step] += storages[operand].bytes
         return Facts(
             self.table,
             *compressed(makes),
-            *compressed(self.takers.get(step, ()) for step in range(len(steps))),
+            *compressed(map(self.all_takers, range(len(steps)))),
             self.lies_in,
             looks_at,
             np.asarray([buffer in kept for buffer in numbers], np.bool_),
@@ -194,7 +198,12 @@ class Lifetimes:
             np.asarray([numbers.get(item.name, NOBODY) for item in storages], np.int64),
             self.touches.bytes,
             scratch,
+            np.asarray(begun, np.int64),
         )
+
+    def all_takers(self, step: int) -> tuple[int, ...]:
+        """The storages of which a step's result may take over the first that ends there, sent ones too."""
+        return self.sent_takers.get(step) or self.takers.get(step, ())
 
     @cached_property
     def edges(self) -> NDArray[np.int64]:
@@ -274,6 +283,7 @@ class _Recorder(Tracker):
         self.at_step = -1
         self.views: dict[str, tuple[int, str]] = {}
         self.takers: dict[int, list[int]] = {}
+        self.all_takers: dict[int, list[int]] = {}
         self.handed: list[tuple[str, int, int]] = []
         self.exchanging: dict[str, list[int]] = {}  # storages between which an exchange is under way, by its target
         for buffer, held in self.buffers.items():
@@ -300,8 +310,10 @@ class _Recorder(Tracker):
         self.known[self.buffers[buffer].storage].buffers.append(buffer)
         self.views[buffer] = (self.at_step, base)
 
-    def may_take(self, target: str, storage: int) -> None:
-        self.takers.setdefault(self.at_step, []).append(storage)
+    def may_take(self, target: str, storage: int, sent: bool) -> None:
+        self.all_takers.setdefault(self.at_step, []).append(storage)
+        if not sent:
+            self.takers.setdefault(self.at_step, []).append(storage)
 
     def hand_over(self, storage: int, target: str, taken: int) -> None:
         self.handed.append((target, storage, taken))
@@ -386,6 +398,11 @@ def lifetimes(program: Program, device: int = 0, threads: int = 0, scratch: Scra
         state,
         {step: tuple(place[number] for number in numbers) for step, numbers in recorder.takers.items()},
         {step: place[number] for step, number in taken.items()},
+        {
+            step: tuple(place[number] for number in numbers)
+            for step, numbers in recorder.all_takers.items()
+            if len(numbers) > len(recorder.takers.get(step, ()))
+        },
         tuple(handed),
         MemoryUse(device, state_bytes, recorder.peak, recorder.at, recorder.largest),
     )
@@ -404,7 +421,7 @@ def widest(lives: Sequence[Lifetimes]) -> Lifetimes:
     of each storage.
 
     What keeps a cap for these sizes keeps it on every device. Where devices do not have the same storages, those of the
-    fullest one.
+    fullest one. `use` is known of one device alone.
     """
     first = lives[0]
     alike = all(
@@ -412,14 +429,15 @@ def widest(lives: Sequence[Lifetimes]) -> Lifetimes:
         for other in lives[1:]
     )
     if not alike:
-        return max(lives, key=lambda item: int(item.used.max()))
+        return replace(max(lives, key=lambda item: int(item.used.max())), use=None)
     storages = tuple(
         replace(items[0], bytes=max(item.bytes for item in items), movable=all(item.movable for item in items))
         for items in zip(*(item.storages for item in lives), strict=True)
     )
     pairs = tuple(pair for pair in first.state if all(storages[number].movable for number in pair))
     extra = np.max([item.extra for item in lives], axis=0)
-    return replace(first, storages=storages, extra=extra, state=pairs, known=None)
+    use = first.use if len(lives) == 1 else None
+    return replace(first, storages=storages, extra=extra, state=pairs, use=use, known=None)
 
 
 def _state(graph: Graph, storages: Sequence[Storage]) -> tuple[tuple[int, int], ...]:

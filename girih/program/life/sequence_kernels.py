@@ -9,16 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout.compiled import compiled
-from girih.program.table import Integers, Table
+from girih.program.table import BLOCKS, START, Integers, Table
 
 
 class Facts(NamedTuple):
     """What steps do, whatever their sequence; lists in compressed rows.
 
-    table: their columns. makes: storages that a step allocates. takes: storages of which its result takes
-    over the first that ends there. lies_in: of each buffer the storage, looks_at: of a view the buffer, else -1; kept:
-    is it never freed? given: of each storage, is it there at the beginning? main: the buffer of that storage's name.
-    bytes: of each storage. scratch: bytes of each step beside the storages, nothing taken over.
+    table: their columns. makes: storages that a step allocates. takes: storages of which its result takes over the
+    first that ends there, if neither was sent. lies_in: of each buffer the storage, looks_at: of a view the buffer,
+    else -1; kept: is it never freed? given: of each storage, is it there at the beginning? main: the buffer of that
+    storage's name. bytes: of each storage. scratch: bytes of each step beside the storages, nothing taken over. begun:
+    of a step that ends an exchange the one that began it, else -1.
     """
 
     table: Table
@@ -33,20 +34,26 @@ class Facts(NamedTuple):
     main: Integers
     bytes: Integers
     scratch: Integers
+    begun: Integers
 
 
 @compiled(lambda facts, order: 20.0 * len(order))
 def sequenced(facts, order):  # type: ignore[no-untyped-def]
     """The columns of `Sequenced`, the last buffer of each buffer's name, all touches as (storage, position), which
-    storages last, of each position its extra bytes and the storage whose memory its result takes over, and of each
-    buffer its number among the facts."""
+    storages last, of each position its extra bytes and the storage whose memory its result takes over, of each
+    buffer its number among the facts, and which are sent."""
     steps, buffers, storages = len(order), len(facts.lies_in), len(facts.bytes)
     made, read, written = storages, 0, 0
+    under_way, pinned = 0, 0
     for at in range(steps):
         step = order[at]
         made += facts.make_starts[step + 1] - facts.make_starts[step]
         read += facts.table.read_starts[step + 1] - facts.table.read_starts[step]
         written += facts.table.write_starts[step + 1] - facts.table.write_starts[step]
+        under_way += facts.table.kind[step] >= START
+        pinned += 3 * under_way  # its source, its target and its messages
+        under_way -= facts.begun[step] >= 0
+    exchange, sends, active = np.empty(steps, np.int64), np.empty(steps, np.int64), 0  # those that are under way
     original = np.empty(made, np.int64)
     last = np.full(made, -2, np.int64)  # touched so far
     lasts = np.zeros(made, np.bool_)
@@ -55,11 +62,12 @@ def sequenced(facts, order):  # type: ignore[no-untyped-def]
     names = written + buffers
     lies_in, looks_at = np.full(names, -1, np.int64), np.full(names, -1, np.int64)
     last_read, copy_of = np.full(names, -1, np.int64), np.full(names, -1, np.int64)
-    stays = np.zeros(names, np.bool_)
+    stays, sent = np.zeros(names, np.bool_), np.zeros(names, np.bool_)
     buffer_now = np.full(buffers, -1, np.int64)
     read_starts, reads = np.zeros(steps + 1, np.int64), np.empty(read, np.int64)
     write_starts, writes = np.zeros(steps + 1, np.int64), np.empty(written, np.int64)
-    owner, when = np.empty(storages + read + written, np.int64), np.empty(storages + read + written, np.int64)
+    most = storages + read + written + pinned
+    owner, when = np.empty(most, np.int64), np.empty(most, np.int64)
     count, name, touches = 0, 0, 0
     for storage in range(storages):
         if facts.given[storage]:
@@ -95,6 +103,7 @@ def sequenced(facts, order):  # type: ignore[no-untyped-def]
             reads[begin] = now
             begin += 1
             last_read[now] = at
+            sent[now] = sent[now] or facts.table.kind[step] > BLOCKS
             if last[lies_in[now]] != at:
                 owner[touches], when[touches] = lies_in[now], at
                 last[lies_in[now]] = at
@@ -124,6 +133,23 @@ def sequenced(facts, order):  # type: ignore[no-untyped-def]
             begin += 1
             name += 1
         write_starts[at + 1] = begin
+        if facts.table.kind[step] >= START:
+            exchange[active], sends[active] = step, lies_in[reads[read_starts[at]]]
+            active += 1
+        for number in range(active):
+            begin, end = facts.make_starts[exchange[number]], facts.make_starts[exchange[number] + 1]
+            for entry in range(begin - 1, end):
+                storage = sends[number] if entry < begin else storage_now[facts.makes[entry]]
+                if last[storage] != at:
+                    owner[touches], when[touches] = storage, at
+                    last[storage] = at
+                    touches += 1
+        if facts.begun[step] >= 0:
+            for number in range(active):
+                if exchange[number] == facts.begun[step]:
+                    active -= 1
+                    exchange[number], sends[number] = exchange[active], sends[active]
+                    break
     for storage in range(count):  # nobody frees inputs that nobody reads
         if last[storage] == -1:
             lasts[storage] = True
@@ -139,14 +165,14 @@ def sequenced(facts, order):  # type: ignore[no-untyped-def]
         extra[at] = facts.scratch[step]
         if facts.take_starts[step] < facts.take_starts[step + 1] and write_starts[at] < write_starts[at + 1]:
             target = writes[write_starts[at]]
-            found = last_read[target] == at and not stays[target]
+            found = sent[target] or (last_read[target] == at and not stays[target])
             for entry in range(facts.take_starts[step], facts.take_starts[step + 1]):
                 if found:
                     break
                 for place in range(read_starts[at], read_starts[at + 1]):
                     buffer = reads[place]
                     storage = lies_in[buffer]
-                    ends = last_read[buffer] == at and not stays[buffer] and alive[storage] == 1
+                    ends = last_read[buffer] == at and not stays[buffer] and alive[storage] == 1 and not sent[buffer]
                     if original[storage] == facts.takes[entry] and ends:
                         extra[at] -= facts.bytes[original[storage]]
                         taken[at] = storage
@@ -167,6 +193,7 @@ def sequenced(facts, order):  # type: ignore[no-untyped-def]
     return (
         original[:count], read_starts, reads, write_starts, writes, lies_in[:name], looks_at[:name], main[:count],
         buffer_now, owner[:touches], when[:touches], lasts[:count], extra, taken, copy_of[:name],
+        sent[:name],
     )  # fmt: skip
 
 

@@ -4,7 +4,8 @@ Searches under a cap try many sequences of one program: other orders, and such i
 (`girih.program.again`). What a step reads and makes, how long its results are and what scratch it takes does not depend
 on the sequence; when storages are made, touched and freed does, and so which operand's memory a result takes over. All
 of that is worked out on arrays here, to the byte as the walk of the accounts does it (`girih.program.life.lifetimes`; a
-test compares both). Programs of one device alone, without exchanges and moves.
+test compares both). Programs in which all devices take the same steps, without moves; what exchanges hold is what they
+hold on the device of these lifetimes.
 
 Cost: linear in what the steps read and make.
 """
@@ -18,6 +19,7 @@ from itertools import pairwise
 from typing import overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from girih.program.fusion.block_memory import LoopBytes
 from girih.program.life.lifetimes import Lifetimes, Storage
@@ -40,7 +42,7 @@ class Sequenced:
     has the same. lies_in: of each buffer its storage. looks_at: of a buffer that is a view, the buffer that it looks
     at, else NOBODY. main: of each storage, the buffer that is its own, NOBODY where it has none. results: the buffers
     that are read when the program has ended. taken: of each position the storage whose memory its result takes over.
-    copy_of: of each buffer its number in the program's own sequence.
+    copy_of: of each buffer its number in the program's own sequence. sent: do peers look at it?
     """
 
     sequence: Integers
@@ -53,6 +55,7 @@ class Sequenced:
     results: Integers
     taken: Integers
     copy_of: Integers
+    sent: NDArray[np.bool_]
 
 
 def able(lives: Lifetimes) -> bool:
@@ -60,6 +63,14 @@ def able(lives: Lifetimes) -> bool:
     program = lives.program
     plain = all(isinstance(step, ComputeStep | BlockStep) for step in lives.steps)
     return plain and program.mesh.devices == 1 and not program.orders and not program.host
+
+
+def follow(lives: Lifetimes) -> bool:
+    """Do lifetimes in other sequences follow from these, on their device: all take the same steps, nothing moves, and
+    all that they touch lies there? Of several devices they have to be of one, not the largest of unlike ones."""
+    program = lives.program
+    alone = not program.orders and not program.host and not program.stealing
+    return alone and lives.use is not None and lives.table.buffers == len(lives.numbers)
 
 
 def sequenced(lives: Lifetimes, sequence: Sequence[int] | None) -> Sequenced:
@@ -112,6 +123,7 @@ def blocked(lives: Lifetimes, loops: Sequence[tuple[BlockStep, LoopBytes]], orde
         takes=facts.takes[left],
         scratch=np.append(facts.scratch, np.asarray(extra, np.int64)),
         make_starts=make[0], makes=make[1],
+        begun=np.append(facts.begun, np.full(len(loops), NOBODY)),
     )  # fmt: skip
     return _sequenced(lives, rows, order).touches
 
@@ -119,7 +131,7 @@ def blocked(lives: Lifetimes, loops: Sequence[tuple[BlockStep, LoopBytes]], orde
 def _sequenced(lives: Lifetimes, facts: Facts, order: Integers) -> Sequenced:
     plain = lives.touches
     (original, read_starts, reads, write_starts, writes, lies_in, looks_at, main, final, owner, at, lasts, extra, taken,
-     copy_of) = kernel(facts, order)  # fmt: skip
+     copy_of, sent) = kernel(facts, order)  # fmt: skip
     steps = facts.table
     table = Table(steps.kind[order], steps.node[order], read_starts, reads, write_starts, writes, len(lies_in))
     count = len(original)
@@ -146,7 +158,8 @@ def _sequenced(lives: Lifetimes, facts: Facts, order: Integers) -> Sequenced:
         new,
         np.append(extra, lives.extra[-1]),
     )
-    return Sequenced(order, table, touches, original, lies_in, looks_at, main, final[lives.outputs], taken, copy_of)
+    results = final[lives.outputs]
+    return Sequenced(order, table, touches, original, lies_in, looks_at, main, results, taken, copy_of, sent)
 
 
 class _Views(Sequence[Storage]):
@@ -208,24 +221,34 @@ def lifetimes_in(lives: Lifetimes, item: Sequenced, program: Program | None = No
     views = {buffers[at]: (maker[at], buffers[item.looks_at[at]]) for at in seen}
     touches = item.touches
     state = tuple((before, int(touches.new[before])) for before in _in_order(lives, item))
-    lies, starts, origin = (
-        item.lies_in[item.table.reads].tolist(),
-        item.table.read_starts.tolist(),
-        item.original.tolist(),
-    )
-    takes = {
-        at: tuple(
-            next(number for number in lies[starts[at] : starts[at + 1]] if origin[number] == storage)
-            for storage in lives.takers[step]
-        )
-        for at, step in enumerate(item.sequence.tolist())
-        if lives.takers.get(step)
-    }
+    takes, sent_takes = _takers(lives, item)
     taken = {at: int(item.taken[at]) for at in np.flatnonzero(item.taken >= 0).tolist()}
     return Lifetimes(
         program or lives.program, lives.device, steps, _Views(lives, item, buffers, name), touches.extra, views, state,
-        takes, taken, known=touches,
+        takes, taken, sent_takes, known=touches,
     )  # fmt: skip
+
+
+def _takers(lives: Lifetimes, item: Sequenced) -> tuple[dict[int, tuple[int, ...]], dict[int, tuple[int, ...]]]:
+    """`Lifetimes.takers` and `Lifetimes.sent_takers` of the sequenced program."""
+    reads, starts, writes = item.table.reads.tolist(), item.table.read_starts.tolist(), item.table.write_starts
+    lies, origin, sent = item.lies_in.tolist(), item.original.tolist(), item.sent.tolist()
+    target = item.table.writes[np.minimum(writes[:-1], len(item.table.writes) - 1)].tolist()
+    takes: dict[int, tuple[int, ...]] = {}
+    every: dict[int, tuple[int, ...]] = {}
+    for at, step in enumerate(item.sequence.tolist()):
+        if not (wanted := lives.all_takers(step)):
+            continue
+        found = [
+            next(buffer for buffer in reads[starts[at] : starts[at + 1]] if origin[lies[buffer]] == storage)
+            for storage in wanted
+        ]
+        here = tuple(lies[buffer] for buffer in found if not (sent[buffer] or sent[target[at]]))
+        if here:
+            takes[at] = here
+        if len(here) < len(found):
+            every[at] = tuple(lies[buffer] for buffer in found)
+    return takes, every
 
 
 def _in_order(lives: Lifetimes, item: Sequenced) -> list[int]:

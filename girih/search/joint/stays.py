@@ -63,7 +63,7 @@ def fastest_stays(plan: Plan, below: Callable[[], float], store: str | Path | No
         budget.spend(PROGRAM)
         assert plan.memory is not None
         seconds = step_seconds(own, store)
-        rows = HeldRows(own.lowered, seconds.prices, seconds.machine, plan.memory)
+        rows = HeldRows(own.lifetimes, seconds.prices, seconds.machine, plan.memory)
         if not rows.able or seconds.machine.host is None:
             continue
         least = rows.simulated(range(len(rows.row))).seconds  # nor is one with steps that come again below it

@@ -6,7 +6,7 @@ simulator follow from the columns of the first program (`girih.program.life.sequ
 are those that `girih.simulate.tasks.build` makes of the written Program, and so is the makespan, to the last bit (a
 test compares them); what is chosen is written, accounted and simulated as a Program in the end.
 
-`HeldSteps` is of one device alone, without exchanges; `HeldRows` of several, in whose sequences lifetimes are walked.
+`HeldSteps` is of one device alone, without exchanges; `HeldRows` of several.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from girih.layout import Mesh
 from girih.layout.compiled import compiled
 from girih.machine import Machine
 from girih.ops.known import descriptions
-from girih.program import ComputeStep, FreeStep, Program
+from girih.program import ComputeStep, FreeStep
 from girih.program.life.lifetimes import Lifetimes
 from girih.program.life.sequences import Sequenced
 from girih.program.moves.residency import COPIED, LAST, LASTS, STORAGE, Residency
@@ -178,15 +178,16 @@ class HeldRows:
     """Judges sequences of one program of several devices, which all go through its steps in one order.
 
     The rows of its steps are built once; those of a sequence, and of a residency in it, consist of these, with those of
-    the copies between them. Lifetimes in the sequence are told by the caller, since what exchanges hold is not known by
-    columns.
+    the copies between them.
 
-    program: with everything on the devices, in its own sequence. cap: bytes. able: not where a view takes time, which
-    movements have looked at anew.
+    lives: of the program with everything on the devices, in its own sequence. cap: bytes. plain: do
+    all devices take the same steps? able: may tensors be moved, too? Not where a view takes time, which movements have
+    looked at anew.
     """
 
-    def __init__(self, program: Program, prices: Prices, machine: Machine, cap: int) -> None:
-        self.program, self.cap = program, cap
+    def __init__(self, lives: Lifetimes, prices: Prices, machine: Machine, cap: int) -> None:
+        self.lives, self.cap = lives, cap
+        program = self.program = lives.program
         graph = build(program, prices, machine)
         self.store, self.devices = graph.store, graph.devices
         places = [at for at, step in enumerate(program.steps) if not isinstance(step, FreeStep)]
@@ -197,31 +198,30 @@ class HeldRows:
         self.before, self.after = graph.columns["before"].array, graph.columns["after"].array
         self.amounts: dict[str, Integers] = {}  # by storage, bytes of it on each device
         known = descriptions(program.graph)
-        self.able = (
-            not program.orders
-            and not program.host
-            and not any(
-                isinstance(program.steps[at], ComputeStep)
-                and row != NO_ROW
-                and (description := known[program.steps[at].node]) is not None
-                and description.operator.view
-                for at, row in zip(places, self.row, strict=True)
-            )
+        self.plain = not program.orders and not program.host
+        self.able = self.plain and not any(
+            isinstance(program.steps[at], ComputeStep)
+            and row != NO_ROW
+            and (description := known[program.steps[at].node]) is not None
+            and description.operator.view
+            for at, row in zip(places, self.row, strict=True)
         )
 
     def simulated(
-        self, sequence: Sequence[int], lives: Lifetimes | None = None, held: Residency | None = None
+        self, sequence: Sequence[int], where: Lifetimes | Sequenced | None = None, held: Residency | None = None
     ) -> Simulated:
-        """held: the residency in these lifetimes; None where nothing moves. Not `host_bytes`, which is 0."""
+        """where: the lifetimes in the sequence, or its columns. held: the residency there; None where nothing moves.
+        Not `host_bytes`, which is 0."""
         walk: list[list[int]] = [[STEP, number] for number in range(len(sequence))]
         after: list[list[int]] = []
         storages: list[str] = []
         if held is not None:
-            assert lives is not None
-            plan = script(held.rows, lives.touches.bytes, lives.extra, self.cap)
+            assert where is not None
+            touches, names = where.touches, self._names(where)
+            plan = script(held.rows, touches.bytes, touches.extra, self.cap)
             ends = zip(plan.after_from.tolist(), plan.after_to.tolist(), strict=True)
             walk, after = plan.events.tolist(), [plan.after[begin:end].tolist() for begin, end in ends]
-            storages = [lives.storages[number].name for number in held.rows[:, STORAGE].tolist()]
+            storages = [names[number] for number in held.rows[:, STORAGE].tolist()]
         nothing = np.zeros(self.devices, np.int64)
         kinds: list[int] = []
         patterns: list[int] = []
@@ -244,9 +244,8 @@ class HeldRows:
                 elif kind == WAITS:
                     begun = under_way[what, self.partner[row]]
             else:
-                assert lives is not None
                 out, before, last = what in (OUT, END_OUT), nothing, nothing
-                amounts = self._amounts(lives, storages[number])
+                amounts = self._amounts(storages[number])
                 if what in (IN, OUT):
                     waits = [] if out else after[number]
                     released += [(under_way[OUT, other], at) for other in waits]
@@ -277,10 +276,18 @@ class HeldRows:
         done = np.append(0, workspace.work.done[: len(kinds)].min(axis=1)) / TICKS_PER_SECOND
         return Simulated(seconds, 0, np.append(done[steps], seconds)[: len(sequence) + 1])
 
-    def _amounts(self, lives: Lifetimes, storage: str) -> Integers:
+    def _names(self, where: Lifetimes | Sequenced) -> list[str]:
+        """Of each storage the buffer of this program for which it was made: what comes again, `x~1`, is as `x`."""
+        if isinstance(where, Sequenced):
+            names = [item.name for item in self.lives.storages]
+            return [names[number] for number in where.original.tolist()]
+        places = self.program.places
+        return [item.name if item.name in places else item.name.rpartition("~")[0] for item in where.storages]
+
+    def _amounts(self, storage: str) -> Integers:
         """Bytes of a storage on each device."""
         if storage not in self.amounts:
-            program = lives.program
+            program = self.program
             regions, item = program.places[storage].regions, program.graph.values[program.value_of[storage]].item_bytes
             self.amounts[storage] = np.maximum(regions[..., 1] - regions[..., 0], 0).prod(axis=-1) * item
         return self.amounts[storage]

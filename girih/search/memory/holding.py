@@ -30,7 +30,7 @@ from girih.plans.predict import predict
 from girih.program import BlockStep, Step
 from girih.program.again import with_again
 from girih.program.life.lifetimes import Lifetimes
-from girih.program.life.sequences import Sequenced, able, lifetimes_in, sequenced
+from girih.program.life.sequences import Sequenced, able, follow, lifetimes_in, sequenced
 from girih.program.moves.residency import Residency, TooSmallError, floor
 from girih.search.judge import DEVICE, FAILED, Best, Judge
 from girih.search.memory.apart import held_apart
@@ -357,7 +357,7 @@ class _Ways:
             return self.lifetimes_in(whole(again))
 
         def counted(again: tuple[int, ...]) -> NDArray[np.int64]:
-            return look(again).used if self.steps is None else sequenced(self.steps.lives, whole(again)).touches.used
+            return look(again).used if self.columns is None else sequenced(self.columns, whole(again)).touches.used
 
         endless = (np.inf, np.inf)
         setting = Setting(self.lifetimes_in(order), self.plan.memory, self.seconds(order), endless, look, counted)
@@ -431,9 +431,9 @@ class _Ways:
         return self.cuts[order]
 
     def lifetimes_in(self, order: Sequence) -> Lifetimes:
-        if order is None or self.steps is None:
+        if order is None or self.columns is None:
             return self.in_sequence(order).lifetimes
-        return lifetimes_in(self.steps.lives, sequenced(self.steps.lives, order))
+        return lifetimes_in(self.columns, sequenced(self.columns, order))
 
     def in_sequence(self, sequence: Sequence) -> Plan:
         """The plan with its steps in a sequence, nothing moved. The last few are kept with what is known of them, as
@@ -476,6 +476,12 @@ class _Ways:
         return int(plan.lifetimes.used.max()) if plan.machine.devices == 1 else plan.peak
 
     @cached_property
+    def columns(self) -> Lifetimes | None:
+        """From what the lifetimes in other sequences follow; None where they have to be walked."""
+        lives = self.plan.lifetimes
+        return lives if follow(lives) and self.needs(self.plan) == int(lives.used.max()) else None
+
+    @cached_property
     def steps(self) -> HeldSteps | None:
         """What judges without writing a Program; None where there are several devices."""
         plan, limit = self.plan, self.plan.memory
@@ -485,17 +491,16 @@ class _Ways:
 
     @cached_property
     def rows(self) -> HeldRows | None:
-        """What judges without writing a Program where there are several devices; None where a view takes time, or the
-        large memory might be too small, which the Program tells."""
+        """What judges without writing a Program where there are several devices; None where something moves and a view
+        takes time, or the large memory might be too small, which the Program tells."""
         plan, limit = self.plan, self.plan.memory
         if limit is None or self.steps is not None:
             return None
         host = self.host if self.moving else None
         if host is not None and int(plan.lifetimes.touches.bytes.sum()) > host.memory_bytes:
             return None
-        plain = plan.but(sequence=None, residency=())
-        rows = HeldRows(plain.lowered, self._seconds.prices, self._seconds.machine, limit)
-        return rows if rows.able else None
+        rows = HeldRows(plan.lifetimes, self._seconds.prices, self._seconds.machine, limit)
+        return rows if rows.able or (rows.plain and not self.moving) else None
 
     def judge(self, sequence: Sequence, share: float = 0.0, part: float = 1.0) -> float:
         """The simulated seconds of the step with this sequence; if it does not keep the limits, far more."""
@@ -508,8 +513,8 @@ class _Ways:
         self.work.spend(self.judging)
         plan, limit, host = self.in_sequence(sequence), self.plan.memory, self.plan.machine.host
         assert limit is not None
-        item = None if self.steps is None else sequenced(self.steps.lives, sequence)
-        quick, residency = None, None
+        item = None if self.columns is None else sequenced(self.columns, sequence)
+        residency = None
         peak = self.needs(plan) if item is None else int(item.touches.used.max())
         if peak > limit and not self.moving:
             return self.best.judge.refuse(peak)
@@ -520,7 +525,7 @@ class _Ways:
                 if item is None:
                     residency = belady(plan.lifetimes, limit, seconds, recent, self.rates, lru)
                 else:
-                    quick = held_on(item.touches, limit, seconds, recent, self.rates, lru, int(part * limit))
+                    residency = held_on(item.touches, limit, seconds, recent, self.rates, lru, int(part * limit))
             except TooSmallError as error:
                 if error.needed < self.smallest:
                     self.refused = plan, error
@@ -529,13 +534,14 @@ class _Ways:
             if self.rows is None:
                 return self.best.offer(plan if residency is None else plan.but(residency=(residency,), room=limit))
             order = range(len(self.rows.row)) if sequence is None else sequence
-            took = self.rows.simulated(order, plan.lifetimes, residency).seconds
+            where = plan.lifetimes if item is None and residency is not None else item
+            took = self.rows.simulated(order, where, residency).seconds
             self.quick.append((took, sequence, residency))
             return took
-        simulated, needed, quick = self._timed(self.steps, item, quick)
+        simulated, needed, residency = self._timed(self.steps, item, residency)
         if host is not None and needed > host.memory_bytes:
             return self.best.judge.refuse(needed, host.name)
-        self.quick.append((simulated, sequence, quick))
+        self.quick.append((simulated, sequence, residency))
         return simulated
 
     def _timed(
@@ -561,9 +567,9 @@ class _Ways:
         for simulated, sequence, residency in sorted(self.quick, key=itemgetter(0)):
             plan, limit = self.in_sequence(sequence), self.plan.memory
             assert limit is not None
-            if sequence is not None and self.steps is not None:
-                item = sequenced(self.steps.lives, sequence)
-                plan = plan.knowing(lifetimes=lifetimes_in(self.steps.lives, item, plan.unmoved))
+            if sequence is not None and self.columns is not None:
+                item = sequenced(self.columns, sequence)
+                plan = plan.knowing(lifetimes=lifetimes_in(self.columns, item, plan.unmoved))
             plan = plan if residency is None else plan.but(residency=(residency,), room=limit)
             self.best.offer(plan, simulated)
             if self.best.plan is plan:

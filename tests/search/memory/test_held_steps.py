@@ -19,6 +19,7 @@ from girih.machine.machine import Machine, Tier
 from girih.models import example
 from girih.plans.plan import Plan
 from girih.plans.predict import predict
+from girih.program import Overlap
 from girih.program.again import sequenced, with_again
 from girih.program.life import sequences as columns
 from girih.program.life.accounts import host_bytes
@@ -75,6 +76,25 @@ def test_lifetimes_in_any_sequence_follow_from_one_walk(plan: Plan) -> None:
         assert (dict(derived.takers), dict(derived.taken)) == (dict(walked.takers), dict(walked.taken))
 
 
+@pytest.mark.parametrize("window", [Overlap(), Overlap(4, 16)])
+def test_lifetimes_of_several_devices_follow_from_one_walk(plan: Plan, window: Overlap) -> None:
+    """Exchanges hold their ends while they are under way; what is computed again is not what peers look at."""
+    divided = plan_graph(plan.graph, machine="titanx-40g:4", memory="unlimited", search="data").but(overlap=window)
+    lives = divided.lifetimes
+    assert columns.follow(lives)
+    for sequence in sequences(divided):
+        own = divided.but(sequence=sequence)
+        walked, item = own.lifetimes, columns.sequenced(lives, sequence)
+        for name, expected in walked.touches._asdict().items():
+            np.testing.assert_array_equal(getattr(item.touches, name), expected, err_msg=name)
+        assert int(item.touches.used.max()) == own.peak
+        derived = columns.lifetimes_in(lives, item, own.unmoved)
+        assert tuple(derived.storages) == tuple(walked.storages)
+        assert (derived.views, derived.state, derived.steps) == (walked.views, walked.state, walked.steps)
+        assert (dict(derived.takers), dict(derived.taken)) == (dict(walked.takers), dict(walked.taken))
+        assert dict(derived.sent_takers) == dict(walked.sent_takers)
+
+
 @pytest.mark.parametrize(
     ("rate", "share"), but_long([(1e8, 0.0), (1e8, 0.5), (1e11, 0.0), (1e11, 0.5)], [(1e8, 0.0), (1e11, 0.5)])
 )
@@ -114,7 +134,7 @@ def test_rows_of_several_devices_take_what_their_program_takes(plan: Plan, rate:
         own = divided.but(sequence=sequence)
         order = range(len(lives.steps)) if sequence is None else sequence
         for cap in (floor(own.lifetimes)[0], own.peak * 6 // 10):
-            rows = HeldRows(divided.lowered, known.prices, known.machine, cap)
+            rows = HeldRows(divided.lifetimes, known.prices, known.machine, cap)
             assert rows.able
             assert rows.simulated(order).seconds == predict(own, memory=False).seconds
             try:
