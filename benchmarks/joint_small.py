@@ -24,7 +24,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, islice, pairwise
+from itertools import combinations, islice, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -170,14 +170,16 @@ def handling(composer: Any, known: dict[Ends, float], node: int, name: str, ends
 
 @dataclass(frozen=True)
 class Divided:
-    """A strategy. least: seconds that no order of the nodes is below. computing, work: of each node, seconds in which a
-    device computes, and computes, packs and places. parts: by value, bytes that a device holds of it. pieces: of each
-    node by what it reads, bytes that it reads, and whether these were moved; made: bytes that it makes."""
+    """A strategy. least: seconds that no order of the nodes is below. computing: of each node, seconds in which a
+    device computes; fetching, by what it reads, and storing: in which it packs and places. parts: by value, bytes that
+    a device holds of it. pieces: of each node by what it reads, bytes that it reads, and whether these were moved;
+    made: bytes that it makes."""
 
     least: float
     strategy: Any
     computing: list[float]
-    work: list[float]
+    fetching: list[dict[str, float]]
+    storing: list[float]
     parts: dict[str, float]
     pieces: list[dict[str, tuple[float, bool]]]
     made: list[float]
@@ -258,23 +260,25 @@ def every_strategy(graph: Any, machine: Any, limit: float, composer: Any, known_
 
     def divided(least: float) -> Divided:
         """What the labels say."""
-        pieces, work, computing = [], [], []
+        pieces, computing, fetching = [], [], []
+        storing = [0.0] * len(graph.nodes)
         for _, variable, more in (turn for turn in turns if turn[0] == "node"):
             number, label = variable - values, labels[variable]
-            seconds, reads = own[variable][label], dict[str, tuple[float, bool]]()
-            computing.append(seconds)
+            reads, handling = dict[str, tuple[float, bool]](), dict[str, float]()
+            computing.append(own[variable][label])
             for operand, (value, table, _, handled) in enumerate(more):
                 size, moved = needs[number][operand][label], table[label][labels[value]] > 0
                 before = reads.get(name_of[value], (0.0, False))
                 reads[name_of[value]] = max(before[0], size), before[1] or moved
-                seconds += handled[label][labels[value]]
+                handling[name_of[value]] = handling.get(name_of[value], 0.0) + handled[label][labels[value]]
             pieces.append(reads)
-            work.append(seconds)
+            fetching.append(handling)
         for _, variable, (node, _, _, handled) in (turn for turn in turns if turn[0] == "made"):
-            work[node - values] += handled[labels[node]][labels[variable]]
+            storing[node - values] += handled[labels[node]][labels[variable]]
         held = {name: sizes[labels[space.variable[name]]] for name, sizes in parts.items()}
         made = [sizes[labels[values + number]] for number, sizes in enumerate(makes)]
-        return Divided(least, space.strategy(np.asarray(labels)), computing, work, held, pieces, made)
+        strategy = space.strategy(np.asarray(labels))
+        return Divided(least, strategy, computing, fetching, storing, held, pieces, made)
 
     takes = [may_take_over(graph, number) for number in range(len(graph.nodes))]
     own = [tables[table] if table >= 0 else [] for table in problem.unary]
@@ -332,41 +336,111 @@ def may_take_over(graph: Any, number: int) -> bool:
     return description is None or any(writes_over(description.operator, at) for at in range(len(node.inputs)))
 
 
+@dataclass(frozen=True)
+class Leaving:
+    """What may be away while a step computes. ready: seconds before which it cannot go out; tail: seconds in which a
+    device computes behind its coming back; again: in which it is made again instead, infinite where it cannot be."""
+
+    bytes: float
+    ready: float
+    tail: float
+    again: float = np.inf
+
+
+def away(over: float, able: Sequence[Leaving], before: float, own: float, after: float, host: Any) -> float:
+    """Seconds that no way to have so many bytes away while a step computes is below, infinite where there is none.
+
+    What is away is whole. It went out before, one after the other, and comes back behind; or it is made again behind.
+    before, own, after: seconds in which a device works before the step, in it, and behind it.
+    """
+    least = np.inf
+    for chosen in (some for count in range(1, len(able) + 1) for some in combinations(able, count)):
+        total = sum(item.bytes for item in chosen)
+        if total < over or total - min(item.bytes for item in chosen) >= over:  # fewer would do
+            continue
+        for moved in product((True, False), repeat=len(chosen)):
+            again = [item.again for item, moves in zip(chosen, moved, strict=True) if not moves]
+            if len(again) > MOST_AGAIN or np.inf in again:
+                continue
+            goes = [item for item, moves in zip(chosen, moved, strict=True) if moves]
+            out = _serial([(item.ready, host.copy_seconds(item.bytes, True), 0.0) for item in goes])
+            back = _serial([(0.0, host.copy_seconds(item.bytes, False), item.tail) for item in goes])
+            least = min(least, max(before, out) + own + max(after + sum(again), back))
+    return least
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """A graph's nodes in an order. born, last: by value, the turns in which it is made (-1: before the first) and read
+    the last time (behind all turns if it is a result). readers: by value, the turns that read it."""
+
+    order: tuple[int, ...]
+    born: dict[str, int]
+    last: dict[str, int]
+    readers: dict[str, list[int]]
+
+    @staticmethod
+    def of(graph: Any, order: tuple[int, ...]) -> Ordered:
+        nodes, staying = [graph.nodes[number] for number in order], {output.name for output in graph.outputs}
+        readers = {name: [at for at, node in enumerate(nodes) if name in node.inputs] for name in graph.values}
+        last = {name: len(nodes) if name in staying else max(turns, default=-1) for name, turns in readers.items()}
+        made = {name: at for at, node in enumerate(nodes) for name in node.outputs}
+        return Ordered(order, {name: made.get(name, -1) for name in graph.values}, last, readers)
+
+
 def crowded(graph: Any, order: tuple[int, ...], item: Divided, cap: float, host: Any) -> float:
     """Seconds that no way to hold a strategy in this order of the nodes is below.
 
-    While a node computes, what is alive and exceeds the cap is away: it went out before, and comes back behind, or is
-    computed again behind. Of the ways to share it between the two the fastest. 0 where views share what they show.
+    While a node computes, what is alive and exceeds the cap is away (`away`). Of a value that nodes read later a device
+    holds its part, or what it is made as, or what one of these has fetched already. Packing and placing may overlap
+    with other nodes: they count before or behind the node only where they cannot be on its other side. 0 where views
+    share what they show.
     """
     from girih.ops.known import descriptions
 
     if any(known is None or known.operator.view for known in descriptions(graph)):
         return 0.0
-    nodes = [graph.nodes[number] for number in order]
-    staying = {output.name for output in graph.outputs}
-    last = {name: at for at, node in enumerate(nodes) for name in node.inputs} | dict.fromkeys(staying, len(nodes))
-    born = {name: at for at, node in enumerate(nodes) for name in node.outputs}
-    again = min(
-        item.computing[number] / max(graph.values[graph.nodes[number].outputs[0]].bytes, 1) for number in order
-    )  # seconds for each byte
-    out, back = 1 / host.out_bytes_per_second, 1 / host.in_bytes_per_second
-    longest, before, total = 0.0, 0.0, sum(item.work)
+    turns = Ordered.of(graph, order)
+    born, last, readers = turns.born, turns.last, turns.readers
+    computing = [item.computing[number] for number in order]
+    fetching = [item.fetching[number] for number in order]
+    storing = [item.storing[number] for number in order]
+    done = [0.0]  # seconds of what is computed and fetched before each turn
+    for own, fetched in zip(computing, fetching, strict=True):
+        done.append(done[-1] + own + sum(fetched.values()))
+    read_at = {born[name]: min(turns, default=len(order)) for name, turns in readers.items()}
+    tails = [sum(computing[at:]) for at in range(len(order) + 1)]
+    longest = 0.0
     for at, number in enumerate(order):
-        pieces, own = item.pieces[number], item.computing[number]
-        held = 0.0 if may_take_over(graph, number) else item.made[number]
+        pieces = item.pieces[number]
+        held, able = 0.0 if may_take_over(graph, number) else item.made[number], []
         for name, part in item.parts.items():
-            if not born.get(name, -1) < at <= last.get(name, -1):
+            if not born[name] < at <= last[name]:
                 continue
             size, moved = pieces.get(name, (0.0, False))
-            held += size if name in pieces and last[name] == at else part + (size if moved else 0.0)
-        over, after = held - cap, total - before - item.work[number]
-        if over > 0:
-            shares = (0.0, over, min(before / out, over), min((after + over * again) / (back + again), over))
-            longest = max(
-                longest,
-                min(max(before, x * out) + own + max(after + (over - x) * again, x * back) for x in shares),
-            )
-        before += item.work[number]
+            if name in pieces and last[name] == at:
+                held += size
+                continue
+            later = [item.pieces[order[turn]][name][0] for turn in readers[name] if turn > at]
+            if later and last[name] < len(order):
+                part = min(part, *later)
+            if born[name] >= 0:
+                part = min(part, item.made[order[born[name]]])
+            held += part + (size if moved else 0.0)
+            if name not in pieces or moved:
+                ready, again = 0.0, np.inf
+                if (maker := born[name]) >= 0:
+                    ready, again = done[maker + 1], computing[maker]
+                able.append(Leaving(part, ready, tails[min((t for t in readers[name] if t > at), default=-1)], again))
+        if held > cap:
+            before = done[at] + sum(fetching[at].values())
+            before += sum(storing[turn] for turn in range(at) if read_at[turn] <= at)
+            after = tails[at + 1] + sum(storing[at:])
+            after += sum(
+                seconds for turn in range(at + 1, len(order)) for name, seconds in fetching[turn].items()
+                if born[name] >= at
+            )  # fmt: skip
+            longest = max(longest, away(held - cap, able, before, computing[at], after, host))
     return longest
 
 
@@ -464,40 +538,21 @@ def _serial(copies: Sequence[tuple[float, float, float]]) -> float:
     return longest
 
 
-def used_at_least(lives: Any, sequence: Sequence[int]) -> list[int]:
-    """Bytes in use in each step of a sequence, at least: results may take over what they take over anywhere."""
-    from girih.program import ComputeStep
-
-    used, graph = [], lives.program.graph
-    for number in sequence:
-        step, most = lives.steps[number], 0
-        taken = lives.storages[lives.taken[number]].bytes if number in lives.taken else 0
-        if isinstance(step, ComputeStep) and may_take_over(graph, step.node):
-            most = max((item.bytes for item in lives.storages if number in item.touched[1:]), default=0)
-        used.append(int(lives.extra[number]) + taken - most)
-    for item in lives.storages:
-        touching, first, last = set(item.touched), -1 if item.born < 0 else None, -1
-        spans = []
-        for at, step in enumerate(sequence):
-            if step == item.born:
-                spans += [] if first is None else [(first, last)]
-                first = last = at
-            elif step in touching:
-                last = at
-        spans.append((first or 0, len(sequence) - 1 if item.lasts else last))
-        for begin, end in spans:
-            for at in range(max(begin, 0), end + 1):
-                used[at] += item.bytes
-    return used
-
-
-def moved_at_least(over: Sequence[int], begins: Sequence[float], tails: Sequence[float], host: Any) -> float:
-    """Seconds of a sequence in which so many bytes are too many in each step: they go out before, and come back behind.
-    begins, tails: as in `residencies`."""
-    return max(
-        max(begins[at], host.copy_seconds(size, True)) + max(tails[at], host.copy_seconds(size, False))
-        for at, size in enumerate(over)
-    )
+def moved_at_least(lives: Any, cap: int, begins: Sequence[float], tails: Sequence[float], host: Any) -> float:
+    """Seconds of a sequence, at least, in which everything that exceeds the cap is away (`away`). begins, tails: as in
+    `residencies`."""
+    longest = 0.0
+    for at, over in enumerate((lives.used - cap).tolist()[:-1]):
+        if over > 0:
+            able = [
+                Leaving(item.bytes, begins[left + 1], tails[right])
+                for item in lives.storages
+                if item.movable
+                for left, right in pairwise(item.touched)
+                if left < at < right
+            ]
+            longest = max(longest, away(over, able, begins[at], tails[at] - tails[at + 1], tails[at + 1], host))
+    return longest
 
 
 class TooManyError(Exception):
@@ -622,10 +677,6 @@ def _hold(plan: Any, cap: int, search: Search) -> None:
                 tails.append(tails[-1] + computing[number])
             tails.reverse()
             again = own.but(sequence=sequence) if len(sequence) > len(steps) else own
-            used = used_at_least(own.lifetimes, sequence)
-            over = [max(size - cap, 0) for size in used]
-            if moved_at_least(over, free.clock, tails, own.machine.host) >= search.least:
-                continue
             search.count("lifetimes")
             try:
                 lives = again.lifetimes
@@ -638,9 +689,9 @@ def _hold(plan: Any, cap: int, search: Search) -> None:
                 continue
             if lives.views or not rows.able:
                 raise TooManyError
-            if any(size < at_least for size, at_least in zip(lives.used.tolist(), used, strict=False)):
-                raise AssertionError(f"{lives.used.tolist()} bytes in use, bounded as {used}")
-            for stays in residencies(lives, cap, free.clock, tails, own.machine.host, lambda: search.least):
+            if moved_at_least(lives, cap, free.clock.tolist(), tails, own.machine.host) >= search.least:
+                continue
+            for stays in residencies(lives, cap, free.clock.tolist(), tails, own.machine.host, lambda: search.least):
                 search.count("held")
                 search.left -= 1
                 if search.left <= 0:
