@@ -238,7 +238,8 @@ class _Planning:
         plan = plans[0]
         if limit is not None and (refused or plan.peak > limit):
             try:
-                plan = together(plans, self.hold, order=self.order, store=self.store, note=self.note)
+                work = Budget(search.seconds)
+                plan = together(plans, self.hold, order=self.order, store=self.store, note=self.note, work=work)
             except PlanError as error:
                 if apart is not None:
                     return apart

@@ -420,8 +420,9 @@ def widest(lives: Sequence[Lifetimes]) -> Lifetimes:
     """The lifetimes of the first of several devices that do the same with parts of unlike sizes, with the largest part
     of each storage.
 
-    What keeps a cap for these sizes keeps it on every device. Where devices do not have the same storages, those of the
-    fullest one. `use` is known of one device alone.
+    What keeps a cap for these sizes keeps it on every device. Where one device has the largest part of every storage,
+    they are its own. Where devices do not have the same storages, those of the fullest one. `use` is known of one
+    device alone.
     """
     first = lives[0]
     alike = all(
@@ -435,9 +436,12 @@ def widest(lives: Sequence[Lifetimes]) -> Lifetimes:
         for items in zip(*(item.storages for item in lives), strict=True)
     )
     pairs = tuple(pair for pair in first.state if all(storages[number].movable for number in pair))
+    most, needed = np.max([item.touches.bytes for item in lives], axis=0), [item.touches.working for item in lives]
+    for item, own in zip(lives, needed, strict=True):
+        if item.state == pairs and (item.touches.bytes == most).all() and (own == np.max(needed, axis=0)).all():
+            return item
     extra = np.max([item.extra for item in lives], axis=0)
-    use = first.use if len(lives) == 1 else None
-    return replace(first, storages=storages, extra=extra, state=pairs, use=use, known=None)
+    return replace(first, storages=storages, extra=extra, state=pairs, use=None, known=None)
 
 
 def _state(graph: Graph, storages: Sequence[Storage]) -> tuple[tuple[int, int], ...]:

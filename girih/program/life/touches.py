@@ -43,6 +43,14 @@ class Touches(NamedTuple):
         return last
 
     @property
+    def working(self) -> Integers:
+        """Bytes that each step needs whatever is elsewhere: what it touches, and its own beside that; [steps + 1]."""
+        steps = np.repeat(np.arange(len(self.extra)), np.diff(self.step_starts))
+        touched = np.bincount(steps, self.bytes[self.of_step], len(self.extra))
+        working: Integers = touched.astype(np.int64) + self.extra
+        return working
+
+    @property
     def used(self) -> Integers:
         """Bytes in use in each step if nothing is moved: [steps + 1]."""
         end = len(self.extra) - 1

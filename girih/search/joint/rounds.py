@@ -73,8 +73,8 @@ JUDGED, HELD = 300_000.0, 300_000.0
 limit."""
 REGIONS = 12
 """Groups of layers that are written otherwise, each by itself, at most."""
-QUICK = 0.0
-"""Seconds that holding a proposal quickly takes beyond its first ways."""
+FULL = 0.25
+"""The share of the seconds that are left in which a proposal is held in the best way."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,11 @@ class Rounds:
             return None  # a step alone needs more
         hold = "swap" if ways.hold == "auto" and plan.machine.host is not None else ways.hold
         order = "captured" if ways.order == "auto" else ways.order
-        own = held(plan, hold, order=order, store=ways.store, note=nobody, seconds=QUICK, spend=self.budget.spend)
+        work = Budget(0.0)
+        try:
+            own = held(plan, hold, order=order, store=ways.store, note=nobody, work=work)
+        finally:
+            self.budget.spend(work.spent)
         return simulated_seconds(own, ways.store), own
 
     def fits(self, plan: Plan) -> bool:
@@ -260,7 +264,11 @@ class Rounds:
         """Held in the best way that is found."""
         ways = self.ways
         widest = plan.but(overlap=WINDOWS[0]) if plan.choice.schedule == "graph" else plan
-        return together((widest,), ways.hold, order=ways.order, store=ways.store, note=nobody, spend=self.budget.spend)
+        work = self.budget.part(FULL * self.budget.seconds)
+        try:
+            return together((widest,), ways.hold, order=ways.order, store=ways.store, note=nobody, work=work)
+        finally:
+            self.budget.spend(work.spent)
 
     # -------------------------------------------------------------------------------------------- what is proposed
 

@@ -55,12 +55,10 @@ LRU = -1.0
 """In place of a share: what was touched longest ago is moved out first, which is right now and then."""
 SECONDS = 20
 """Seconds of computing, counted (`NANOSECONDS`), after which no other way is tried if one keeps the limit."""
-NANOSECONDS, ROWS, WRITTEN = 10_000.0, 100_000.0, 250_000.0
+NANOSECONDS, ROWS, WRITTEN = 10_000.0, 30_000.0, 250_000.0
 """What a core of 2023 takes about for each step of a way that is judged by columns, by the rows of several devices, and
 as a Program that is written."""
-SEVERAL = 0.4
-"""The share of these seconds for a program of several devices, which is held in several windows of overlap."""
-PREPARED = 300_000.0
+PREPARED = 400_000.0
 """And for each step of a program before the first way is judged, and of the best, which is written."""
 PARTS = (1.0, 0.85, 0.7)
 """Shares of the limit for which it is planned what leaves, the first that are tried: the rest is for what is being
@@ -118,14 +116,14 @@ def held(
     order: str | StepOrder = "auto",
     store: str | Path | None,
     note: Observe,
-    seconds: float = SECONDS,
-    spend: Callable[[float], None] = lambda nanoseconds: None,
+    work: Budget | None = None,
 ) -> Plan:
     """The plan in the best way to keep it within its memory limit.
 
     hold: `auto`, `swap`, `recompute`, or a published way to do it. order: of the steps, one of
-    `girih.search.table.ORDERS`, or `auto`: the best of several. seconds: of computing, after which no
-    other way is tried, if one keeps the limit. spend: is told the nanoseconds of work.
+    `girih.search.table.ORDERS`, or `auto`: the best of several. work: of all windows of overlap together, after which
+    no other way is tried, if one keeps the limit (None: `SECONDS`); what is done is spent there. Without any, the first
+    that keep it are taken.
 
     Raises:
         PlanError: no way keeps it; the message names the smallest limit that can be met, and the tensors that set it.
@@ -144,6 +142,7 @@ def held(
         return held_as_published(plan, hold, tried, order=order, store=store, note=note)
     plan = in_smaller_pieces(plan)
     windows = (plan.choice.overlap,) if plan.choice.pieces else windows
+    work = Budget(SECONDS) if work is None else work
     ways: list[_Ways] = []
     programs: list[tuple[Step, ...]] = []
     for number, window in enumerate(windows):  # with less overlap less is held
@@ -153,11 +152,11 @@ def held(
         programs.append(own.lowered.steps)
         note("hold", number / len(windows))
         moving = host is not None and hold != "recompute"
-        way = _Ways(own, store, moving, order, budget=seconds)
+        way = _Ways(own, store, moving, order, work.part(work.seconds / (len(windows) - number)))
         way.explore(again=hold != "swap", note=partial(_note_part, note, number, len(windows)))
-        spend(way.work.spent + PREPARED * len(own.lifetimes.steps))
+        work.spend(way.work.spent + PREPARED * len(own.lifetimes.steps))
         ways.append(way)
-        if way.best.seconds <= (1 + ENOUGH) * unlimited:
+        if way.best.seconds <= (1 + ENOUGH) * unlimited or (way.best.plan is not None and work.late):
             break
     way = min(ways, key=lambda way: way.best.seconds)
     best, fastest = way.best.plan, way.best.seconds
@@ -202,7 +201,7 @@ class _Ways:
     """The ways to hold one program that have been judged.
 
     refused: the plan of the way that needs least where none keeps the limit, and why. bound: of the seconds of all
-    ways. budget: seconds after which no other way is tried, if one keeps the limit; they are counted, so that what is
+    ways. work: after which no other way is tried, if one keeps the limit; it is counted, so that what is
     found is the same on a busy machine. quick: what keeps the limit by the columns of the program, with its seconds: it
     is written as a Program, and accounted, when all have been judged. cuts: of each order what may be computed again.
     """
@@ -211,9 +210,9 @@ class _Ways:
     store: str | Path | None
     moving: bool
     named: str | StepOrder = "auto"
+    work: Budget = field(default_factory=lambda: Budget(SECONDS))
     refused: tuple[Plan, TooSmallError] | None = None
     bound: float | None = None
-    budget: float = SECONDS
     judged: dict[tuple[Sequence, float, float], float] = field(default_factory=dict)
     quick: list[tuple[float, Sequence, Residency | None]] = field(default_factory=list)
     cuts: dict[Sequence, _Cuts] = field(default_factory=dict)
@@ -238,7 +237,7 @@ class _Ways:
         tried = {(0.0, 1): self.judge(order, part=part)}
 
         def late() -> bool:
-            return self.fastest < np.inf and self.work.late and len(tried) > LEAST
+            return self.fastest < np.inf and self.work.late and (len(tried) > LEAST or not again)
 
         def over() -> bool:
             return late() or self.fastest <= (1 + ENOUGH) * least
@@ -252,13 +251,20 @@ class _Ways:
                         note(min(1.0, len(tried) / 30))
             return min(tried, key=tried.__getitem__)
 
-        if again and self.chains_pay(lives):
+        def chains() -> None:
             for other in (order,) if self.moving else dict.fromkeys((order, None, self.early)):
                 if other == order or not self.much_done:
                     self.judge_chain(other)
+
+        chained = not again or not self.chains_pay(lives)
+        if not chained and not self.work.late:
+            chained = True
+            chains()
         price, count = trying(PRICES[:1], SEGMENTS)
         price, count = trying(PRICES, [count] if self.moving else SEGMENTS)
         price, count = trying([price], SEGMENTS)
+        if not chained and self.fastest == np.inf:  # the optimum takes as long as many cuts
+            chains()
         for factor in FACTORS:
             before = None
             while before != (price, count):
@@ -313,11 +319,6 @@ class _Ways:
     def smallest(self) -> float:
         """Bytes of the smallest limit of a device that a way was seen to need."""
         return self.best.judge.needed.get(DEVICE, np.inf)
-
-    @cached_property
-    def work(self) -> Budget:
-        """What has been done of the budget."""
-        return Budget(self.budget * (1.0 if self.plan.machine.devices == 1 else SEVERAL))
 
     @cached_property
     def early(self) -> Sequence:

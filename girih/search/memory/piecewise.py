@@ -8,7 +8,6 @@ smaller shares contains more steps, so the first that is slower, or impossible, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from girih.layout.budget import Budget
@@ -23,8 +22,6 @@ SHARES = (0.5, 0.25, 0.125)
 """Shares of the limit: steps that alone need more are computed in pieces."""
 WORTH = 1.01
 """Where the step takes at most so many times its time with unlimited memory nothing is cut that fits."""
-SECONDS = 10.0
-"""Seconds of computing, counted, after which no further loops are measured and no further share is tried."""
 
 
 class _OutOfTimeError(Exception):
@@ -39,24 +36,23 @@ def cheaper_in_pieces(
     order: str | StepOrder,
     store: str | Path | None,
     note: Observe,
-    spend: Callable[[float], None] = lambda nanoseconds: None,
+    work: Budget,
 ) -> Plan:
     """The faster of a plan that is held within its limit, and the same with more steps in pieces.
 
     plan: without movements. whole: the same, held. The bound of what is returned is of all ways to hold any of the
-    programs that were tried. spend: is told the nanoseconds of work.
+    programs that were tried. work: after which no other is tried; what is done is spent there.
     """
     assert plan.memory is not None
     if plan.choice.schedule != "graph" or whole.predicted.unlimited is None or plan.lowered.orders:
         return whole
     best = Best(Judge(plan, store), whole, simulated_seconds(whole, store))
-    chosen, work = whole, Budget(SECONDS)
+    chosen = whole
     bounds = [whole.predicted.memory_bound]
     cutting: Cutting | None = None
 
     def measured(nanoseconds: float) -> None:
         work.spend(nanoseconds)
-        spend(nanoseconds)
         if work.late:
             raise _OutOfTimeError
 
@@ -72,9 +68,11 @@ def cheaper_in_pieces(
         if not cut.choice.pieces or cut.choice.pieces == chosen.choice.pieces:
             continue
         try:
-            other = held(cut, hold, order=order, store=store, note=note, seconds=SECONDS / 2, spend=spend)
+            part = work.part(work.seconds / 2)
+            other = held(cut, hold, order=order, store=store, note=note, work=part)
         except PlanError:
             break
+        work.spend(part.spent)
         bounds.append(other.predicted.memory_bound)
         best.offer(other, simulated_seconds(other, store))
         if best.plan is not other:

@@ -10,16 +10,17 @@ faster (`girih.search.memory.piecewise`), unless their lower bound says that the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from girih.layout.budget import Budget
 from girih.machine import Machine
 from girih.partition import SearchResult, Strategy
 from girih.partition.search import nobody
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
 from girih.search.judge import Best, Judge
-from girih.search.memory.holding import SECONDS, TooLittleError, held
+from girih.search.memory.holding import TooLittleError, held
 from girih.search.memory.holds import Baseline
 from girih.search.memory.limit import WINDOWS
 from girih.search.memory.orders.order import StepOrder
@@ -28,6 +29,10 @@ from girih.search.memory.step_seconds import simulated_seconds
 
 FULLY = 2
 """Divisions that are held in the best way that is found."""
+SECONDS = 60.0
+"""Seconds of work of all of them."""
+WHOLE = 0.5
+"""The share of it that has a division with its steps as they are; the rest is for steps in pieces."""
 
 
 def divided(plan: Plan, results: Iterable[SearchResult], strategies: Iterable[Strategy] = ()) -> tuple[Plan, ...]:
@@ -56,39 +61,43 @@ def together(
     order: str | StepOrder,
     store: str | Path | None,
     note: Observe,
-    spend: Callable[[float], None] = lambda nanoseconds: None,
+    work: Budget | None = None,
 ) -> Plan:
     """The fastest of plans of one graph with different divisions, each within its memory limit.
 
     hold, order: as `girih.search.memory.holding.held` takes them. What keeps the limit without movements takes part as
-    it is. spend: is told the nanoseconds of work of the ways that are tried in full.
+    it is. work: of all divisions together (None: `SECONDS`); what is done is spent there.
 
     Raises:
         PlanError: none can be kept within it; the message is of the division that needs least.
     """
+    work = Budget(SECONDS) if work is None else work
     if len(plans) == 1 or isinstance(hold, Baseline):  # what was published divides first
-        return _best(plans[0], hold, order=order, store=store, note=note, spend=spend)
+        return _best(plans[0], hold, order=order, store=store, note=note, work=work)
     tried: list[tuple[float, Plan]] = []
     refusals: list[PlanError] = []
     quick = "swap" if hold == "auto" and plans[0].machine.host is not None else hold
     for number, plan in enumerate(plans):
         note("hold divisions", number / len(plans))
+        first = Budget(0.0)
         try:
-            own = _kept(plan, quick, order="captured" if order == "auto" else order, store=store, seconds=0.0)
+            own = _kept(plan, quick, order="captured" if order == "auto" else order, store=store, work=first)
             tried.append((simulated_seconds(own, store), plan))
         except PlanError as error:
             refusals.append(error)
+        work.spend(first.spent)
     best = Best(Judge(plans[0], store))
-    first = [plan for _, plan in sorted(tried, key=lambda one: one[0])] or list(plans)
-    for plan in first[:FULLY] if tried else first:
+    promising = [plan for _, plan in sorted(tried, key=lambda one: one[0])][:FULLY] or list(plans)
+    for number, plan in enumerate(promising):
         if best.plan is not None and _bound(plan, store) >= best.seconds:
             continue
+        part = work.part(work.seconds / (len(promising) - number))
         try:
-            own = _best(plan, hold, order=order, store=store, note=note, spend=spend)
+            own = _best(plan, hold, order=order, store=store, note=note, work=part)
+            best.offer(own, simulated_seconds(own, store))
         except PlanError as error:
             refusals.append(error)
-            continue
-        best.offer(own, simulated_seconds(own, store))
+        work.spend(part.spent)
     if best.plan is None:
         raise min(refusals, key=lambda error: error.smallest if isinstance(error, TooLittleError) else float("inf"))
     return _told(best.plan, plans)
@@ -101,13 +110,12 @@ def _kept(
     order: str | StepOrder,
     store: str | Path | None,
     note: Observe | None = None,
-    seconds: float = SECONDS,
-    spend: Callable[[float], None] = lambda nanoseconds: None,
+    work: Budget,
 ) -> Plan:
     assert plan.memory is not None
     if plan.peak <= plan.memory:
         return plan
-    return held(plan, hold, order=order, store=store, note=note or nobody, seconds=seconds, spend=spend)
+    return held(plan, hold, order=order, store=store, note=note or nobody, work=work)
 
 
 def _best(
@@ -117,13 +125,15 @@ def _best(
     order: str | StepOrder,
     store: str | Path | None,
     note: Observe,
-    spend: Callable[[float], None],
+    work: Budget,
 ) -> Plan:
     """The plan held in the best way that is found, with steps in pieces where that is faster."""
-    kept = _kept(plan, hold, order=order, store=store, note=note, spend=spend)
+    part = work.part(work.seconds * (1 if hold != "auto" else WHOLE))
+    kept = _kept(plan, hold, order=order, store=store, note=note, work=part)
+    work.spend(part.spent)
     if kept is plan or hold != "auto":
         return kept
-    return cheaper_in_pieces(plan, kept, hold, order=order, store=store, note=note, spend=spend)
+    return cheaper_in_pieces(plan, kept, hold, order=order, store=store, note=note, work=work)
 
 
 def _bound(plan: Plan, store: str | Path | None) -> float:

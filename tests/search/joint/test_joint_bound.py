@@ -58,7 +58,9 @@ def test_no_plan_beats_it(seed: int, sizes: tuple[int, ...], training: bool, sha
     plans = [plain.but(memory=limit)] if plain.peak <= limit else []
     for hold in ("swap", "recompute"):
         with suppress(PlanError):
-            plans.append(held(plain.but(memory=limit), hold, order="captured", store=None, note=nobody, seconds=0.0))
+            plans.append(
+                held(plain.but(memory=limit), hold, order="captured", store=None, note=nobody, work=Budget(0.0))
+            )
     for cap, own in ((None, [plain]), (limit, [plan for plan in plans if not plan.choice.pieces])):
         found = step_bound(relaxed, cap, budget, (strategy,))
         for plan in own:

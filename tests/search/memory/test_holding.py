@@ -19,11 +19,14 @@ import girih
 from girih.api import plan_graph
 from girih.cli.main import main
 from girih.cost.setting import threads_of
+from girih.layout.budget import Budget
 from girih.machine import machine
 from girih.machine.units import format_bytes
+from girih.partition.search import nobody
 from girih.plans.check import check
 from girih.program import MoveStep
 from girih.program.life.accounts import host_bytes
+from girih.search.memory.holding import held
 
 
 @pytest.fixture(scope="module")
@@ -276,3 +279,28 @@ def test_devices_with_parts_of_unlike_sizes_all_keep_the_limit(batch: int, width
     assert plan.choice.residency
     assert len({use.peak for use in free.memory_by_device}) > 1
     assert all(use.peak <= free.peak * 6 // 10 for use in plan.memory_by_device)
+
+
+def test_the_lifetimes_of_unlike_devices_are_those_of_the_one_with_the_largest_parts() -> None:
+    """Its memory in any sequence is that of all, as nobody has more of anything: nothing has to be walked again."""
+    plan = plan_graph(perceptron(2, 7, 22), machine="local:4", compare=(), objective="bytes")
+    peaks = [use.peak for use in plan.memory_by_device]
+    assert len(set(peaks)) > 1
+    assert plan.lifetimes.use in plan.memory_by_device
+    assert int(plan.lifetimes.used.max()) == max(peaks)
+
+
+@pytest.mark.parametrize("hold", ["swap", "recompute"])
+def test_without_work_the_first_way_that_keeps_the_limit_is_taken(hold: str) -> None:
+    """More work never makes it slower, and what is done is spent where it was given."""
+    free = plan_graph(perceptron(8, 512, 16), machine="local:2", compare=(), objective="bytes")
+    plan, spent = free.but(memory=free.peak * 8 // 10), []
+    seconds = []
+    for given in (0.0, 20.0):
+        work = Budget(given)
+        own = held(plan, hold, store=None, note=nobody, work=work)
+        assert own.peak <= free.peak * 8 // 10
+        seconds.append(own.predicted.simulated or 0.0)
+        spent.append(work.spent)
+    assert seconds[1] <= seconds[0]
+    assert 0 < spent[0] < spent[1]
