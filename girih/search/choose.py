@@ -46,6 +46,9 @@ it divides it, and one forward, one backward is another order of the whole step.
 BESIDE = 0.5
 """The share of the search's seconds of work that they have. It comes on top of the seconds, so that what the search
 itself finds is never worse. They take much less of it, mostly: their tables are small."""
+CANDIDATES = 0.25
+"""The share of the seconds of work that other candidates and their judging have where a limit of memory has taken more
+than the rest: one device alone, or what experts do, may be far faster than what the tables find in little time."""
 MOST_JUDGED = 100_000_000
 """Nodes × devices of a program whose step is simulated for each candidate: with so many, one takes half a minute."""
 
@@ -229,7 +232,9 @@ class _Planning:
         if goal.name == "time":
             moving = limit is not None and self.hold != "none"
             judge = Judge(plan, self.store, seconds_per_byte(goal.machine) if moving else inf)
-            best = judged(plan, search, first.name, judge, budget=self.budget, note=self.note)
+            left = self.budget.part(max(self.budget.seconds, CANDIDATES * search.seconds))
+            best = judged(plan, search, first.name, judge, budget=left, note=self.note)
+            self.budget.spend(left.spent)
             apart = self.apart(best, judge)
             if apart is not None and (limit is None or best.peak <= limit):
                 return apart

@@ -30,6 +30,9 @@ from girih.search.table import search_of
 from girih.simulate.bounds import bound_of
 
 FIRST = ("data", "single", "exact")
+ALWAYS = ("data", "single")
+"""What is asked whatever is left of the seconds: their tables are small, and under a limit of memory one device alone
+may be many times faster than what others find in little time."""
 EXPERTS = ("sharded", "equal", "one-weird-trick", "hybrid", "pipeline", "model", "rnn-expert")
 """What is asked, in this order. Where none of the first is faster than one device, experts are not."""
 ALONE = "no division is faster than one device"
@@ -70,14 +73,15 @@ class Portfolio(ScoredSearch):
                 continue
             self.observe(f"search {name}", 0.0)
             try:
-                if budget.late:
+                own = replace(objective, budget=None) if name in ALWAYS else objective
+                if budget.late and own is objective:
                     raise OutOfTimeError
                 search = (
                     Exact(budget.seconds, enough=ENOUGH, closing=CLOSING)
                     if name == "exact"
                     else search_of(name, budget.seconds)
                 )
-                candidates.propose(search, objective)
+                candidates.propose(search, own)
             except OutOfTimeError:
                 stopped = budget.why
                 break

@@ -120,3 +120,17 @@ def test_experts_have_the_time_that_such_a_search_took(monkeypatch: pytest.Monke
     candidates.took = 200.0
     candidates.search("model", 0.25)  # longer than is left
     assert given == {"one-weird-trick": 60.0, "equal": pytest.approx(25.0, abs=1.0)}
+
+
+def test_little_time_under_a_limit_is_enough_for_one_device_alone() -> None:
+    """A looser limit costs no more: the tables that keep a limit took all of little time."""
+    graph = perceptron(2, 16, 16)
+    options: dict[str, Any] = {"machine": "titanx-40g:2", "objective": "time", "compare": ()}
+    free = plan_graph(graph, **options)
+    assert free.certificate.statistics["found by"] == "single"
+    costs = [
+        plan_graph(graph, **options, memory=int(share * free.peak), search=f"portfolio:seconds={seconds}").certificate
+        for share, seconds in ((0.9, 0.05), (0.6, 0.05))
+    ]
+    assert [told.statistics["found by"] for told in costs] == ["single"] * 2
+    assert free.certificate.cost <= costs[0].cost <= costs[1].cost
