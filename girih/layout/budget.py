@@ -54,6 +54,11 @@ class Budget:
         part.ends = self.ends
         return part
 
+    def keep(self, seconds: float) -> None:
+        """So many seconds are left at least, whatever was spent before."""
+        self.left = max(self.left, self.spent + seconds * 1e9)
+        self.ends = max(self.ends, _now() + PATIENCE * seconds)
+
     def spend(self, nanoseconds: float) -> None:
         self.spent += nanoseconds
 

@@ -106,3 +106,14 @@ def test_planning_goes_without_the_collector_also_where_it_is_refused() -> None:
     assert collecting
     assert not any(collecting)
     assert gc.isenabled()
+
+
+def test_what_follows_keeps_its_seconds_whatever_was_spent_before() -> None:
+    budget = Budget(2.0)
+    budget.spend(9e9)
+    assert budget.late
+    budget.keep(1.0)
+    assert budget.seconds == 1.0
+    assert not budget.late
+    budget.keep(0.5)
+    assert budget.seconds == 1.0
