@@ -1,0 +1,52 @@
+"""Copies between memory and files are made by the copiers' own threads, and by no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from girih.run.worker.moves import Copiers, HostMemory, copied
+
+TASKS = Path("/proc/self/task")
+
+
+@pytest.fixture
+def copiers() -> Iterator[Copiers]:
+    made = Copiers(HostMemory(torch.device("cpu")), torch.device("cpu"))
+    yield made
+    made.close()
+
+
+@pytest.mark.skipif(not TASKS.exists(), reason="counts the threads of this process by what Linux tells")
+def test_copies_wait_on_no_core_that_computes(copiers: Copiers) -> None:
+    """PyTorch would give each copier OpenMP threads, which spin behind each copy while a step computes."""
+    tensor, threads = torch.randn(1 << 20), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        (tensor + 1).sum()  # this thread's own
+        before = len(list(TASKS.iterdir()))
+        for _ in range(3):
+            back = copiers.into(copiers.out(tensor, "x"), "x", []).result()
+        assert len(list(TASKS.iterdir())) == before + len(copiers.threads)
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(back, tensor)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.int64, torch.complex64])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_a_copy_is_the_same_in_any_order_and_dtype(
+    dtype: torch.dtype, order: tuple[int, ...], copiers: Copiers
+) -> None:
+    tensor = (torch.randn(3, 4, 5) * 3).to(dtype).permute(order)
+    back = copiers.into(copiers.out(tensor, "x"), "x", []).result()
+    assert torch.equal(back, tensor)
+    assert back.stride() == tensor.stride()
+
+
+@pytest.mark.parametrize("tensor", [torch.tensor(2.0), torch.empty(0, 3), torch.randn(4, 6)[:, ::2]])
+def test_scalars_nothing_and_strides_with_gaps_are_copied(tensor: torch.Tensor) -> None:
+    assert torch.equal(copied(torch.zeros_like(tensor), tensor), tensor)
