@@ -90,6 +90,22 @@ def test_accumulators_are_sums_products_and_extremes() -> None:
     assert total.value == 10
 
 
+def test_what_a_decorator_is_given_is_no_part_of_the_body() -> None:
+    """A lambda in it is refused within a body alone."""
+
+    def keeping(do):  # an own decorator, which gives the function back
+        return lambda function: function if do(1) else None
+
+    seen = gl.array(np.zeros(3))
+
+    @keeping(lambda value: value == 1)
+    def body(i, seen):
+        seen[i] = i + 1
+
+    gl.parallel_for(gl.range(3), workers=2)(body)(seen)
+    assert seen.numpy().tolist() == [1, 2, 3]
+
+
 def test_buffered_writes_come_late_by_no_more_than_the_delay() -> None:
     """With one worker and a delay of d, iteration i sees the writes of all iterations before i - i % d."""
     for delay in (1, 5, None):

@@ -94,6 +94,7 @@ def read_source(function: Callable[..., Any], nearby: Mapping[str, Any] | None =
     file = Path(inspect.getsourcefile(function) or "?").name
     if not isinstance(tree, ast.FunctionDef):
         raise LoopError(f"{file}:{first}: {name} is no plain function: define it with `def`")
+    tree.decorator_list = []  # what they are given is no part of the body
     arguments = tree.args
     code = function.__code__
     given = [item.arg for item in (*arguments.args, *arguments.kwonlyargs)]

@@ -53,6 +53,7 @@ def test_a_function_of_one_operand(two, name):
     [
         "np.reciprocal(j - 4 + 9 * (j == 4))",  # below, at and over one: towards zero
         "np.reciprocal(n[:4])",
+        *(f"np.reciprocal(np.array([0, 1, 2, 255]).astype({kind!r}))" for kind in ("i1", "i2", "i4", "i8", "u1", "u8")),
         "np.copysign(1, np.remainder(np.array([0.0, -0.0, 4.0, -4.0, 0.0]), np.array([-3.0, 3.0, -2.0, 2.0, np.inf])))",
         "np.remainder(n, -2.0)",
         "np.remainder(n, n)",

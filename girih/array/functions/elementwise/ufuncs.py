@@ -127,7 +127,9 @@ def reciprocal(x: Any, /) -> Array:
     if x.dtype.kind in "fc":
         return exactly(np.reciprocal, "aten.reciprocal", x)
     x = cast(x, loop_dtypes(np.reciprocal, (x.dtype,), 1)[0])
-    result = floor_divide(1, x)
+    with np.errstate(divide="ignore"):
+        nothing = np.reciprocal(np.zeros(1, x.dtype))[0]  # C leaves it undefined: what this host's NumPy says
+    result = where(x == 0, nothing, floor_divide(1, x))
     return result if x.dtype.kind == "u" else where(x < -1, 0, result)  # towards zero, as in C
 
 
