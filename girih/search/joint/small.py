@@ -29,7 +29,7 @@ from girih.plans.plan import Plan
 from girih.rewrite.backtracking import fingerprint
 from girih.search.composed import nodes_of
 from girih.search.joint.divisions import Labels
-from girih.search.joint.rounds import JUDGED, NEIGHBOURS, Rounds, Written
+from girih.search.joint.rounds import NEIGHBOURS, Rounds, Written
 from girih.search.joint.stays import able, fastest_stays
 from girih.search.joint.writings import in_order, orders_of, writings
 from girih.search.memory.step_seconds import simulated_seconds
@@ -47,8 +47,9 @@ ORDERS = 24
 """Orders of the nodes that are tried: of graphs that have more only their own is."""
 SCANNED = 1000
 """Strategies that are drawn, at most, for each way to write the graph."""
-CROWDED = 100_000.0
-"""Nanoseconds of the bound of what a strategy moves."""
+DRAWN, CROWDED, SIMULATED = 130_000.0, 10_000.0, 100_000.0
+"""Nanoseconds of a strategy that is drawn, and in each order of the bound of what it moves, and of its simulation beside
+its nodes."""
 
 
 def search_small(rounds: Rounds) -> None:
@@ -244,7 +245,7 @@ class Small:
     def ordered(self, rounds: Rounds, labels: Labels) -> Iterator[tuple[float, tuple[int, ...]]]:
         """Orders of the nodes in which a strategy may be faster than the best, with seconds that it is not below."""
         judge, host = self.written.judge, rounds.machine.host
-        rounds.budget.spend(JUDGED)
+        rounds.budget.spend(DRAWN)
         variants = judge.composer.variants(self.written.divisions.strategy(labels))
         if variants is None:
             return
@@ -255,7 +256,7 @@ class Small:
                 rounds.budget.spend(CROWDED)
                 seconds = sized.crowded(order, rounds.limit, host)
             if seconds < rounds.seconds:
-                rounds.budget.spend(judge.work * 1e9)
+                rounds.budget.spend(SIMULATED + judge.work * 1e9)
                 seconds = max(seconds, judge.composer.makespan([variants[at] for at in order.turns], order.nodes))
             if seconds < rounds.seconds:
                 yield seconds, order.turns
