@@ -48,8 +48,8 @@ ORDERS = 24
 SCANNED = 1000
 """Strategies that are drawn, at most, for each way to write the graph."""
 DRAWN, CROWDED, SIMULATED = 130_000.0, 10_000.0, 100_000.0
-"""Nanoseconds of a strategy that is drawn, and in each order of the bound of what it moves, and of its simulation beside
-its nodes."""
+"""Nanoseconds of a strategy that is drawn, and in each order of the bound of what it moves, and of its simulation,
+beside its nodes."""
 
 
 def search_small(rounds: Rounds) -> None:
