@@ -54,6 +54,11 @@ class Budget:
         part.ends = self.ends
         return part
 
+    def extend(self, seconds: float) -> None:
+        """Have so many seconds of work from here on, at least, and the clock's for them."""
+        self.left = max(self.left, self.spent + seconds * 1e9)
+        self.ends = max(self.ends, _now() + PATIENCE * seconds)
+
     def spend(self, nanoseconds: float) -> None:
         self.spent += nanoseconds
 

@@ -24,6 +24,9 @@ from girih.simulate.bounds import bound_of
 
 REWRITING = 0.25
 """The share of the seconds in which rules are tried at first, and of those that are left afterwards."""
+ROUNDS = 0.5
+"""The share of the seconds that everything behind the sequential compositions has, at least: on top of them where these
+have left less."""
 SPLITTING = 0.5
 """The share of the seconds that are left then in which micro-batches are tried."""
 FEW = 4_000
@@ -53,6 +56,7 @@ def jointly(
         if bound_of(other, aim.machine).seconds < rounds.seconds:  # else no plan of it is faster
             seconds = max(rounds.budget.seconds, 1.0) if number else search.seconds  # as it would have by itself
             rounds.compose(other, rewrites, partial(sequential, other, seconds))
+    rounds.budget.extend(ROUNDS * search.seconds)
     _in_micro_batches(rounds)
     search_small(rounds)
     stopped = ""
