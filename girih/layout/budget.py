@@ -54,8 +54,8 @@ class Budget:
         part.ends = self.ends
         return part
 
-    def keep(self, seconds: float) -> None:
-        """So many seconds are left at least, whatever was spent before."""
+    def extend(self, seconds: float) -> None:
+        """Have so many seconds of work from here on, at least, and the clock's for them."""
         self.left = max(self.left, self.spent + seconds * 1e9)
         self.ends = max(self.ends, _now() + PATIENCE * seconds)
 

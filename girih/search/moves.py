@@ -21,7 +21,7 @@ from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.rewrite.proposer import Proposer
-from girih.search.judge import Best, Judge
+from girih.search.judge import Best, Judge, judging_seconds
 from girih.search.memory.holding import held
 from girih.search.memory.holds import Baseline
 from girih.search.memory.orders.order import StepOrder
@@ -87,7 +87,8 @@ def improved(plan: Plan, proposers: Sequence[Proposer], judge: Judge, budget: Bu
 
     plan: of the objective `time`, so that its certificate's cost is seconds of the simulated step. The certificate of
     the answer says who proposed it, and what each proposal takes that was the fastest for a while. budget: of work, of
-    searches and of the judge: a proposer for which too little is left is passed over.
+    searches and of simulating what they propose, for each node of the graph as that writes it; of its memory where it
+    would be the best. A proposer for which too little is left is passed over.
 
     Raises:
         PlanError: the plan is of another objective.
@@ -96,15 +97,19 @@ def improved(plan: Plan, proposers: Sequence[Proposer], judge: Judge, budget: Bu
         raise PlanError(f"plans are improved by their simulated step: expected objective time, got {plan.objective}")
     best, kept = plan, Best(judge, plan, plan.certificate.cost)
     for proposer in proposers:
-        if not budget.affords(judge.work * 1e9):
+        if not budget.affords(judging_seconds(best.graph, best.machine) * 1e9):
             break
         note(f"search {proposer.name}", 0.0)
         try:
             for other in proposals(proposer, best, judge, budget):
-                if not budget.affords(judge.work * 1e9):
+                own = judging_seconds(other.graph, other.machine) * 1e9
+                if not budget.affords(own):
                     break
-                budget.spend(judge.work * 1e9)
-                told, seconds = best.certificate, kept.offer(other, judge.seconds(other))
+                budget.spend(own)
+                told, seconds = best.certificate, judge.seconds(other)
+                if seconds < kept.seconds and other.memory is not None:
+                    budget.spend(judging_seconds(other.graph, other.machine, peaks=True) * 1e9 - own)
+                kept.offer(other, seconds)
                 if kept.plan is other:
                     statistics = {**told.statistics, "found by": proposer.name, f"seconds, {proposer.name}": seconds}
                     certificate = replace(told, cost=seconds, statistics=statistics)

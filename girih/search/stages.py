@@ -44,7 +44,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.graph import Graph
+from girih.graph import Graph, kept_with_graph
 from girih.layout import Layout, Submesh, part_shape, regions_of
 from girih.layout.budget import Budget
 from girih.machine import Machine
@@ -231,6 +231,7 @@ def _known(submesh: Submesh | None) -> Submesh:
     return submesh
 
 
+@kept_with_graph
 def in_parts(graph: Graph, count: int) -> Graph:
     """The graph in so many micro-batches.
 

@@ -112,8 +112,8 @@ def test_what_follows_keeps_its_seconds_whatever_was_spent_before() -> None:
     budget = Budget(2.0)
     budget.spend(9e9)
     assert budget.late
-    budget.keep(1.0)
+    budget.extend(1.0)
     assert budget.seconds == 1.0
     assert not budget.late
-    budget.keep(0.5)
+    budget.extend(0.5)
     assert budget.seconds == 1.0

@@ -33,6 +33,7 @@ from girih.search.judge import Judge
 from girih.search.memory.holds import Baseline, Holding, Setting
 from girih.search.memory.orders.locality import updates_early
 from girih.search.moves import Move, improved, proposals
+from girih.search.stages import in_parts
 from girih.search.table import PROPOSERS, SEARCHES, baseline_of, class_of, order_of, search_of
 
 
@@ -234,6 +235,33 @@ def test_other_kinds_propose_plans_too_within_the_limit() -> None:
     check(moved)
     assert moved.choice.residency
     assert moved.peak <= 0.8 * alone.peak
+
+
+@dataclass(frozen=True)
+class InParts(Move):
+    """One device alone, with the graph in so many micro-batches."""
+
+    name: ClassVar[str] = "in-parts"
+    changes: ClassVar[tuple[str, ...]] = ("strategy",)
+    count: int = 1
+
+    def propose(self, plan: Plan, judge: Judge) -> Iterator[Plan]:
+        graph = in_parts(plan.graph, self.count)
+        yield plan.divided_by(replace(Single().search(graph, Objective("seconds", plan.machine)), graph=graph), "one")
+
+
+@pytest.mark.parametrize("room", [None, 10**6])
+def test_a_proposal_is_charged_by_its_own_nodes(room: int | None) -> None:
+    """Its memory is followed, which takes 20 times as long, only where it would be the best."""
+    plan = plan_graph(perceptron(3, 64, 128), machine="2x2", search="data").but(memory=room)
+
+    def work(*counts: int) -> float:
+        budget = Budget(5.0)
+        improved(plan, tuple(InParts(count) for count in counts), Judge(plan), budget)
+        return budget.spent
+
+    assert work(8) == pytest.approx(work(4) * len(in_parts(plan.graph, 8).nodes) / len(in_parts(plan.graph, 4).nodes))
+    assert work(4, 8) == work(4) + work(8)
 
 
 def test_what_cannot_be_improved_says_why() -> None:

@@ -23,7 +23,7 @@ from math import prod
 
 import numpy as np
 
-from girih.graph import Graph
+from girih.graph import Graph, kept_with_graph
 from girih.layout import (
     PARTIAL,
     REPLICATE,
@@ -255,6 +255,7 @@ def _seconds(graph: Graph, number: int, roofline: Objective) -> float:
     return float(roofline.node_costs(options)[0])
 
 
+@kept_with_graph
 def units_of(graph: Graph, least: int) -> dict[int, str]:
     """What stages are made of, in the order in which it first computes: for each node a repeated block of the model, or
     a module where there are fewer blocks than `least`."""

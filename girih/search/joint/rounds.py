@@ -51,7 +51,7 @@ from girih.search.memory.holding import held
 from girih.search.memory.holds import Baseline
 from girih.search.memory.limit import WINDOWS, exchanges, widest_overlap
 from girih.search.memory.orders.order import StepOrder
-from girih.search.memory.step_seconds import simulated_seconds
+from girih.search.memory.step_seconds import copy_rates, simulated_seconds
 from girih.search.memory.together import seconds_per_byte, together
 from girih.search.moves import proposals
 from girih.search.table import ORDERS, order_of, search_of
@@ -114,7 +114,8 @@ class Rounds:
 
     graphs: the ways to write the graph, the given one first; compositions: their sequential ones. steps: the plans that
     were the fastest, one after the other. seen: what was proposed already, with what it took when it was held quickly,
-    None where it could not be; full: what was held in the best way. parts: by counts of micro-batches that were tried,
+    None where it could not be; as it is, with the least that it would take, where that is no less than the best. full:
+    what was held in the best way, or need not be. parts: by counts of micro-batches that were tried,
     the seconds of the fastest of a few divisions.
     """
 
@@ -213,10 +214,13 @@ class Rounds:
             return predict(plan, store=ways.store, memory=False).seconds, plan
         if ways.hold == "none":
             return None
+        hold = "swap" if ways.hold == "auto" and plan.machine.host is not None else ways.hold
+        if (least := self.at_least(plan, hold)) >= self.seconds:
+            self.full.add(_key(plan))
+            return least, plan
         self.budget.spend(HELD * len(plan.graph.nodes))
         if self.best is not None and floor(plan.lifetimes)[0] > (plan.memory or 0):
             return None  # a step alone needs more
-        hold = "swap" if ways.hold == "auto" and plan.machine.host is not None else ways.hold
         order = "captured" if ways.order == "auto" else ways.order
         work = Budget(0.0)
         try:
@@ -224,6 +228,16 @@ class Rounds:
         finally:
             self.budget.spend(work.spent)
         return simulated_seconds(own, ways.store), own
+
+    def at_least(self, plan: Plan, hold: str | Baseline) -> float:
+        """Seconds of a plan's step without a limit, or of copying once all that is too much where tensors are moved:
+        what no way to hold it is likely to be below. It is known long before one is found, or none."""
+        self.spend(plan)
+        wide = plan.but(memory=None, overlap=WINDOWS[0]) if plan.choice.schedule == "graph" else plan.but(memory=None)
+        seconds = predict(wide, store=self.ways.store, memory=False).seconds
+        if hold != "swap" or plan.machine.host is None:
+            return seconds
+        return max(seconds, (plan.peak - (plan.memory or 0)) / max(copy_rates(plan.machine)))
 
     def fits(self, plan: Plan) -> bool:
         """Does it keep its limit with the widest overlap, so that there is nothing to hold? Where tensors are not to be

@@ -13,8 +13,8 @@ from girih.search.portfolio import Portfolio
 class Joint(Portfolio):
     """Rewrites, micro-batches, divisions, orders and memory chosen together, from what is found with each in turn.
 
-    It spends what the portfolio leaves of the seconds, and half of them at least. As a search of strategies alone it is
-    the portfolio.
+    It spends what the portfolio leaves of the seconds, half of them at least. As a search of strategies alone it is the
+    portfolio.
     """
 
     name: ClassVar[str] = "joint"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
@@ -10,11 +11,17 @@ from graphs import perceptron
 
 from girih.api import plan_graph
 from girih.graph import Graph, parse_graph
+from girih.layout.budget import Budget
 from girih.machine import Device, Level, Machine
 from girih.machine.machine import Tier
+from girih.partition.search import nobody
+from girih.partition.space.problem import Objective
 from girih.plans.check import check
 from girih.plans.plan import Plan, PlanError
 from girih.plans.predict import predict
+from girih.search.joint.jointly import jointly
+from girih.search.joint.rounds import Rounds, Ways
+from girih.search.joint.search import Joint
 from girih.search.joint.told import worth
 from girih.search.judge import Judge
 
@@ -130,6 +137,33 @@ def test_without_work_it_is_the_sequential_composition() -> None:
 def test_the_rewritten_graph_is_composed_however_long_the_first_composition_takes() -> None:
     plan = planned(SUM, None, "joint:seconds=0.001")
     assert plan.certificate.statistics["graphs"] == 2
+
+
+def test_rounds_come_however_long_the_compositions_take() -> None:
+    turn = planned(PRODUCTS, LIMIT, "portfolio")
+    statistics = {**turn.certificate.statistics, "seconds of work": 1000.0}
+    late = turn.but(certificate=replace(turn.certificate, statistics=statistics))
+    ways, aim = Ways("auto", "auto", None, nobody), Objective("time", two_devices())
+    plan = jointly(graph_of(PRODUCTS), aim, LIMIT, Joint(seconds=0.6), lambda graph, seconds: late, ways)
+    assert plan.certificate.work > 1000
+    assert plan.certificate.cost < 0.97 * turn.certificate.cost
+
+
+def test_what_is_slower_without_a_limit_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a limit can be kept at all may be known late, and then be in vain."""
+    where = two_devices()
+    rounds = Rounds(Ways("auto", "auto", None, nobody), Budget(10.0), where, LIMIT)
+    fast = planned(PRODUCTS, LIMIT)
+    rounds.write(graph_of(PRODUCTS), ())
+    rounds.take(fast, fast.certificate.cost, "first")
+    slow = plan_graph(graph_of(PRODUCTS), machine=where, search="single", objective="time", compare=())
+    assert slow.peak > LIMIT
+    monkeypatch.setattr("girih.search.joint.rounds.held", None)
+    found = rounds.quick(slow.but(memory=LIMIT))
+    assert found is not None
+    assert found[0] > fast.certificate.cost
+    assert rounds.consider([("single", slow.but(memory=LIMIT))], 1) == found[0]
+    assert rounds.best is fast
 
 
 def test_rules_are_a_part_of_it() -> None:
