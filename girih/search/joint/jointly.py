@@ -10,15 +10,13 @@ from girih.graph import Graph
 from girih.layout.budget import Budget
 from girih.partition.search import Search
 from girih.partition.searches.stages import micro_batches
-from girih.partition.space.pricing import OutOfTimeError
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
 from girih.plans.plan import Plan
 from girih.plans.rewritten import ProofError, Rewrite, Rewriting, rules
-from girih.program.life.accounts import MemoryUse
 from girih.program.schedule import accumulating
 from girih.search.joint.divisions import QUICKLY
-from girih.search.joint.rounds import Rounds, Ways, Written
+from girih.search.joint.rounds import Rounds, Ways
 from girih.search.joint.small import search_small
 from girih.search.joint.told import told
 from girih.search.memory.limit import too_much_state
@@ -34,8 +32,6 @@ SPLITTING = 0.5
 """The share of the seconds that are left then in which micro-batches are tried."""
 FEW = 4_000
 """Nodes × devices of a graph in micro-batches whose cheapest division is looked for at once."""
-LEAN = ("exact", "sharded")
-"""Divisions by whose memory it is judged how many micro-batches fit: the cheapest, and one with little state."""
 FAR = 1.5
 """Times the seconds of the best: what takes longer in micro-batches is not looked at further."""
 GRAPHS = 4
@@ -98,12 +94,12 @@ def _as_without_a_limit(rounds: Rounds) -> None:
 def _in_micro_batches(rounds: Rounds) -> None:
     """Write the graph in micro-batches, twice as many each time as long as that helps, each of which goes forward and
     backward before the next. What a few divisions take says whether it does; graphs with which a step is far from the
-    best are left out of the rounds. Where nothing fits the limit yet, those that are likely to fit come first, and have
-    all the seconds. Pipelines have their own counts (`girih.search.stages`)."""
+    best are left out of the rounds. Where nothing fits the limit yet, the most micro-batches, which need least memory,
+    come first, and have all the seconds. Pipelines have their own counts (`girih.search.stages`)."""
     written = min(rounds.graphs, key=rounds.promise)
     share, counts = SPLITTING, counts_of(written.graph)
     if rounds.best is None:
-        share, counts = 1.0, _likely_first(rounds, written, counts)
+        share, counts = 1.0, counts[::-1]
     ends = rounds.budget.spent + share * rounds.budget.seconds * 1e9
     before = float("inf")
     for count in counts:
@@ -129,23 +125,6 @@ def _in_micro_batches(rounds: Rounds) -> None:
         if took >= before < float("inf"):
             return
         before = took
-
-
-def _likely_first(rounds: Rounds, written: Written, counts: list[int]) -> list[int]:
-    """Counts of micro-batches in which a step is likely to fit, the fewest first; then the others, which need ever more
-    memory. Likely is what a division needs of which all but the state is as many times smaller: of more micro-batches
-    the graph is so much larger, and of fewer a search may have no seconds left when it comes to those that fit."""
-    limit = rounds.limit
-    if limit is None:
-        return counts[::-1]
-    uses: list[MemoryUse] = []
-    for name in LEAN if written.plain.machine.devices > 1 else LEAN[:1]:
-        with suppress(SearchError, OutOfTimeError):
-            for found in written.divisions.found(name, float("inf")):
-                plan = rounds.divided(written, found.strategy)
-                uses.append(max(plan.memory_by_device, key=lambda use: use.peak))
-    likely = [count for count in counts if any(use.state + (use.peak - use.state) / count <= limit for use in uses)]
-    return likely + [count for count in counts[::-1] if count not in likely]
 
 
 def _rewritten(graph: Graph, rounds: Rounds, seconds: float) -> Iterator[tuple[Graph, tuple[Rewrite, ...]]]:
