@@ -95,10 +95,11 @@ def _in_micro_batches(rounds: Rounds) -> None:
     """Write the graph in micro-batches, twice as many each time as long as that helps, each of which goes forward and
     backward before the next. What a few divisions take says whether it does; graphs with which a step is far from the
     best are left out of the rounds. Where nothing fits the limit yet, the most micro-batches, which need least memory,
-    come first, and have all the seconds. Pipelines have their own counts (`girih.search.stages`)."""
+    come first, until a division fits, and have all the seconds. Pipelines have their own counts
+    (`girih.search.stages`)."""
     written = min(rounds.graphs, key=rounds.promise)
-    share, counts = SPLITTING, counts_of(written.graph)
-    if rounds.best is None:
+    share, counts, fitting = SPLITTING, counts_of(written.graph), rounds.best is not None
+    if not fitting:
         share, counts = 1.0, counts[::-1]
     ends = rounds.budget.spent + share * rounds.budget.seconds * 1e9
     before = float("inf")
@@ -116,8 +117,8 @@ def _in_micro_batches(rounds: Rounds) -> None:
         other = rounds.write(graph, written.rewrites)
         devices = rounds.machine.devices
         large = devices > 1 and len(graph.nodes) * devices > FEW
-        names = QUICKLY if large and rounds.best is not None else (*QUICKLY, "exact")
-        took = rounds.consider(rounds.known(other, names), 2**62)
+        names = QUICKLY if large and fitting else (*QUICKLY, "exact")
+        took = _tried(rounds, rounds.known(other, names))
         if not own:
             rounds.parts[count] = took
         if took > FAR * rounds.seconds:
@@ -125,6 +126,19 @@ def _in_micro_batches(rounds: Rounds) -> None:
         if took >= before < float("inf"):
             return
         before = took
+
+
+def _tried(rounds: Rounds, plans: Iterator[tuple[str, Plan]]) -> float:
+    """The least seconds of divisions in micro-batches when they are held quickly. Where nothing fitted before, one that
+    does is enough: fewer micro-batches are more likely to be faster than other divisions of as many."""
+    if rounds.best is not None:
+        return rounds.consider(plans, 2**62)
+    for name, plan in plans:
+        if (found := rounds.quick(plan)) is not None:
+            rounds.take(found[1], found[0], name)
+        if rounds.best is not None:
+            return rounds.seconds
+    return float("inf")
 
 
 def _rewritten(graph: Graph, rounds: Rounds, seconds: float) -> Iterator[tuple[Graph, tuple[Rewrite, ...]]]:

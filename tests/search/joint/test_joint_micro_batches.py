@@ -27,6 +27,7 @@ from girih.plans.plan import Plan, PlanError
 from girih.plans.predict import predict
 from girih.search.joint.divisions import BY_KEYS, STAGES, tensor_parallel
 from girih.search.joint.jointly import _in_micro_batches as in_micro_batches
+from girih.search.joint.jointly import _tried as tried
 from girih.search.joint.rounds import Rounds, Ways
 from girih.search.memory.limit import too_much_state
 from girih.search.stages import counts_of, in_parts
@@ -118,6 +119,16 @@ def test_where_nothing_fits_yet_the_most_micro_batches_come_first() -> None:
     assert found == tried[: len(found)] != []
     assert rounds.best is not None
     assert rounds.best.peak <= limit
+
+
+def test_where_nothing_fitted_before_one_division_that_fits_is_enough() -> None:
+    rounds = Rounds(Ways("auto", "auto", None, nobody), Budget(10.0), small(2), 10**6)
+    written = rounds.write(GRAPH, ())
+    assert tried(rounds, rounds.known(written, ("data", "sharded"))) == rounds.seconds < float("inf")
+    assert len(rounds.seen) == 1
+    assert "sharded" in written.divisions.names  # it is asked later
+    tried(rounds, rounds.known(written, ("sharded", "single")))
+    assert len(rounds.seen) == 3
 
 
 @pytest.mark.parametrize("search", ["portfolio", "joint"])
