@@ -201,7 +201,7 @@ def test_more_state_than_all_devices_have_is_refused_before_it_is_searched(monke
     """No micro-batches and no rounds would change it."""
     graph = perceptron(2, 16, 64)
     state = sum(graph.values[item.name].bytes for item in graph.state_inputs)
-    plan_graph(graph, machine="2x2", memory=state // 2, search="joint:seconds=1", compare=())
+    plan_graph(graph, machine="2x2", memory=state, search="joint:seconds=1", compare=())
     monkeypatch.setattr("girih.search.joint.jointly._in_micro_batches", lambda rounds: pytest.fail("it was searched"))
     with pytest.raises(PlanError):
         plan_graph(graph, machine="2x2", memory=state // 4 - 64, search="joint:seconds=1", compare=())
