@@ -29,7 +29,7 @@ from girih.search.joint.rounds import Ways
 from girih.search.joint.search import Joint
 from girih.search.judge import Judge, ProvingSearch, beginning, judged
 from girih.search.memory.holds import Baseline
-from girih.search.memory.limit import NothingFitsError, fit, refused_whole, widest_overlap
+from girih.search.memory.limit import NothingFitsError, fit, refused_whole, too_much_state, widest_overlap
 from girih.search.memory.orders.order import StepOrder
 from girih.search.memory.step_seconds import simulated_seconds
 from girih.search.memory.together import divided, seconds_per_byte, together
@@ -218,6 +218,8 @@ class _Planning:
                 plan = plan.but(strategy=result.strategy, certificate=result.certificate, schedule=result.schedule)
             except NothingFitsError as error:
                 refused = error
+        if refused and limit is not None and (why := too_much_state(graph, goal.machine, limit)):
+            raise PlanError(f"{refused}; {why}") from refused
         # A proof of the fastest plan is of plans without movements.
         if refused and isinstance(search, ProvingSearch):
             raise refused

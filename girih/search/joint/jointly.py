@@ -19,6 +19,7 @@ from girih.search.joint.divisions import QUICKLY
 from girih.search.joint.rounds import Rounds, Ways
 from girih.search.joint.small import search_small
 from girih.search.joint.told import told
+from girih.search.memory.limit import too_much_state
 from girih.search.stages import counts_of, in_parts
 from girih.simulate.bounds import bound_of
 
@@ -52,6 +53,8 @@ def jointly(
     """
     rounds = Rounds(ways, Budget(search.seconds), aim.machine, limit)
     refused = rounds.compose(graph, (), partial(sequential, graph, search.seconds))
+    if refused and limit is not None and too_much_state(graph, aim.machine, limit):
+        raise refused
     for number, (other, rewrites) in enumerate(_rewritten(graph, rounds, search.seconds)):
         if bound_of(other, aim.machine).seconds < rounds.seconds:  # else no plan of it is faster
             seconds = max(rounds.budget.seconds, 1.0) if number else search.seconds  # as it would have by itself

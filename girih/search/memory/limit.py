@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from girih.graph import Graph, Value
 from girih.layout import Placement
+from girih.machine import Machine
 from girih.machine.units import format_bytes
 from girih.partition import SearchResult, Strategy
 from girih.partition.search import ScoredSearch, Search
@@ -122,6 +123,20 @@ def _refused_division(plan: Plan, search: Search) -> str:
 def _worst(plan: Plan) -> MemoryUse:
     """What the device holds that needs most."""
     return max(plan.memory_by_device, key=lambda use: use.peak)
+
+
+def too_much_state(graph: Graph, machine: Machine, limit: int) -> str:
+    """Why no plan keeps a limit, whatever is divided or computed again: what lives from step to step is on the devices
+    when a step begins, each byte on one of them at least. "" where it may fit, or may be moved away."""
+    state = sum(graph.values[item.name].bytes for item in graph.state_inputs)
+    if machine.host is not None or state <= limit * machine.devices:
+        return ""
+    each, devices = -(-state // machine.devices), machine.devices
+    shared = f", {format_bytes(each)} ({each} bytes) on each of {devices} devices" if devices > 1 else ""
+    return (
+        f"parameters and what else lives from step to step are {format_bytes(state)}{shared}, which nothing computes "
+        "again: give the machine's file a `host` to move them to"
+    )
 
 
 def widest_overlap(plan: Plan) -> Overlap:

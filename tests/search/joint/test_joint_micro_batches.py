@@ -28,6 +28,7 @@ from girih.plans.predict import predict
 from girih.search.joint.divisions import BY_KEYS, STAGES, tensor_parallel
 from girih.search.joint.jointly import _in_micro_batches as in_micro_batches
 from girih.search.joint.rounds import Rounds, Ways
+from girih.search.memory.limit import too_much_state
 from girih.search.stages import counts_of, in_parts
 
 GRAPH = perceptron(3, 256, 32)
@@ -117,6 +118,22 @@ def test_where_nothing_fits_yet_the_most_micro_batches_come_first() -> None:
     assert found == tried[: len(found)] != []
     assert rounds.best is not None
     assert rounds.best.peak <= limit
+
+
+@pytest.mark.parametrize("search", ["portfolio", "joint"])
+def test_more_state_than_all_devices_may_hold_is_refused_at_once(search: str) -> None:
+    """Micro-batches and what is computed again leave it where it is; a large memory takes it."""
+    told: list[str] = []
+    state = sum(GRAPH.values[item.name].bytes for item in GRAPH.state_inputs)
+    where = replace(small(2), host=None)
+    assert too_much_state(GRAPH, where, state // 2) == ""
+    assert too_much_state(GRAPH, small(2), 1) == ""
+    with pytest.raises(PlanError, match=rf"{state // 2} bytes\) on each of 2 devices, which nothing computes again"):
+        plan_graph(
+            GRAPH, machine=where, memory=state // 2 - 1, search=search, observe=lambda what, _: told.append(what)
+        )
+    assert "fit memory" in told
+    assert not any("micro-batches" in what or "hold" in what for what in told)
 
 
 def test_divided_stages_that_do_not_fit_are_moved_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
