@@ -59,8 +59,6 @@ def jointly(
         if bound_of(other, aim.machine).seconds < rounds.seconds:  # else no plan of it is faster
             seconds = max(rounds.budget.seconds, 1.0) if number else search.seconds  # as it would have by itself
             rounds.compose(other, rewrites, partial(sequential, other, seconds))
-    if refused is not None and rounds.best is None and _too_much_state(rounds):
-        raise refused
     rounds.budget.extend(ROUNDS * search.seconds)
     _as_without_a_limit(rounds)
     _in_micro_batches(rounds)
@@ -81,15 +79,6 @@ def jointly(
         assert refused is not None
         raise refused
     return told(rounds, stopped)
-
-
-def _too_much_state(rounds: Rounds) -> bool:
-    """Are weights and the optimizer's state alone too much for the devices together, with nowhere else to lie? Then
-    nothing that is searched keeps the limit: every element of them has to be somewhere."""
-    machine, graph = rounds.machine, rounds.graphs[0].graph
-    state = sum(graph.values[item.name].bytes for item in graph.state_inputs)
-    moving = machine.host is not None and rounds.ways.hold not in ("none", "recompute")
-    return rounds.limit is not None and not moving and state > rounds.limit * machine.devices
 
 
 def _as_without_a_limit(rounds: Rounds) -> None:

@@ -195,13 +195,3 @@ def test_what_counts_the_steps_of_other_choices_is_not_set_back_alone() -> None:
         for part, seconds in found.items():
             assert part in ("overlap", "residency")
             assert seconds >= best.certificate.bound
-
-
-def test_more_state_than_all_devices_have_is_refused_before_it_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No micro-batches and no rounds would change it."""
-    graph = perceptron(2, 16, 64)
-    state = sum(graph.values[item.name].bytes for item in graph.state_inputs)
-    plan_graph(graph, machine="2x2", memory=state, search="joint:seconds=1", compare=())
-    monkeypatch.setattr("girih.search.joint.jointly._in_micro_batches", lambda rounds: pytest.fail("it was searched"))
-    with pytest.raises(PlanError):
-        plan_graph(graph, machine="2x2", memory=state // 4 - 64, search="joint:seconds=1", compare=())
