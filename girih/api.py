@@ -6,9 +6,11 @@ Plan that a person can save, read, compare, load and run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from threading import Lock
@@ -353,6 +355,16 @@ def _prepared(step: Any, batch: Any, machine: Any, options: dict[str, Any]) -> t
     return batch, machine, {**options, "search": search, "compare": options.get("compare") or ()}
 
 
+def _check_options(function: Callable[..., Any], options: Collection[str]) -> None:
+    """Raises TypeError, in the words of the function that was called: it passes on what `plan` takes, and no more."""
+    known = inspect.signature(plan).parameters
+    for name in options:
+        if name not in known:
+            near = get_close_matches(name, [*inspect.signature(function).parameters, *known])
+            did = f": did you mean {near[0]}=?" if near else ""
+            raise TypeError(f"girih.{function.__name__}() got an unexpected keyword argument {name!r}{did}")
+
+
 def _planned(
     step: Any,
     batch: Any,
@@ -469,6 +481,7 @@ def fit(
             _check_defaults()
     except ValueError as error:
         raise PlanError(str(error)) from error
+    _check_options(fit, options)
     check_choices(machine, memory, **{name: options[name] for name in CHOICES if name in options})
     view: View | None = None
     if isinstance(options.get("progress"), (str, PathLike)):
@@ -532,6 +545,7 @@ def infer(
         raise PlanError(
             "girih.infer has no optimize=: it keeps a limit of memory. girih.optimize(model, x) makes a model faster"
         )
+    _check_options(infer, options)
     check_choices(machine, memory, **{name: options[name] for name in CHOICES if name in options})
     step = Inference(model, call, autocast)
     batch, machine, options = _prepared(step, batch, machine, options)

@@ -222,3 +222,19 @@ def test_threads_call_models_that_share_a_device() -> None:
         answer.close()
     assert not wrong
     assert not any(thread.is_alive() for thread in threads)
+
+
+def test_a_mistyped_option_is_named_as_it_was_called() -> None:
+    model, x = torch.nn.Linear(4, 3), torch.randn(2, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(TypeError, match=r"girih.fit\(\) got .* 'serch': did you mean search=\?"):
+        girih.fit(model, torch.nn.functional.mse_loss, optimizer, (x, x), serch="joint")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"girih.infer\(\) got .* 'machin': did you mean machine=\?"):
+        girih.infer(model, x, machin="local:1")  # type: ignore[call-arg]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_module_that_was_quantized_says_what_to_give() -> None:
+    made = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(4, 3)), {torch.nn.Linear})
+    with pytest.raises(girih.CaptureError, match="Give the model before it was quantized"):
+        girih.infer(made, torch.randn(2, 4))

@@ -284,6 +284,12 @@ def argument_of(item: Any) -> Argument:
     text = str(item)
     if text.startswith("torch."):  # a dtype
         return text.removeprefix("torch.")
+    if type(item).__name__ == "ScriptObject":
+        raise CaptureError(
+            f"{text} is an object of TorchScript, of which only its own kernels know what is in it: modules of "
+            "torch.ao.quantization (`quantize_dynamic`) keep their weights so. Give the model before it was quantized; "
+            "an ONNX file of the quantized one is read, too"
+        )
     raise CaptureError(f"an argument of type {type(item).__name__} cannot stand in a graph: {text}")
 
 
