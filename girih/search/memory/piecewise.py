@@ -72,7 +72,8 @@ def cheaper_in_pieces(
             other = held(cut, hold, order=order, store=store, note=note, work=part)
         except PlanError:
             break
-        work.spend(part.spent)
+        finally:
+            work.spend(part.spent)
         bounds.append(other.predicted.memory_bound)
         best.offer(other, simulated_seconds(other, store))
         if best.plan is not other:

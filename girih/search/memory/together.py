@@ -129,8 +129,10 @@ def _best(
 ) -> Plan:
     """The plan held in the best way that is found, with steps in pieces where that is faster."""
     part = work.part(work.seconds * (1 if hold != "auto" else WHOLE))
-    kept = _kept(plan, hold, order=order, store=store, note=note, work=part)
-    work.spend(part.spent)
+    try:
+        kept = _kept(plan, hold, order=order, store=store, note=note, work=part)
+    finally:  # a refusal has taken its time, too
+        work.spend(part.spent)
     if kept is plan or hold != "auto":
         return kept
     return cheaper_in_pieces(plan, kept, hold, order=order, store=store, note=note, work=work)

@@ -11,6 +11,7 @@ from graphs import perceptron
 
 import girih
 from girih.api import plan_graph
+from girih.layout.budget import Budget
 from girih.machine import Machine, machine
 from girih.partition.searches.exact import Exact
 from girih.partition.space.problem import Objective
@@ -115,14 +116,15 @@ def test_a_division_that_moves_is_not_said_to_be_proved_under_a_cap_that_it_does
 def test_the_refusal_is_of_the_division_that_needs_least() -> None:
     graph = perceptron(3, 64, 256)
     plans = [plan_graph(graph, machine="local:2", search=search, objective="bytes") for search in ("single", "row")]
-    few = [plan.but(memory=20_000) for plan in plans]
+    few, spent = [plan.but(memory=20_000) for plan in plans], Budget(10.0)
     with pytest.raises(TooLittleError, match="cannot be met, whatever is moved out") as refused:
-        together(few, "auto", order="auto", store=None, note=nobody)
-    smallest = []
+        together(few, "auto", order="auto", store=None, note=nobody, work=spent)
+    smallest, work = [], Budget(10.0)
     for plan in few:
         with pytest.raises(TooLittleError) as alone:
-            held(plan, "auto", store=None, note=nobody)
+            held(plan, "auto", store=None, note=nobody, work=work)
         smallest.append(alone.value.smallest)
+    assert 0 < work.spent <= spent.spent  # what is refused has taken its time, too
     assert refused.value.smallest == min(smallest)
 
 
