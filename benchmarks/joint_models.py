@@ -158,7 +158,8 @@ def case(known: Row, graph: Any, machine: str, cap: int, options: argparse.Names
         search = f"joint:seconds={seconds}"
         plan = plan_graph(graph, machine=machine, memory=cap, search=search, compare=(), observe=observed)
     except PlanError:
-        row |= {"first": spent[0], "CPU": round(since(began).cpu, 1), "sequential": before}
+        took = round(since(began).cpu, 1)  # it may be refused before the graph is composed
+        row |= {"first": next(iter(spent), took), "CPU": took, "sequential": before}
         return {**row, "joint": float("inf"), "ratio": 1.0 if before == float("inf") else 0.0, "by": "refused"}
     told, timing = plan.certificate, since(began)
     composed = (told.statistics.get(f"seconds, {name}", float("inf")) for name in COMPOSED)
