@@ -356,8 +356,8 @@ def _prepared(step: Any, batch: Any, machine: Any, options: dict[str, Any]) -> t
 
 
 def _check_options(function: Callable[..., Any], options: Collection[str]) -> None:
-    """Raises TypeError, in the words of the function that was called: it passes on what `plan` takes, and no more."""
-    known = inspect.signature(plan).parameters
+    """Raises TypeError, in the words of the function that was called: it passes on what planning takes, and no more."""
+    known = {**inspect.signature(_planned).parameters, **inspect.signature(plan_graph).parameters}
     for name in options:
         if name not in known:
             near = get_close_matches(name, [*inspect.signature(function).parameters, *known])

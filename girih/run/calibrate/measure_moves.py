@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from girih.run.transport.transport import Transport
-from girih.run.worker.moves import Copiers, HostMemory, copied
+from girih.run.worker.moves import Copiers, HostMemory, copy_alone
 
 SMALL, LARGE = 1 << 12, 1 << 24  # bytes of a copy
 AHEAD = {SMALL: 64, LARGE: 4}
@@ -67,7 +67,7 @@ class MoveTask:
                 for tensor in (large, small)
                 for work in (
                     lambda tensor=tensor: copiers.out(tensor, str(tensor.nbytes)),
-                    lambda tensor=tensor: copiers.threads[False].submit(copied, places[tensor], host[tensor]),
+                    lambda tensor=tensor: copiers.threads[False].submit(copy_alone, places[tensor], host[tensor]),
                 )
             ]
             alone: list[float] = []

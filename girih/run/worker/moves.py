@@ -62,13 +62,14 @@ class Later:
         return self.copied
 
 
-def copied(target: Tensor, source: Tensor) -> Tensor:
+def copy_alone(target: Tensor, source: Tensor) -> Tensor:
     """The target with the elements of a tensor of its shape and dtype, copied by this thread alone.
 
     PyTorch's `copy_` would share it out among OpenMP threads of this thread's own, as many as there are cores: they
     wait for more behind each copy, on the cores that compute.
     """
-    if target.stride() != source.stride() or not torch.ops.aten.is_non_overlapping_and_dense(source):
+    lazy = source.is_conj() or source.is_neg()  # its elements are not as they lie
+    if lazy or target.stride() != source.stride() or not torch.ops.aten.is_non_overlapping_and_dense(source):
         return target.copy_(source)
     into, data = (item.detach().as_strided((item.numel(),), (1,)).view(torch.uint8) for item in (target, source))
     np.copyto(into.numpy(), data.numpy())
@@ -142,7 +143,7 @@ class Copiers:
         place = self.host.place(buffer, source)
         self.copied[0] += source.nbytes
         held = [source]  # the copier lets go of it before anybody hears that the copy has ended
-        copy = lambda: copied(place, held.pop())  # noqa: E731
+        copy = lambda: copy_alone(place, held.pop())  # noqa: E731
         return self.threads[True].submit(copy) if self.beside else Later(copy)
 
     def into(self, source: BegunCopy | Tensor, buffer: str, after: list[BegunCopy]) -> BegunCopy:
@@ -153,7 +154,7 @@ class Copiers:
             self.copied[1] += tensor.nbytes
             with nullcontext() if self.region is None else self.region.making(buffer):
                 target = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
-            return copied(target, tensor)
+            return copy_alone(target, tensor)
 
         if self.beside:
             return self.threads[False].submit(copy)

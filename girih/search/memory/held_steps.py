@@ -277,7 +277,8 @@ class HeldRows:
         return Simulated(seconds, 0, np.append(done[steps], seconds)[: len(sequence) + 1])
 
     def _names(self, where: Lifetimes | Sequenced) -> list[str]:
-        """Of each storage the buffer of this program for which it was made: what comes again, `x~1`, is as `x`."""
+        """For each storage the buffer of the plain program for which it was made. Where a step comes again, its result
+        `x~1` counts as `x`."""
         if isinstance(where, Sequenced):
             names = [item.name for item in self.lives.storages]
             return [names[number] for number in where.original.tolist()]
