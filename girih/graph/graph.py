@@ -38,6 +38,8 @@ ITEM_BYTES = {
 
 T = TypeVar("T")
 P = ParamSpec("P")
+_KEPT = "_kept"
+"""Where a graph has the answers of `kept_with_graph`."""
 
 
 class GraphError(ValueError):
@@ -202,15 +204,18 @@ class Graph:
     def __str__(self) -> str:
         return format_graph(self)
 
+    def __getstate__(self) -> dict[str, object]:
+        return {key: item for key, item in vars(self).items() if key != _KEPT}
+
 
 def kept_with_graph(function: Callable[Concatenate[Graph, P], T]) -> Callable[Concatenate[Graph, P], T]:
     """A function of a graph (and of what has a hash) that computes once: its answers live as long as the graph, which
-    may be in them. Nobody may change an answer."""
+    may be in them, and are in no pickle or copy of it. Nobody may change an answer."""
 
     @wraps(function)
     def kept(graph: Graph, /, *args: P.args, **options: P.kwargs) -> T:
-        known: dict[object, T] = vars(graph).setdefault(f"{function.__module__}.{function.__qualname__}", {})
-        key = args, tuple(options.items())
+        known: dict[object, T] = vars(graph).setdefault(_KEPT, {})
+        key = function, args, tuple(options.items())
         if key not in known:
             known[key] = function(graph, *args, **options)
         return known[key]
