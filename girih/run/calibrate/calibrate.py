@@ -1,10 +1,10 @@
 """Calibrate a machine: measure what operators, links and copies take in its workers, into the store of costs.
 
 The workers are those of a run: the same processes (or threads), threads of each, transport. All measure the same thing
-at the same time, because in a run they compute at the same time. What is measured: about a hundred common calls for the
-roofline, then every different call of the given programs; the links in each pattern by message size; packing and
-combining; what the driver takes to hand a batch in. What the store has already in the same setting is not measured
-again, unless `again`.
+at the same time, because in a run they compute at the same time. What is measured: every different call of the given
+programs, in steps of them where that can be; about a hundred common calls for the roofline; the links in each pattern
+by message size; packing and combining; what the driver takes to hand a batch in. What the store has already in the same
+setting is not measured again, unless `again`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from girih.run.calibrate.measure_links import (
 )
 from girih.run.calibrate.measure_moves import Moved, MoveTask
 from girih.run.calibrate.measure_operators import OperatorTask, Sample, Task
+from girih.run.calibrate.measure_steps import StepTask, can_be_stepped
 from girih.run.engines.crew import Crew
 from girih.run.engines.engine import CALIBRATED, Engine, engine_of
 from girih.run.engines.launcher import refusal_alone
@@ -50,7 +51,7 @@ from girih.run.worker.service import Options
 
 Observe = Callable[[str, float], None]
 
-LINK_SHARE, COPY_SHARE = 0.25, 0.1  # of the budget; operators have the rest,
+LINK_SHARE, COPY_SHARE, STEP_SHARE = 0.25, 0.1, 0.3  # of the budget; operators that steps do not show have the rest,
 MOVE_SHARE = 0.05  # for copies to the large memory; it comes on top
 PREPARE_SHARE = 0.15  # of which this for making inputs and the first executions
 MOST_SECONDS = 0.25  # for each call
@@ -116,6 +117,10 @@ def calibrate(
         try:
             crowded = device == "cpu" and threads * workers > (os.cpu_count() or 1)
             wanted = _wanted(programs, largest_bytes)
+            if device == "cpu":
+                fit_here = [program for program in programs if can_be_stepped(program, where)]
+                found = _steps(crew, store, setting, fit_here, budget_seconds * STEP_SHARE, crowded, again, note)
+                wanted = [[call for call in group if call.key not in found] for group in wanted]
             _operators(crew, store, setting, wanted, data, budget_seconds, crowded, again, note)
             between: Between = "one clock" if crew.carries and not crowded else "nothing"
             links = tuple(measured_links(crew, budget_seconds * LINK_SHARE, largest_bytes, note, between))
@@ -149,6 +154,37 @@ def _wanted(programs: Sequence[Program], largest: int) -> list[list[Call]]:
     return wanted
 
 
+def _steps(
+    crew: Crew,
+    store: Store,
+    setting: Setting,
+    programs: Sequence[Program],
+    budget_seconds: float,
+    crowded: bool,
+    again: bool,
+    note: Observe,
+) -> set[str]:
+    """Measure the calls of programs in steps of them; their keys. What fails there is left to be measured apart."""
+    keys: set[str] = set()
+    for number, program in enumerate(programs):
+        found = local_calls(program, over=True)
+        known = keys if again else store.measured(setting, list(found.calls)).keys()
+        if all(call.key in known for call in found.calls):
+            continue
+        note(f"steps {number} of {len(programs)}", STEP_SHARE * number / len(programs))
+        replies = _ask(crew, StepTask(program, budget_seconds / len(programs), crowded))
+        if any(isinstance(reply, str) for reply in replies):
+            continue
+        samples: dict[int, list[Sample]] = {}
+        for rank, reply in enumerate(replies):
+            for at, sample in reply.items():
+                samples.setdefault(int(found.numbers[at, rank]), []).append(sample)
+        rows = [(found.calls[which], _measurement(own)) for which, own in samples.items()]
+        store.put(setting, [(call, measured) for call, measured in rows if call.key not in known])
+        keys.update(call.key for call, _ in rows)
+    return keys
+
+
 def _operators(
     crew: Crew,
     store: Store,
@@ -163,11 +199,11 @@ def _operators(
     known = {} if again else store.measured(setting, [call for group in wanted for call in group])
     groups = [[call for call in group if call.key not in known] for group in wanted]
     count = sum(map(len, groups))
-    share = budget_seconds * (1 - LINK_SHARE - COPY_SHARE - PREPARE_SHARE) / max(1, count)
+    share = budget_seconds * (1 - LINK_SHARE - COPY_SHARE - STEP_SHARE - PREPARE_SHARE) / max(1, count)
     done = 0
     of_groups = [*data, *({} for _ in groups)]  # the common calls have none
     for part, own in ((part, own) for group, own in zip(groups, of_groups, strict=False) for part in _chunks(group)):
-        note(f"operators {done} of {count}", (1 - LINK_SHARE - COPY_SHARE) * done / count)
+        note(f"operators {done} of {count}", STEP_SHARE + (1 - LINK_SHARE - COPY_SHARE - STEP_SHARE) * done / count)
         replies = _ask(crew, OperatorTask(part, min(share, MOST_SECONDS) * len(part), crowded, _named(part, own)))
         rows = []
         for number, call in enumerate(part):

@@ -133,7 +133,7 @@ def measure(
         while able and (len(rounds) < LEAST_ROUNDS or perf_counter() < deadline):
             rounds.append(_queued(able) if device.type == "cuda" else _executed(able))
     ready()
-    samples = iter(_samples(np.asarray(rounds), crowded)) if able else iter(())
+    samples = iter(samples_of(np.asarray(rounds), crowded)) if able else iter(())
     return [item if isinstance(item, str) else next(samples) for item in prepared]
 
 
@@ -182,8 +182,8 @@ def shared_out(together: float, starting: Sequence[float], kernels: Sequence[flo
     return [together * own / sum(longer) for own in longer]
 
 
-def _samples(took: np.ndarray, crowded: bool) -> list[Sample]:
-    """took: seconds [rounds, calls]."""
+def samples_of(took: np.ndarray, crowded: bool) -> list[Sample]:
+    """Of each call. took: seconds [rounds, calls]. crowded: as of `OperatorTask`."""
     low, middle, high = np.quantile(took, [0.25, 0.5, 0.75], axis=0)
     rounds = took.sum(axis=1)
     stopped = max(1.0, float((rounds.mean() if crowded else np.median(rounds)) / middle.sum()))

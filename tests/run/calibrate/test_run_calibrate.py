@@ -26,7 +26,7 @@ from girih.ops.derive.kinds import KINDS
 from girih.run.calibrate.calibrate import _named, calibrate, idle_program, measured_handing, measured_links
 from girih.run.calibrate.common_calls import common_calls
 from girih.run.calibrate.measure_links import patterns, sizes_of
-from girih.run.calibrate.measure_operators import _samples, measure, prepare, tensor_of
+from girih.run.calibrate.measure_operators import measure, prepare, samples_of, tensor_of
 from girih.run.engines.threads import ThreadCrew
 from girih.run.worker.service import Options
 
@@ -102,7 +102,7 @@ def test_progress_is_told(calibrated) -> None:
     shares = [share for _, share in told]
     assert shares == sorted(shares)
     assert (shares[0], shares[-1]) == (0.0, 1.0)
-    assert {what.partition(" ")[0] for what, _ in told} == {"start", "operators", "links", "copies", "done"}
+    assert {what.partition(" ")[0] for what, _ in told} == {"start", "steps", "operators", "links", "copies", "done"}
 
 
 def test_what_is_known_is_not_measured_again(calibrated, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_operands_lie_in_memory_as_they_say(operand: Operand) -> None:
 def test_medians_are_lengthened_where_workers_stop_each_other() -> None:
     took = np.full((10, 2), 1e-3)
     took[3, 0] = 11e-3
-    quiet, crowded = _samples(took, False), _samples(took, True)
+    quiet, crowded = samples_of(took, False), samples_of(took, True)
     assert [item.seconds for item in quiet] == pytest.approx([1e-3, 1e-3])
     assert sum(item.seconds for item in crowded) * 10 == pytest.approx(took.sum())
     assert quiet[0].spread == 0
@@ -214,7 +214,7 @@ def test_medians_are_lengthened_where_workers_stop_each_other() -> None:
 
 def test_medians_are_lengthened_where_every_round_is_stopped_somewhere() -> None:
     took = np.full((10, 5), 1e-3) + 2e-3 * np.eye(5).repeat(2, axis=0)  # another call in each round
-    found = _samples(took, False)
+    found = samples_of(took, False)
     assert [item.seconds for item in found] == pytest.approx([7e-3 / 5] * 5)
 
 
