@@ -200,6 +200,22 @@ class Attributes:
                 holder.draw_next(high)
             yield
 
+    def replaced(self, stand_ins: Mapping[int, Any]) -> Callable[[], None]:
+        """Have a stand-in wherever an attribute or variable has the thing of this id; what undoes it."""
+        done = []
+        for place in self.places:
+            if others := {name: stand_ins[id(item)] for name, item in place.held.items() if id(item) in stand_ins}:
+                place.holder.write(place.holder.read() | others)
+                done.append((place, others))
+
+        def undo() -> None:
+            for place, others in done:
+                now = place.holder.read()
+                own = {name: place.held[name] for name, item in others.items() if now.get(name) is item}
+                place.holder.write(now | own)
+
+        return undo
+
     def put_back(self) -> None:
         for place in self.places:
             place.holder.write(place.held)
@@ -454,7 +470,7 @@ def _numbers(tensor: Tensor) -> Any:
 
 def _is_installed(kind: type) -> bool:
     """Is it of a package that is installed, and neither Python's, PyTorch's nor ours?"""
-    return kind.__module__.partition(".")[0] not in _OTHERS and not _is_users(kind.__module__)
+    return not is_of_libraries(kind.__module__) and not _is_users(kind.__module__)
 
 
 @cache
@@ -462,7 +478,12 @@ def _is_users(module: str | None) -> bool:
     """Is code of this module a part of the user's program, and not of a package that is installed?"""
     file = str(getattr(sys.modules.get(str(module)), "__file__", None))
     installed = "site-packages" in file or "dist-packages" in file
-    return str(module).partition(".")[0] not in _OTHERS and not installed
+    return not is_of_libraries(module) and not installed
+
+
+def is_of_libraries(module: str | None) -> bool:
+    """Is it one of Python's, PyTorch's, NumPy's or ours?"""
+    return str(module).partition(".")[0] in _OTHERS
 
 
 def _content_of(cell: CellType) -> Any:
