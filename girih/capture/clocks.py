@@ -1,8 +1,8 @@
-"""Clocks, and chance of the operating system: no step changes them, and each step reads something else there.
+"""What each step reads anew, and no step can put back: clocks, chance of the operating system, seeds, iterators.
 
-Python gives them away as plain numbers, which a plan would have as constants. So stand-ins note what a step reads while
-it is captured. If it has read any, it is captured once more with clocks that are far ahead, and refused if it then
-computes something else. A step that only measures or prints the time computes the same.
+Python gives it away as plain numbers, which a plan would have as constants. So stand-ins note what a step reads while
+it is captured. If it has read any, it is captured once more, with clocks that are far ahead and what iterators give
+next, and refused if it then computes something else. A step that only measures or prints the time computes the same.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from threading import get_ident
 from types import FrameType, ModuleType
 from typing import Any
+
+import torch
 
 from girih.capture.errors import CaptureError
 from girih.capture.source import find_source
@@ -81,7 +83,7 @@ def _seconds(real: Any, ahead: float, *given: Any) -> Any:
 
 
 def _nanoseconds(real: Any, ahead: float, *given: Any) -> Any:
-    return real(*given) + int(ahead * 1e9)
+    return real(*given) + int(ahead * 1e9) + 1
 
 
 def _moment(real: Any, ahead: float, *given: Any) -> Any:
@@ -105,9 +107,34 @@ _FUNCTIONS = (
     *(_StandIn(time, name, _moment) for name in ("localtime", "gmtime", "ctime")),
     _StandIn(time, "strftime", _text),
     _StandIn(timeit, "default_timer", _seconds),
+    _StandIn(torch, "manual_seed", _chance),
+    _StandIn(torch, "seed", _chance),
+    _StandIn(torch, "initial_seed", _nanoseconds),
     _StandIn(os, "urandom", _chance),
     _StandIn(random, "_urandom", _chance, "os.urandom"),  # of `secrets` and of NumPy's generators without seeds
 )
+
+
+class _Following:
+    """In the place of an iterator."""
+
+    def __init__(self, real: Iterator[Any], name: str) -> None:
+        self._real, self._name = real, name
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if readings := _OPEN.get(get_ident()):
+            readings.note(f"the next of {self._name!r}", sys._getframe(1))
+        return next(self._real)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def _is_iterator(item: Any) -> bool:
+    return isinstance(item, Iterator) and type(item).__module__ in ("builtins", "itertools")
 
 
 class _Kind(type):
@@ -156,7 +183,9 @@ def read_in(attributes: Attributes, ahead: float = 0.0) -> Iterator[Readings]:
     thread, readings = get_ident(), Readings(ahead)
     for item in _FUNCTIONS:
         setattr(item.module, item.name, item)
-    put_back = attributes.replaced(_STAND_INS)
+    held = [(f"{place.path}.{name}", item) for place in attributes.places for name, item in place.held.items()]
+    following = {id(item): _Following(item, path) for path, item in held if _is_iterator(item)}
+    put_back = attributes.replaced(_STAND_INS | following)
     _OPEN[thread] = readings
     try:
         yield readings
@@ -165,6 +194,15 @@ def read_in(attributes: Attributes, ahead: float = 0.0) -> Iterator[Readings]:
         put_back()
         for item in _FUNCTIONS if not _OPEN else ():
             setattr(item.module, item.name, item.real)
+
+
+def check_seeds(readings: Readings) -> None:
+    """Raises CaptureError if a step that draws random numbers has seeded PyTorch's generator before."""
+    if seeds := [text for text in readings.told if text.startswith("torch.manual_seed")]:
+        raise CaptureError(
+            f"the step calls {seeds[0]}, and so has the same random numbers in each step, where a plan draws others: "
+            "seed outside of the step, and keep numbers that stay the same in a buffer of the model (register_buffer)"
+        )
 
 
 def check_later(readings: Readings, differs: Callable[[], bool]) -> None:
@@ -182,6 +220,6 @@ def check_later(readings: Readings, differs: Callable[[], bool]) -> None:
     told = ", ".join(places[:MOST]) + (f" and {len(places) - MOST} more" if len(places) > MOST else "")
     raise CaptureError(
         f"the step reads {told}, and does something else at another time{detail}; a plan repeats one step, with the "
-        "numbers of its capture: give what depends on the time, or on chance, with the batch, as a tensor (torch.rand "
-        "and its like draw anew in each step); what only measures or prints the time may stay"
+        "numbers of its capture: give what depends on the time, on chance or on what comes next with the batch, as a "
+        "tensor (torch.rand and its like draw anew in each step); what only measures or prints the time may stay"
     )

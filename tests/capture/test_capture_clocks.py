@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dates
+import itertools
 import os
 import pickle
 import secrets
@@ -10,7 +11,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from time import perf_counter
@@ -184,3 +185,58 @@ def test_clocks_are_the_users_own_again() -> None:
     assert time.time is now
     assert datetime is dates.datetime
     assert [item.__class__.__name__ for item in (now, os.urandom)] == ["builtin_function_or_method"] * 2
+
+
+def rising() -> Iterator[float]:
+    number = 1.0
+    while True:
+        yield number
+        number += 1
+
+
+class Follows(nn.Module):
+    """It has iterators, and a step takes their next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.items: Any = {"generator": rising(), "list": iter([1, 2, 3]), "count": itertools.count(1)}
+        self.item: Any = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.layer(x)
+        return made * next(self.item)
+
+
+@pytest.mark.parametrize("kind", ["generator", "list", "count"])
+def test_a_step_that_takes_the_next_of_an_iterator_is_refused(kind: str) -> None:
+    model = Follows()
+    model.item = own = model.items[kind]
+    with pytest.raises(CaptureError, match=r"the next of 'model\.item' at .*with the batch"):
+        capture(TrainingStep(model, mse_loss), BATCH)
+    assert model.item is own
+
+
+def test_an_iterator_that_only_counts_is_no_matter() -> None:
+    number = itertools.count(1)
+    capture(step_with(lambda _: 1 if next(number) else 2), BATCH)
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (
+            lambda _: torch.manual_seed(1) and torch.rand(()),
+            r"calls torch\.manual_seed at .*same random numbers in each",
+        ),
+        (lambda _: torch.seed() % 1000, r"reads torch\.seed at"),
+        (lambda _: torch.initial_seed() % 1000, r"reads torch\.initial_seed at"),
+    ],
+)
+def test_seeds_are_set_and_read_outside_of_the_step(number: Callable[[Any], Any], told: str) -> None:
+    with pytest.raises(CaptureError, match=told):
+        capture(step_with(number), BATCH)
+
+
+def test_a_seed_of_what_is_drawn_elsewhere_is_no_matter() -> None:
+    capture(step_with(lambda _: 1 if torch.manual_seed(1) else 2), BATCH)

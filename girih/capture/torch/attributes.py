@@ -10,7 +10,9 @@ from __future__ import annotations
 import dis
 import random
 import sys
+import threading
 from argparse import Namespace
+from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from itertools import chain, repeat
 from operator import is_
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,12 +39,15 @@ _OTHERS = (frozenset(sys.stdlib_module_names) | {"torch", "numpy", "girih"}) - {
 _OPTIMIZERS = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
 """What these hold enters each step, and a step that reads it by itself is refused (`girih.capture.whole_step`)."""
 _LEAVES = (bool, int, float, complex, str, bytes, type(None), torch.Tensor, torch.dtype, ModuleType, *_OPTIMIZERS)
-_OPEN = (SimpleNamespace, Namespace)
+_ARRAYS = (np.ndarray, array, bytearray)
+_OPEN = (SimpleNamespace, Namespace, threading.local)
 """Python's own objects that hold what a user writes into them."""
 _NONE = object()
 """In the place of a variable that has no value."""
 MOST = 10_000
 """A container of more items is data, and not looked into."""
+FAR = 72_072_000
+"""What counters are tried with: a multiple of 1 to 16, of 32, 64, 100, 500 and 1,000."""
 
 
 class Attributes:
@@ -93,15 +98,25 @@ class Attributes:
         if isinstance(value, torch.nn.Module):
             return self._visit_module(path, value)
         if isinstance(value, FunctionType):
-            return self._enter(value.__qualname__, _OfFunction(value)) if _is_users(value.__module__) else []
+            return self._visit_function(value) if _is_users(value.__module__) else []
+        if isinstance(value, _ARRAYS):
+            return self._enter(path, _OfArray(value)) if _is_small(value) else []
         if isinstance(value, type):
             return self._enter(value.__qualname__, _OfClass(value)) if _is_users(value.__module__) else []
         if isinstance(value, _GENERATORS) and not isinstance(value, random.SystemRandom):
             return [] if self._between else self._enter(path, _OfGenerator(value))
         kind = type(value)
-        if kind in _OPEN or (_is_users(kind.__module__) and isinstance(getattr(value, "__dict__", None), dict)):
-            return [*self._enter(path, _OfObject(value)), *_classes(value)]
-        return []
+        if kind not in _OPEN and not _is_users(kind.__module__):
+            return []
+        has_attributes = isinstance(getattr(value, "__dict__", None), dict)
+        held = self._enter(path, _OfObject(value)) if has_attributes else []
+        if slots := _slots(kind):
+            held += self._enter(path, _OfSlots(value, slots))
+        return [*held, *_classes(value)] if has_attributes or slots else []
+
+    def _visit_function(self, function: FunctionType) -> list[tuple[str, Any]]:
+        name = function.__qualname__
+        return [*self._enter(name, _OfFunction(function)), *self._enter(name, _OfObject(function))]
 
     def _visit_module(self, path: str, module: torch.nn.Module) -> list[tuple[str, Any]]:
         outside = self._between and id(module) not in self._own  # such as a target network: its numbers are constants
@@ -118,6 +133,9 @@ class Attributes:
                 self._seen.add(id(item))
                 self._enter(place, _OfObject(item))
         hooks = [(f"a hook of {path}", hook) for hook in hooks_of(module)]
+        for key, tensor in module._parameters.items():
+            known = tensor._backward_hooks if tensor is not None else None
+            hooks += [(f"a hook of {path}.{key}", hook) for hook in (known or {}).values()]
         parts = [(f"{path}.{name}", part) for name, part in module.named_children()]
         return [*held, *parts, *hooks, *_classes(module), (path, type(module).forward)]
 
@@ -128,7 +146,7 @@ class Attributes:
 
     def mappings(self) -> list[Mapping[str, Any]]:
         """Where the attributes of objects and classes lie (`__dict__`)."""
-        return [place.holder.own for place in self.places if not isinstance(place.holder, (_OfFunction, _OfGenerator))]
+        return [place.holder.own for place in self.places if isinstance(place.holder, (_OfObject, _OfClass))]
 
     @cached_property
     def _watched(self) -> tuple[Identities, list[Any], list[Any], list[Any], list[tuple[CellType, Any]]]:
@@ -151,11 +169,18 @@ class Attributes:
     def are_plain(self) -> bool:
         """Is nothing of it a list, dictionary or set, a tensor, or a function of the user's?"""
         _, owners, _, _, cells = self._watched
-        return not (self.containers or owners or cells or self._tensors)
+        return not (self.containers or owners or cells or self._tensors or self._unwatched)
+
+    @cached_property
+    def _unwatched(self) -> list[tuple[_OfSlots | _OfArray, dict[str, Any]]]:
+        """What lies in no dictionary, and is read each time."""
+        return [(place.holder, place.held) for place in self.places if isinstance(place.holder, (_OfSlots, _OfArray))]
 
     def untouched(self) -> bool:
         """Is all that lies elsewhere the very same? (Quick; if not, `changed` says whether that means much.)"""
         if self.containers and not self._watched[0].same():
+            return False
+        if self._unwatched and not all(holder.same(held) for holder, held in self._unwatched):
             return False
         if self.cells and any(_content_of(cell) is not value for cell, value in self.cells):
             return False
@@ -199,6 +224,29 @@ class Attributes:
             for holder in drawn:
                 holder.draw_next(high)
             yield
+
+    def counters(self) -> list[_Counter]:
+        """What the step that was run has counted up."""
+        found = [(place.holder, place.held) for place in self.places]
+        mapped = [(item, dict(content)) for item, content in self.containers.values() if isinstance(item, dict)]
+        listed = [(item, dict(enumerate(content))) for item, content in self.containers.values() if type(item) is list]
+        several: list[tuple[Any, dict[Any, Any]]] = [*found, *mapped, *listed]
+        return [
+            _Counter(owner, key, now[key] - old)
+            for owner, held in several
+            for now in (_items(owner),)
+            for key, old in held.items()
+            if type(old) is int and type(now.get(key)) is int and now[key] > old
+        ]
+
+    def far_steps(self, counters: Sequence[_Counter]) -> Iterator[Callable[[], bool]]:
+        """Far later steps: one that begins where its counters are FAR, and one that counts up to it. Each gives what
+        says, behind it, whether it has counted on; if not, no step begins so."""
+        for steps in (0, 1) if counters else ():
+            self.put_back()
+            for item in counters:
+                item.put(FAR - steps * item.by)
+            yield partial(_counted_on, counters, 1 - steps)
 
     def replaced(self, stand_ins: Mapping[int, Any]) -> Callable[[], None]:
         """Have a stand-in wherever an attribute or variable has the thing of this id; what undoes it."""
@@ -247,6 +295,34 @@ class Attributes:
         )
 
 
+@dataclass(frozen=True)
+class _Counter:
+    """Of an object, a function, a list or a dictionary, a whole number to which each step adds as much."""
+
+    owner: Any
+    key: Any
+    by: int
+
+    def put(self, number: int) -> None:
+        if isinstance(self.owner, Container):
+            self.owner[self.key] = number  # type: ignore[index]
+        else:
+            self.owner.write(self.owner.read() | {self.key: number})
+
+    def is_at(self, number: int) -> bool:
+        return _items(self.owner).get(self.key) == number
+
+
+def _counted_on(counters: Sequence[_Counter], steps: int) -> bool:
+    return all(item.is_at(FAR + steps * item.by) for item in counters)
+
+
+def _items(owner: Any) -> dict[Any, Any]:
+    if isinstance(owner, list):
+        return dict(enumerate(owner))
+    return owner if isinstance(owner, dict) else owner.read()
+
+
 class Identities:
     """What lies in collections that grow and shrink: each with the very things that were in it."""
 
@@ -279,6 +355,64 @@ class _OfObject:
         self.own.update((key, value) for key, value in held.items() if key not in now or now[key] is not value)
 
 
+class _OfSlots:
+    """Attributes of an object that lie in slots."""
+
+    def __init__(self, owner: Any, names: Sequence[str]) -> None:
+        self.owner, self.names = owner, names
+
+    def read(self) -> dict[str, Any]:
+        return {name: getattr(self.owner, name) for name in self.names if hasattr(self.owner, name)}
+
+    def same(self, held: dict[str, Any]) -> bool:
+        now = self.read()
+        return now.keys() == held.keys() and all(now[name] is held[name] for name in now)
+
+    def write(self, held: dict[str, Any]) -> None:
+        now = self.read()
+        for name in now.keys() - held.keys():
+            object.__delattr__(self.owner, name)
+        for name, value in held.items():
+            if name not in now or now[name] is not value:
+                object.__setattr__(self.owner, name, value)
+
+
+class _OfArray:
+    """The numbers of an array of NumPy's or Python's."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner, self.bytes = owner, _bytes(owner)
+
+    def read(self) -> dict[str, Any]:
+        return {"numbers": str(np.asarray(self.owner).tolist())}
+
+    def same(self, _: dict[str, Any]) -> bool:
+        return _bytes(self.owner) == self.bytes
+
+    def write(self, held: dict[str, Any]) -> None:
+        if self.same(held):
+            return
+        if isinstance(self.owner, np.ndarray):
+            self.owner[...] = np.frombuffer(self.bytes, self.owner.dtype).reshape(self.owner.shape)
+        else:
+            self.owner[:] = array(self.owner.typecode, self.bytes) if isinstance(self.owner, array) else self.bytes
+
+
+def _bytes(owner: Any) -> bytes:
+    return bytes(owner) if isinstance(owner, bytearray) else owner.tobytes()
+
+
+def _is_small(owner: Any) -> bool:
+    """Numbers that a program may have as such; others are data."""
+    return (owner.size <= MOST and not owner.dtype.hasobject) if isinstance(owner, np.ndarray) else len(owner) <= MOST
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    """Of the user's classes among these, the attributes in slots, by the names by which Python finds them."""
+    kinds = [item for item in kind.__mro__ if _is_users(item.__module__)]
+    return tuple(name for item in kinds for name, part in vars(item).items() if isinstance(part, MemberDescriptorType))
+
+
 class _OfClass:
     """What is written in a class: its methods, and what all its objects share."""
 
@@ -299,10 +433,14 @@ class _OfClass:
 
 class _OfFunction:
     """Variables around a function that it has by name: of the functions that it is in, of its file, and of other files
-    of the user's."""
+    of the user's. And what its arguments are by default, as `seen=` and its like."""
 
     def __init__(self, function: FunctionType) -> None:
         self.cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        by_place, by_name = function.__defaults__ or (), function.__kwdefaults__ or {}
+        arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
+        defaults = dict(zip(arguments[len(arguments) - len(by_place) :], by_place, strict=True)) | by_name
+        self.defaults = {f"{name}=": value for name, value in defaults.items()}
         own = function.__globals__
         names, parts = _names(function.__code__)
         self.places = {name: (own, name) for name in names if name in own}
@@ -313,12 +451,12 @@ class _OfFunction:
     def read(self) -> dict[str, Any]:
         held = {name: own[key] for name, (own, key) in self.places.items() if key in own}
         cells = {name: _content_of(cell) for name, cell in self.cells.items()}
-        return held | {name: value for name, value in cells.items() if value is not _NONE}
+        return held | self.defaults | {name: value for name, value in cells.items() if value is not _NONE}
 
     def write(self, held: dict[str, Any]) -> None:
         now = self.read()
         for name, value in held.items():
-            if name in now and now[name] is value:
+            if (name in now and now[name] is value) or name in self.defaults:
                 continue
             if name in self.cells:
                 self.cells[name].cell_contents = value
@@ -374,7 +512,7 @@ class _OfGenerator:
                 return
 
 
-_Holder = _OfObject | _OfClass | _OfFunction | _OfGenerator
+_Holder = _OfObject | _OfSlots | _OfArray | _OfClass | _OfFunction | _OfGenerator
 
 
 @dataclass(frozen=True)
@@ -431,6 +569,23 @@ def check_next_step(
         advice = "draw with torch.rand and its like, or outside of the step, and give it with the batch"
     raise CaptureError(
         f"the step changes {what}, and the next one computes otherwise for it; a plan repeats one step: {advice}"
+    )
+
+
+def check_far_step(
+    changed: Sequence[tuple[str, Any, Any]], differs: Callable[[], bool], counted_on: Callable[[], bool]
+) -> None:
+    """Raises CaptureError if a step far behind this one does something else. What cannot be captured is no such step:
+    whatever else a program keeps is not that of so many steps."""
+    try:
+        if not differs() or not counted_on():
+            return
+    except Exception:
+        return
+    raise CaptureError(
+        f"the step counts {_told(changed)}, and one far later computes otherwise for it; a plan repeats one step: have "
+        "the step compute with a buffer of the model (register_buffer) that it counts up, by torch.where, or do what "
+        "belongs to some steps only outside of the step"
     )
 
 
