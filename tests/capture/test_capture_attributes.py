@@ -452,3 +452,53 @@ def test_steps_that_do_not_come_are_no_matter(kind: type[Module]) -> None:
     net = kind()
     capture(step_of(net), batch())
     assert (net.calls, net.log) == (0, [])
+
+
+class Waits(Module):
+    """It goes on once it remembers enough."""
+
+    def __init__(self, most: int | None, enough: int) -> None:
+        super().__init__()
+        self.recent, self.enough = deque(maxlen=most), enough
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.recent.append(1.0)
+        return self.layer(x) * (2 if len(self.recent) >= self.enough else 1)
+
+
+@pytest.mark.parametrize(("most", "enough", "refused"), [(3, 3, True), (3, 4, False), (None, 1000, True)])
+def test_lists_that_grow_are_long_later(most: int | None, enough: int, refused: bool) -> None:
+    net = Waits(most, enough)
+    if refused:
+        with pytest.raises(CaptureError, match=r"counts 'model\.recent' .* and one far later computes otherwise"):
+            capture(step_of(net), batch())
+    else:
+        capture(step_of(net), batch())
+    assert len(net.recent) == 0
+
+
+SCALE, SHIFT = {"factor": 1.0}, {"shift": 0.0}
+
+
+class Scaled(Module):
+    """What it reads stands in a property and in a static method."""
+
+    @property
+    def factor(self) -> float:
+        return SCALE["factor"]
+
+    @staticmethod
+    def shift() -> float:
+        return SHIFT["shift"]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * self.factor + self.shift()
+
+
+@pytest.mark.parametrize(("held", "key"), [(SCALE, "factor"), (SHIFT, "shift")])
+def test_what_properties_and_static_methods_read_is_asked_too(held: dict[str, float], key: str) -> None:
+    settings = Settings(step_of(Scaled()))
+    assert settings.changed() == []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(held, key, 2.0)
+        assert settings.changed() != []

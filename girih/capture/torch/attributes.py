@@ -101,6 +101,8 @@ class Attributes:
             return self._visit_function(value) if _is_users(value.__module__) else []
         if isinstance(value, _ARRAYS):
             return self._enter(path, _OfArray(value)) if _is_small(value) else []
+        if isinstance(value, (property, staticmethod, classmethod)):
+            return [(path, getattr(value, "fget" if isinstance(value, property) else "__func__"))]
         if isinstance(value, type):
             return self._enter(value.__qualname__, _OfClass(value)) if _is_users(value.__module__) else []
         if isinstance(value, _GENERATORS) and not isinstance(value, random.SystemRandom):
@@ -225,27 +227,32 @@ class Attributes:
                 holder.draw_next(high)
             yield
 
-    def counters(self) -> list[_Counter]:
-        """What the step that was run has counted up."""
-        found = [(place.holder, place.held) for place in self.places]
-        mapped = [(item, dict(content)) for item, content in self.containers.values() if isinstance(item, dict)]
-        listed = [(item, dict(enumerate(content))) for item, content in self.containers.values() if type(item) is list]
-        several: list[tuple[Any, dict[Any, Any]]] = [*found, *mapped, *listed]
-        return [
+    def counters(self) -> list[_Counter | _Grown]:
+        """What the step that was run has counted up, and the lists that it has made longer."""
+        found: list[tuple[Any, dict[Any, Any]]] = [(place.holder, place.held) for place in self.places]
+        grown: list[_Counter | _Grown] = []
+        for item, content in self.containers.values():
+            if isinstance(item, dict):
+                found.append((item, dict(content)))
+            elif isinstance(item, (list, deque)):
+                found.append((item, dict(enumerate(content))))
+                if len(item) > len(content) and not isinstance(item[-1], torch.Tensor):
+                    grown.append(_Grown(item, item[-1], len(item) - len(content)))
+        return grown + [
             _Counter(owner, key, now[key] - old)
-            for owner, held in several
+            for owner, held in found
             for now in (_items(owner),)
             for key, old in held.items()
             if type(old) is int and type(now.get(key)) is int and now[key] > old
         ]
 
-    def far_steps(self, counters: Sequence[_Counter]) -> Iterator[Callable[[], bool]]:
+    def far_steps(self, counters: Sequence[_Counter | _Grown]) -> Iterator[Callable[[], bool]]:
         """Far later steps: one that begins where its counters are FAR, and one that counts up to it. Each gives what
         says, behind it, whether it has counted on; if not, no step begins so."""
         for steps in (0, 1) if counters else ():
             self.put_back()
             for item in counters:
-                item.put(FAR - steps * item.by)
+                item.put(steps)
             yield partial(_counted_on, counters, 1 - steps)
 
     def replaced(self, stand_ins: Mapping[int, Any]) -> Callable[[], None]:
@@ -303,22 +310,41 @@ class _Counter:
     key: Any
     by: int
 
-    def put(self, number: int) -> None:
+    def put(self, steps: int) -> None:
+        """Have it so many steps before FAR."""
+        number = FAR - steps * self.by
         if isinstance(self.owner, Container):
             self.owner[self.key] = number  # type: ignore[index]
         else:
             self.owner.write(self.owner.read() | {self.key: number})
 
-    def is_at(self, number: int) -> bool:
-        return _items(self.owner).get(self.key) == number
+    def counted_on(self, steps: int) -> bool:
+        """Is it so many behind FAR?"""
+        return bool(_items(self.owner).get(self.key) == FAR + steps * self.by)
 
 
-def _counted_on(counters: Sequence[_Counter], steps: int) -> bool:
-    return all(item.is_at(FAR + steps * item.by) for item in counters)
+@dataclass(frozen=True)
+class _Grown:
+    """A list to which each step appends as many items, such as this one. It is tried with MOST, or as many as it may
+    have."""
+
+    owner: list[Any] | deque[Any]
+    item: Any
+    by: int
+
+    def put(self, steps: int) -> None:
+        self.owner.extend([self.item] * (MOST - steps * self.by - len(self.owner)))
+
+    def counted_on(self, steps: int) -> bool:
+        return len(self.owner) == (getattr(self.owner, "maxlen", None) or MOST + steps * self.by)
+
+
+def _counted_on(counters: Sequence[_Counter | _Grown], steps: int) -> bool:
+    return all(item.counted_on(steps) for item in counters)
 
 
 def _items(owner: Any) -> dict[Any, Any]:
-    if isinstance(owner, list):
+    if isinstance(owner, (list, deque)):
         return dict(enumerate(owner))
     return owner if isinstance(owner, dict) else owner.read()
 
