@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+from array import array
 from collections import deque
 from functools import partial
 from typing import Any
@@ -14,6 +16,8 @@ from against_eager import compare
 from torch import nn
 
 from girih.capture import CaptureError, Inference, TrainingStep, capture
+from girih.capture.torch.attributes import Attributes
+from girih.capture.torch.settings import Settings
 
 
 class Module(nn.Module):
@@ -300,3 +304,201 @@ def test_a_dictionary_that_holds_itself() -> None:
     capture(step_of(net), batch())
     assert net.tables is tables
     assert tables[0] is tables
+
+
+class Slots:
+    """An object of the user's whose attributes lie in slots."""
+
+    __slots__ = ("calls", "later")
+    later: bool
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+
+SLOTS, NUMBERS, ARRAY, BYTES, LOCAL = Slots(), np.zeros(2), array("d", [0.0]), bytearray(1), threading.local()
+LOCAL.calls = 0
+
+
+def of_slots() -> int:
+    SLOTS.calls += 1
+    SLOTS.later = True
+    return SLOTS.calls
+
+
+def of_numpy() -> float:
+    NUMBERS[1:] += 1
+    return float(NUMBERS.sum())
+
+
+def of_array() -> float:
+    ARRAY[0] += 1
+    return ARRAY[0]
+
+
+def of_bytes() -> int:
+    BYTES.append(1)
+    return len(BYTES)
+
+
+def of_a_thread() -> int:
+    LOCAL.calls += 1
+    return int(LOCAL.calls)
+
+
+def of_a_default(*, seen: list[int] = [0]) -> int:  # noqa: B006
+    seen.append(0)
+    return len(seen)
+
+
+def of_the_function() -> int:
+    of_the_function.calls = getattr(of_the_function, "calls", 0) + 1  # type: ignore[attr-defined]
+    return int(of_the_function.calls)  # type: ignore[attr-defined]
+
+
+def kept() -> Any:
+    seen = (of_a_default.__kwdefaults__ or {})["seen"]
+    return SLOTS.calls, NUMBERS.tolist(), [*ARRAY], bytes(BYTES), LOCAL.calls, [*seen], vars(of_the_function)
+
+
+COUNTERS = of_slots, of_numpy, of_array, of_bytes, of_a_thread, of_a_default, of_the_function
+
+
+@pytest.mark.parametrize("count", COUNTERS)
+def test_wherever_python_keeps_it(count: Any) -> None:
+    before = repr(kept())
+    step = TrainingStep(nn.Linear(4, 4).double(), lambda made, wanted: (made - wanted).square().mean() * count())
+    with pytest.raises(CaptureError, match="and the next one computes otherwise for it"):
+        capture(step, batch())
+    assert repr(kept()) == before
+    assert not hasattr(SLOTS, "later")
+
+
+def test_hooks_of_gradients_are_asked_too() -> None:
+    model, seen = nn.Linear(4, 4).double(), []
+
+    def hook(gradient: torch.Tensor) -> torch.Tensor:
+        seen.append(0)
+        return gradient * len(seen)
+
+    model.weight.register_hook(hook)
+    with pytest.raises(CaptureError, match=r"hook\.seen"):
+        capture(TrainingStep(model, nn.functional.mse_loss), batch())
+    assert seen == []
+
+
+@pytest.mark.parametrize("count", COUNTERS)
+def test_what_is_changed_between_two_steps_is_seen(count: Any) -> None:
+    step = TrainingStep(nn.Linear(4, 4), lambda made, wanted: (made - wanted).mean() * (0 if count is None else 1))
+    settings = Settings(step)
+    attributes = Attributes({"step": count})
+    assert settings.changed() == []
+    count()
+    assert settings.changed() != []
+    attributes.put_back()
+    assert settings.changed() == []
+
+
+class Rarely(Module):
+    """It counts its calls, and asks how many there are."""
+
+    def __init__(self, asks: Any) -> None:
+        super().__init__()
+        self.asks, self.count = asks, {"calls": 0}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        before = self.asks(self.count["calls"])
+        self.count["calls"] += 1
+        self.calls += 1
+        return self.layer(x) * (2 if before or self.asks(self.calls) else 1)
+
+
+@pytest.mark.parametrize("asks", [lambda n: n and n % 4 == 0, lambda n: n > 1000, lambda n: n and n % 100 == 0])
+def test_a_branch_that_is_taken_many_steps_later_is_refused(asks: Any) -> None:
+    net = Rarely(asks)
+    with pytest.raises(
+        CaptureError, match=r"counts .*model\.calls. \(now 0, then 1\).* and one far later computes other"
+    ):
+        capture(step_of(net), batch())
+    assert (net.calls, net.count) == (0, {"calls": 0})
+
+
+class Turns(Module):
+    """Its number goes round: it is never far."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls = (self.calls + 1) % 3
+        return self.layer(x) * (2 if self.calls > 10 else 1)
+
+
+class Looks(Module):
+    """It looks up in a table, which ends before that."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.layer(x) * [1.0, 1.0, 1.0, 1.0, 1.0][self.calls]
+
+
+class Tells(Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self.calls % 100 == 0:
+            self.log.append(f"step {self.calls}")
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("kind", [Turns, Looks, Tells])
+def test_steps_that_do_not_come_are_no_matter(kind: type[Module]) -> None:
+    net = kind()
+    capture(step_of(net), batch())
+    assert (net.calls, net.log) == (0, [])
+
+
+class Waits(Module):
+    """It goes on once it remembers enough."""
+
+    def __init__(self, most: int | None, enough: int) -> None:
+        super().__init__()
+        self.recent, self.enough = deque(maxlen=most), enough
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.recent.append(1.0)
+        return self.layer(x) * (2 if len(self.recent) >= self.enough else 1)
+
+
+@pytest.mark.parametrize(("most", "enough", "refused"), [(3, 3, True), (3, 4, False), (None, 1000, True)])
+def test_lists_that_grow_are_long_later(most: int | None, enough: int, refused: bool) -> None:
+    net = Waits(most, enough)
+    if refused:
+        with pytest.raises(CaptureError, match=r"counts 'model\.recent' .* and one far later computes otherwise"):
+            capture(step_of(net), batch())
+    else:
+        capture(step_of(net), batch())
+    assert len(net.recent) == 0
+
+
+SCALE, SHIFT = {"factor": 1.0}, {"shift": 0.0}
+
+
+class Scaled(Module):
+    """What it reads stands in a property and in a static method."""
+
+    @property
+    def factor(self) -> float:
+        return SCALE["factor"]
+
+    @staticmethod
+    def shift() -> float:
+        return SHIFT["shift"]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * self.factor + self.shift()
+
+
+@pytest.mark.parametrize(("held", "key"), [(SCALE, "factor"), (SHIFT, "shift")])
+def test_what_properties_and_static_methods_read_is_asked_too(held: dict[str, float], key: str) -> None:
+    settings = Settings(step_of(Scaled()))
+    assert settings.changed() == []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(held, key, 2.0)
+        assert settings.changed() != []

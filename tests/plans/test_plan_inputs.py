@@ -86,6 +86,19 @@ def test_a_scheduler_sets_the_rate_of_each_group(told: bool) -> None:
         torch.testing.assert_close(state[name], tensor)
 
 
+def test_constants_that_change_between_two_steps_are_refused() -> None:
+    _, _, step = made()
+    held = {"scale": 1.0}
+    scaled = girih.TrainingStep(step.model, loss=lambda *both: cross_entropy(*both) * held["scale"])
+    with girih.plan(scaled, BATCH, compare=(), objective="bytes").start(backend="threads") as running:
+        first = running.step(*BATCH)
+        held["scale"] = 2.0
+        with pytest.raises(PlanError, match=r"held changed since the step was planned, .* constant: undo it, or give"):
+            running.step(*BATCH)
+        held["scale"] = 1.0
+        assert running.step(*BATCH) == first
+
+
 def test_another_number_of_rates_is_refused(plan: Plan) -> None:
     with (
         plan.start(backend="threads") as running,

@@ -10,7 +10,9 @@ from __future__ import annotations
 import dis
 import random
 import sys
+import threading
 from argparse import Namespace
+from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from itertools import chain, repeat
 from operator import is_
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,12 +39,17 @@ _OTHERS = (frozenset(sys.stdlib_module_names) | {"torch", "numpy", "girih"}) - {
 _OPTIMIZERS = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
 """What these hold enters each step, and a step that reads it by itself is refused (`girih.capture.whole_step`)."""
 _LEAVES = (bool, int, float, complex, str, bytes, type(None), torch.Tensor, torch.dtype, ModuleType, *_OPTIMIZERS)
-_OPEN = (SimpleNamespace, Namespace)
+_ARRAYS = (np.ndarray, array, bytearray)
+_OPEN = (SimpleNamespace, Namespace, threading.local)
 """Python's own objects that hold what a user writes into them."""
 _NONE = object()
 """In the place of a variable that has no value."""
 MOST = 10_000
 """A container of more items is data, and not looked into."""
+SHOWN = 8
+"""Of an array of more numbers only a mark is told."""
+FAR = 72_072_000
+"""What counters are tried with: a multiple of 1 to 16, of 32, 64, 100, 500 and 1,000."""
 
 
 class Attributes:
@@ -93,15 +100,27 @@ class Attributes:
         if isinstance(value, torch.nn.Module):
             return self._visit_module(path, value)
         if isinstance(value, FunctionType):
-            return self._enter(value.__qualname__, _OfFunction(value)) if _is_users(value.__module__) else []
+            return self._visit_function(value) if _is_users(value.__module__) else []
+        if isinstance(value, _ARRAYS):
+            return self._enter(path, _OfArray(value)) if _is_small(value) else []
+        if isinstance(value, (property, staticmethod, classmethod)):
+            return [(path, getattr(value, "fget" if isinstance(value, property) else "__func__"))]
         if isinstance(value, type):
             return self._enter(value.__qualname__, _OfClass(value)) if _is_users(value.__module__) else []
         if isinstance(value, _GENERATORS) and not isinstance(value, random.SystemRandom):
             return [] if self._between else self._enter(path, _OfGenerator(value))
         kind = type(value)
-        if kind in _OPEN or (_is_users(kind.__module__) and isinstance(getattr(value, "__dict__", None), dict)):
-            return [*self._enter(path, _OfObject(value)), *_classes(value)]
-        return []
+        if kind not in _OPEN and not _is_users(kind.__module__):
+            return []
+        has_attributes = isinstance(getattr(value, "__dict__", None), dict)
+        held = self._enter(path, _OfObject(value)) if has_attributes else []
+        if slots := _slots(kind):
+            held += self._enter(path, _OfSlots(value, slots))
+        return [*held, *_classes(value)] if has_attributes or slots else []
+
+    def _visit_function(self, function: FunctionType) -> list[tuple[str, Any]]:
+        name = function.__qualname__
+        return [*self._enter(name, _OfFunction(function)), *self._enter(name, _OfObject(function))]
 
     def _visit_module(self, path: str, module: torch.nn.Module) -> list[tuple[str, Any]]:
         outside = self._between and id(module) not in self._own  # such as a target network: its numbers are constants
@@ -113,11 +132,16 @@ class Attributes:
                 self._tensors.append((f"{path}.{key}", tensor, _numbers(tensor)))
         self._seen.update(map(id, (*module._parameters.values(), *module._buffers.values())))
         held = self._enter(path, _OfObject(module))
+        if is_of_libraries(type(module).__module__):  # a graph network's data, which says itself that they changed
+            held = [item for item in held if not isinstance(item[1], (*_ARRAYS, Mapping))]
         for place, item in held if self._between else ():
             if isinstance(getattr(item, "__dict__", None), dict) and _is_installed(type(item)):
                 self._seen.add(id(item))
                 self._enter(place, _OfObject(item))
         hooks = [(f"a hook of {path}", hook) for hook in hooks_of(module)]
+        for key, tensor in module._parameters.items():
+            known = tensor._backward_hooks if tensor is not None else None
+            hooks += [(f"a hook of {path}.{key}", hook) for hook in (known or {}).values()]
         parts = [(f"{path}.{name}", part) for name, part in module.named_children()]
         return [*held, *parts, *hooks, *_classes(module), (path, type(module).forward)]
 
@@ -128,7 +152,7 @@ class Attributes:
 
     def mappings(self) -> list[Mapping[str, Any]]:
         """Where the attributes of objects and classes lie (`__dict__`)."""
-        return [place.holder.own for place in self.places if not isinstance(place.holder, (_OfFunction, _OfGenerator))]
+        return [place.holder.own for place in self.places if isinstance(place.holder, (_OfObject, _OfClass))]
 
     @cached_property
     def _watched(self) -> tuple[Identities, list[Any], list[Any], list[Any], list[tuple[CellType, Any]]]:
@@ -151,11 +175,18 @@ class Attributes:
     def are_plain(self) -> bool:
         """Is nothing of it a list, dictionary or set, a tensor, or a function of the user's?"""
         _, owners, _, _, cells = self._watched
-        return not (self.containers or owners or cells or self._tensors)
+        return not (self.containers or owners or cells or self._tensors or self._unwatched)
+
+    @cached_property
+    def _unwatched(self) -> list[tuple[_OfSlots | _OfArray, dict[str, Any]]]:
+        """What lies in no dictionary, and is read each time."""
+        return [(place.holder, place.held) for place in self.places if isinstance(place.holder, (_OfSlots, _OfArray))]
 
     def untouched(self) -> bool:
         """Is all that lies elsewhere the very same? (Quick; if not, `changed` says whether that means much.)"""
         if self.containers and not self._watched[0].same():
+            return False
+        if self._unwatched and not all(holder.same(held) for holder, held in self._unwatched):
             return False
         if self.cells and any(_content_of(cell) is not value for cell, value in self.cells):
             return False
@@ -200,6 +231,50 @@ class Attributes:
                 holder.draw_next(high)
             yield
 
+    def counters(self) -> list[_Counter | _Grown]:
+        """What the step that was run has counted up, and the lists that it has made longer."""
+        found: list[tuple[Any, dict[Any, Any]]] = [(place.holder, place.held) for place in self.places]
+        grown: list[_Counter | _Grown] = []
+        for item, content in self.containers.values():
+            if isinstance(item, dict):
+                found.append((item, dict(content)))
+            elif isinstance(item, (list, deque)):
+                found.append((item, dict(enumerate(content))))
+                if len(item) > len(content) and not isinstance(item[-1], torch.Tensor):
+                    grown.append(_Grown(item, item[-1], len(item) - len(content)))
+        return grown + [
+            _Counter(owner, key, now[key] - old)
+            for owner, held in found
+            for now in (_items(owner),)
+            for key, old in held.items()
+            if type(old) is int and type(now.get(key)) is int and now[key] > old
+        ]
+
+    def far_steps(self, counters: Sequence[_Counter | _Grown]) -> Iterator[Callable[[], bool]]:
+        """Far later steps: one that begins where its counters are FAR, and one that counts up to it. Each gives what
+        says, behind it, whether it has counted on; if not, no step begins so."""
+        for steps in (0, 1) if counters else ():
+            self.put_back()
+            for item in counters:
+                item.put(steps)
+            yield partial(_counted_on, counters, 1 - steps)
+
+    def replaced(self, stand_ins: Mapping[int, Any]) -> Callable[[], None]:
+        """Have a stand-in wherever an attribute or variable has the thing of this id; what undoes it."""
+        done = []
+        for place in self.places:
+            if others := {name: stand_ins[id(item)] for name, item in place.held.items() if id(item) in stand_ins}:
+                place.holder.write(place.holder.read() | others)
+                done.append((place, others))
+
+        def undo() -> None:
+            for place, others in done:
+                now = place.holder.read()
+                own = {name: place.held[name] for name, item in others.items() if now.get(name) is item}
+                place.holder.write(now | own)
+
+        return undo
+
     def put_back(self) -> None:
         for place in self.places:
             place.holder.write(place.held)
@@ -229,6 +304,53 @@ class Attributes:
         return len(before) == len(after) and all(
             self._same(one, other, compared) for one, other in zip(before, after, strict=True)
         )
+
+
+@dataclass(frozen=True)
+class _Counter:
+    """Of an object, a function, a list or a dictionary, a whole number to which each step adds as much."""
+
+    owner: Any
+    key: Any
+    by: int
+
+    def put(self, steps: int) -> None:
+        """Have it so many steps before FAR."""
+        number = FAR - steps * self.by
+        if isinstance(self.owner, Container):
+            self.owner[self.key] = number  # type: ignore[index]
+        else:
+            self.owner.write(self.owner.read() | {self.key: number})
+
+    def counted_on(self, steps: int) -> bool:
+        """Is it so many behind FAR?"""
+        return bool(_items(self.owner).get(self.key) == FAR + steps * self.by)
+
+
+@dataclass(frozen=True)
+class _Grown:
+    """A list to which each step appends as many items, such as this one. It is tried with MOST, or as many as it may
+    have."""
+
+    owner: list[Any] | deque[Any]
+    item: Any
+    by: int
+
+    def put(self, steps: int) -> None:
+        self.owner.extend([self.item] * (MOST - steps * self.by - len(self.owner)))
+
+    def counted_on(self, steps: int) -> bool:
+        return len(self.owner) == (getattr(self.owner, "maxlen", None) or MOST + steps * self.by)
+
+
+def _counted_on(counters: Sequence[_Counter | _Grown], steps: int) -> bool:
+    return all(item.counted_on(steps) for item in counters)
+
+
+def _items(owner: Any) -> dict[Any, Any]:
+    if isinstance(owner, (list, deque)):
+        return dict(enumerate(owner))
+    return owner if isinstance(owner, dict) else owner.read()
 
 
 class Identities:
@@ -263,6 +385,66 @@ class _OfObject:
         self.own.update((key, value) for key, value in held.items() if key not in now or now[key] is not value)
 
 
+class _OfSlots:
+    """Attributes of an object that lie in slots."""
+
+    def __init__(self, owner: Any, names: Sequence[str]) -> None:
+        self.owner, self.names = owner, names
+
+    def read(self) -> dict[str, Any]:
+        return {name: getattr(self.owner, name) for name in self.names if hasattr(self.owner, name)}
+
+    def same(self, held: dict[str, Any]) -> bool:
+        now = self.read()
+        return now.keys() == held.keys() and all(now[name] is held[name] for name in now)
+
+    def write(self, held: dict[str, Any]) -> None:
+        now = self.read()
+        for name in now.keys() - held.keys():
+            object.__delattr__(self.owner, name)
+        for name, value in held.items():
+            if name not in now or now[name] is not value:
+                object.__setattr__(self.owner, name, value)
+
+
+class _OfArray:
+    """The numbers of an array of NumPy's or Python's."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner, self.bytes = owner, _bytes(owner)
+
+    def read(self) -> dict[str, Any]:
+        numbers = np.asarray(self.owner)
+        text = str(numbers.tolist()) if numbers.size <= SHOWN else f"numbers {hash(_bytes(self.owner)) & 0xFFFFFFFF:x}"
+        return {"numbers": text}
+
+    def same(self, _: dict[str, Any]) -> bool:
+        return _bytes(self.owner) == self.bytes
+
+    def write(self, held: dict[str, Any]) -> None:
+        if self.same(held):
+            return
+        if isinstance(self.owner, np.ndarray):
+            self.owner[...] = np.frombuffer(self.bytes, self.owner.dtype).reshape(self.owner.shape)
+        else:
+            self.owner[:] = array(self.owner.typecode, self.bytes) if isinstance(self.owner, array) else self.bytes
+
+
+def _bytes(owner: Any) -> bytes:
+    return bytes(owner) if isinstance(owner, bytearray) else owner.tobytes()
+
+
+def _is_small(owner: Any) -> bool:
+    """Numbers that a program may have as such; others are data."""
+    return (owner.size <= MOST and not owner.dtype.hasobject) if isinstance(owner, np.ndarray) else len(owner) <= MOST
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    """Of the user's classes among these, the attributes in slots, by the names by which Python finds them."""
+    kinds = [item for item in kind.__mro__ if _is_users(item.__module__)]
+    return tuple(name for item in kinds for name, part in vars(item).items() if isinstance(part, MemberDescriptorType))
+
+
 class _OfClass:
     """What is written in a class: its methods, and what all its objects share."""
 
@@ -283,10 +465,14 @@ class _OfClass:
 
 class _OfFunction:
     """Variables around a function that it has by name: of the functions that it is in, of its file, and of other files
-    of the user's."""
+    of the user's. And what its arguments are by default, as `seen=` and its like."""
 
     def __init__(self, function: FunctionType) -> None:
         self.cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        by_place, by_name = function.__defaults__ or (), function.__kwdefaults__ or {}
+        arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
+        defaults = dict(zip(arguments[len(arguments) - len(by_place) :], by_place, strict=True)) | by_name
+        self.defaults = {f"{name}=": value for name, value in defaults.items()}
         own = function.__globals__
         names, parts = _names(function.__code__)
         self.places = {name: (own, name) for name in names if name in own}
@@ -297,12 +483,12 @@ class _OfFunction:
     def read(self) -> dict[str, Any]:
         held = {name: own[key] for name, (own, key) in self.places.items() if key in own}
         cells = {name: _content_of(cell) for name, cell in self.cells.items()}
-        return held | {name: value for name, value in cells.items() if value is not _NONE}
+        return held | self.defaults | {name: value for name, value in cells.items() if value is not _NONE}
 
     def write(self, held: dict[str, Any]) -> None:
         now = self.read()
         for name, value in held.items():
-            if name in now and now[name] is value:
+            if (name in now and now[name] is value) or name in self.defaults:
                 continue
             if name in self.cells:
                 self.cells[name].cell_contents = value
@@ -358,7 +544,7 @@ class _OfGenerator:
                 return
 
 
-_Holder = _OfObject | _OfClass | _OfFunction | _OfGenerator
+_Holder = _OfObject | _OfSlots | _OfArray | _OfClass | _OfFunction | _OfGenerator
 
 
 @dataclass(frozen=True)
@@ -418,6 +604,23 @@ def check_next_step(
     )
 
 
+def check_far_step(
+    changed: Sequence[tuple[str, Any, Any]], differs: Callable[[], bool], counted_on: Callable[[], bool]
+) -> None:
+    """Raises CaptureError if a step far behind this one does something else. What cannot be captured is no such step:
+    whatever else a program keeps is not that of so many steps."""
+    try:
+        if not differs() or not counted_on():
+            return
+    except Exception:
+        return
+    raise CaptureError(
+        f"the step counts {_told(changed)}, and one far later computes otherwise for it; a plan repeats one step: have "
+        "the step compute with a buffer of the model (register_buffer) that it counts up, by torch.where, or do what "
+        "belongs to some steps only outside of the step"
+    )
+
+
 def _told(changed: Sequence[tuple[str, Any, Any]]) -> str:
     return ", ".join(f"{path!r} (now {_short(old)}, then {_short(new)})" for path, old, new in changed[:3])
 
@@ -454,7 +657,7 @@ def _numbers(tensor: Tensor) -> Any:
 
 def _is_installed(kind: type) -> bool:
     """Is it of a package that is installed, and neither Python's, PyTorch's nor ours?"""
-    return kind.__module__.partition(".")[0] not in _OTHERS and not _is_users(kind.__module__)
+    return not is_of_libraries(kind.__module__) and not _is_users(kind.__module__)
 
 
 @cache
@@ -462,7 +665,12 @@ def _is_users(module: str | None) -> bool:
     """Is code of this module a part of the user's program, and not of a package that is installed?"""
     file = str(getattr(sys.modules.get(str(module)), "__file__", None))
     installed = "site-packages" in file or "dist-packages" in file
-    return str(module).partition(".")[0] not in _OTHERS and not installed
+    return not is_of_libraries(module) and not installed
+
+
+def is_of_libraries(module: str | None) -> bool:
+    """Is it one of Python's, PyTorch's, NumPy's or ours?"""
+    return str(module).partition(".")[0] in _OTHERS
 
 
 def _content_of(cell: CellType) -> Any:

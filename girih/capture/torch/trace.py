@@ -20,9 +20,10 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from girih.capture.batches import NotGiven, hides_fakes, leaves_of, with_leaves
 from girih.capture.canonicalize.canonical import EnteringTensor, Exit, canonicalise
+from girih.capture.clocks import AHEAD, check_later, check_seeds, read_in
 from girih.capture.errors import CaptureError, MoreBuffersError
 from girih.capture.scaled_step import SCALE, Scaling, scaled_steps
-from girih.capture.torch.attributes import attributes_of, check_next_step
+from girih.capture.torch.attributes import attributes_of, check_far_step, check_next_step
 from girih.capture.torch.environment import surroundings
 from girih.capture.torch.initial import Initial, initial_of, is_real
 from girih.capture.torch.memory import check_shared, check_writes
@@ -112,17 +113,36 @@ def capture(step: Step, batch: Any) -> Captured:
 def _captured(step: Step, batch: Any) -> Captured:
     roots = {name: getattr(step, name, None) for name in ("model", "loss", "step", "call")}
     with attributes_of(roots) as attributes:
-        first = _Capture(step, batch)
-        captured = first.run()
+        with read_in(attributes) as readings:
+            first = _Capture(step, batch)
+            captured = first.run()
         check_shared(step.model, first.recorder, captured.graph)
+
+        def differs() -> bool:
+            nonlocal first
+            first = _Capture(step, batch)
+            return _told(first.run()) != _told(captured)
+
+        if readings.told:
+            if any(record.note.draw is not None for record in first.recorder.records):
+                check_seeds(readings)
+            attributes.put_back()
+            with read_in(attributes, AHEAD):
+                check_later(readings, differs)
         if changed := attributes.changed():
-
-            def differs() -> bool:
-                return format_graph(_Capture(step, batch).run().graph) != format_graph(captured.graph)
-
+            recorder, entries = first.recorder, [entry.slot for entry in first.entries]
+            counters = attributes.counters()
             for _ in attributes.next_steps():
-                check_next_step(changed, first.recorder, [entry.slot for entry in first.entries], differs)
+                check_next_step(changed, recorder, entries, differs)
+            for counted_on in attributes.far_steps(counters):
+                check_far_step(changed, differs, counted_on)
     return captured
+
+
+def _told(captured: Captured) -> tuple[str, dict[int, str]]:
+    """What is compared: the graph, and the numbers and strings that are returned beside tensors."""
+    plain = {key: repr(item) for key, item in captured.constants.items() if isinstance(item, (bool, int, float, str))}
+    return format_graph(captured.graph), plain
 
 
 def _valid(name: str) -> str:

@@ -11,6 +11,7 @@ import torch
 
 from girih.capture.scaled_step import SCALE
 from girih.capture.torch.own_update import NUMBERS
+from girih.capture.torch.settings import listed
 from girih.capture.torch.training import ambient_autocast
 from girih.cost.setting import threads_of
 from girih.graph import of_batch
@@ -350,11 +351,12 @@ class TrainingRun:
         is now, and of a plan that was read from a file, as it was when the plan was made.
 
         Raises:
-            PlanError: if the batch does not fit the plan.
+            PlanError: if the batch does not fit the plan, or the program has other constants than it had then.
             IndexError: an index of the batch is in no row of an embedding.
             WorkerError: if a worker failed; it names the rank and the instruction.
         """
         self._check_autocast()
+        self._check_constants()
         return self.planned_step(batch, lr)
 
     def planned_step(self, batch: tuple[Any, ...], lr: float | Sequence[float] | None = None) -> Any:
@@ -370,6 +372,15 @@ class TrainingRun:
                 f"a step under torch.autocast ({now or 'off'}), which was {self._autocast or 'off'} when the run "
                 "began: a plan computes in the types that it was made with. Give autocast= to TrainingStep, and leave "
                 "the step outside"
+            )
+
+    def _check_constants(self) -> None:
+        source = source_of(self.plan)
+        if source is not None and (changed := source.changed()):
+            raise PlanError(
+                f"{listed(changed)} since the step was planned, with which it is a constant: undo it, or give the "
+                "model the weights of now, `model.load_state_dict(run.state_dict())`, and plan again; girih.fit takes "
+                "other numbers as they are"
             )
 
     def outputs(self, named: dict[str, Any], scalars: Mapping[str, float]) -> dict[str, Any]:

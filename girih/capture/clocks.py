@@ -1,0 +1,225 @@
+"""What each step reads anew, and no step can put back: clocks, chance of the operating system, seeds, iterators.
+
+Python gives it away as plain numbers, which a plan would have as constants. So stand-ins note what a step reads while
+it is captured. If it has read any, it is captured once more, with clocks that are far ahead and what iterators give
+next, and refused if it then computes something else. A step that only measures or prints the time computes the same.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import random
+import sys
+import time
+import timeit
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import get_ident
+from types import FrameType, ModuleType
+from typing import Any
+
+import torch
+
+from girih.capture.errors import CaptureError
+from girih.capture.source import find_source
+from girih.capture.torch.attributes import Attributes, is_of_libraries
+
+AHEAD = 463 * 86_400 + 43_201.37
+"""Seconds: another year, month, day of the week, half of the day and odd second, for branches that ask for these."""
+
+MOST = 6
+"""Readings that a message names."""
+
+
+@dataclass
+class Readings:
+    """What a step reads, in words. ahead: how many seconds its clocks are, at their first reading."""
+
+    ahead: float
+    told: list[str] = field(default_factory=list)
+
+    def note(self, name: str, frame: FrameType) -> float:
+        """The seconds to add: more at each reading, so that it is also long from one to the next."""
+        self.told.append(" at ".join(filter(None, (name, find_source(frame)))))
+        return self.ahead * (2 * len(self.told) - 1)
+
+
+_OPEN: dict[int, Readings] = {}
+"""Of the captures that are under way, by their threads."""
+
+
+class _StandIn:
+    """In the place of a function. Threads beside the capture have what the function gives, and so have libraries for
+    their own use. (An object, since a function that a class has would become its method.)"""
+
+    def __init__(self, module: ModuleType, name: str, later: Callable[..., Any], told: str = "") -> None:
+        self.module, self.name, self.real, self._later = module, name, getattr(module, name), later
+        self._told = told or f"{module.__name__}.{name}"
+
+    def __call__(self, *given: Any) -> Any:
+        readings = _OPEN.get(get_ident())
+        if readings is None or is_of_libraries(_module_of(caller := _reader())):
+            return self.real(*given)
+        seconds = readings.note(self._told, caller)
+        return self._later(self.real, seconds, *given) if seconds else self.real(*given)
+
+
+def _reader() -> FrameType:
+    """Who calls a stand-in, or draws random numbers by it."""
+    frame = sys._getframe(2)
+    while _module_of(frame).partition(".")[0] in _DRAWING and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))
+
+
+def _seconds(real: Any, ahead: float, *given: Any) -> Any:
+    return real(*given) + ahead
+
+
+def _nanoseconds(real: Any, ahead: float, *given: Any) -> Any:
+    return real(*given) + int(ahead * 1e9) + 1
+
+
+def _moment(real: Any, ahead: float, *given: Any) -> Any:
+    return real(*(given or (_NOW() + ahead,)))
+
+
+def _text(real: Any, ahead: float, *given: Any) -> Any:
+    return real(given[0], *(given[1:] or (time.localtime(_NOW() + ahead),)))
+
+
+def _chance(real: Any, ahead: float, *given: Any) -> Any:
+    return real(*given)
+
+
+_DRAWING = "random", "secrets", "uuid", "numpy"
+_NOW = time.time
+_COUNTERS = "time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime"
+_FUNCTIONS = (
+    *(_StandIn(time, name, _seconds) for name in _COUNTERS),
+    *(_StandIn(time, f"{name}_ns", _nanoseconds) for name in _COUNTERS),
+    *(_StandIn(time, name, _moment) for name in ("localtime", "gmtime", "ctime")),
+    _StandIn(time, "strftime", _text),
+    _StandIn(timeit, "default_timer", _seconds),
+    _StandIn(torch, "manual_seed", _chance),
+    _StandIn(torch, "seed", _chance),
+    _StandIn(torch, "initial_seed", _nanoseconds),
+    _StandIn(os, "urandom", _chance),
+    _StandIn(random, "_urandom", _chance, "os.urandom"),  # of `secrets` and of NumPy's generators without seeds
+)
+
+
+class _Following:
+    """In the place of an iterator."""
+
+    def __init__(self, real: Iterator[Any], name: str) -> None:
+        self._real, self._name = real, name
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if readings := _OPEN.get(get_ident()):
+            readings.note(f"the next of {self._name!r}", sys._getframe(1))
+        return next(self._real)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def _is_iterator(item: Any) -> bool:
+    return isinstance(item, Iterator) and type(item).__module__ in ("builtins", "itertools")
+
+
+class _Kind(type):
+    """What is made of the class below is a plain datetime, and plain ones are of it."""
+
+    def __call__(cls, *given: Any, **named: Any) -> Any:
+        return datetime.datetime(*given, **named)
+
+    def __instancecheck__(cls, item: Any) -> bool:
+        return isinstance(item, datetime.datetime)
+
+
+class _Datetime(datetime.datetime, metaclass=_Kind):
+    """In the place of datetime.datetime, where the user's code has it; elsewhere it would disturb pickle."""
+
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+        return datetime.datetime.fromtimestamp(_now_of(sys._getframe(1)), tz)
+
+    @classmethod
+    def utcnow(cls) -> Any:
+        return datetime.datetime.fromtimestamp(_now_of(sys._getframe(1)), datetime.UTC).replace(tzinfo=None)
+
+    @classmethod
+    def today(cls) -> Any:
+        return datetime.datetime.fromtimestamp(_now_of(sys._getframe(1)))
+
+
+def _now_of(caller: FrameType) -> float:
+    readings = _OPEN.get(get_ident())
+    return _NOW() + (readings.note("datetime.now", caller) if readings else 0)
+
+
+_DATES = ModuleType("datetime")
+vars(_DATES).update(vars(datetime) | {"datetime": _Datetime})
+_STAND_INS: dict[int, Any] = {id(item.real): item for item in reversed(_FUNCTIONS)}
+_STAND_INS |= {id(datetime.datetime): _Datetime, id(datetime): _DATES}
+
+
+@contextmanager
+def read_in(attributes: Attributes, ahead: float = 0.0) -> Iterator[Readings]:
+    """While open, what this thread reads of clocks is noted, which are so many seconds ahead.
+
+    attributes: of the program, whose own names for clocks (`from time import perf_counter`) have stand-ins too.
+    """
+    thread, readings = get_ident(), Readings(ahead)
+    for item in _FUNCTIONS:
+        setattr(item.module, item.name, item)
+    held = [(f"{place.path}.{name}", item) for place in attributes.places for name, item in place.held.items()]
+    following = {id(item): _Following(item, path) for path, item in held if _is_iterator(item)}
+    put_back = attributes.replaced(_STAND_INS | following)
+    _OPEN[thread] = readings
+    try:
+        yield readings
+    finally:
+        del _OPEN[thread]
+        put_back()
+        for item in _FUNCTIONS if not _OPEN else ():
+            setattr(item.module, item.name, item.real)
+
+
+def check_seeds(readings: Readings) -> None:
+    """Raises CaptureError if a step that draws random numbers has seeded PyTorch's generator before."""
+    if seeds := [text for text in readings.told if text.startswith("torch.manual_seed")]:
+        raise CaptureError(
+            f"the step calls {seeds[0]}, and so has the same random numbers in each step, where a plan draws others: "
+            "seed outside of the step, and keep numbers that stay the same in a buffer of the model (register_buffer)"
+        )
+
+
+def check_later(readings: Readings, differs: Callable[[], bool]) -> None:
+    """Raises CaptureError if the step computes something else, or cannot be captured, while clocks are ahead.
+
+    readings: of the first capture. differs: captures it anew; is it another?
+    """
+    detail = ""
+    try:
+        if not differs():
+            return
+    except Exception as error:
+        detail = f" ({next(iter(str(error).splitlines()), type(error).__name__)})"
+    places = [*dict.fromkeys(readings.told)]
+    told = ", ".join(places[:MOST]) + (f" and {len(places) - MOST} more" if len(places) > MOST else "")
+    raise CaptureError(
+        f"the step reads {told}, and does something else at another time{detail}; a plan repeats one step, with the "
+        "numbers of its capture: give what depends on the time, on chance or on what comes next with the batch, as a "
+        "tensor (torch.rand and its like draw anew in each step); what only measures or prints the time may stay"
+    )
