@@ -2,10 +2,11 @@
 
 What the rounds propose one after the other (`girih.search.joint.rounds`) is here one space. The strategies of all ways
 to write the graph (`girih.search.joint.writings`) are drawn together in the order of their cost by tables; each has, in
-each order of its nodes, a bound: the step with unlimited memory, and what must be copied or computed again while a node
-computes that holds more than the limit. Those whose bound is below the best are held, the least bound first, in the
-fastest way that there is (`girih.search.joint.stays`), until no bound is below the best. What differs in one node or
-value from the best sequential composition is held before, as is quickly found.
+each order of its nodes, a bound: the step with unlimited memory, and the whole values that must be copied or computed
+again while a node computes that holds more than the limit. Those whose bound is below the best are held, the least
+bound first, in the fastest way that there is (`girih.search.joint.stays`), until no bound is below the best. Of those
+that take as long and hold as many bytes in every node one is held first, and the others when nothing else is left. What
+differs in one node or value from the best sequential composition is held before all, as is quickly found.
 
 Cost: counted against the seconds of the search; for each strategy a bound and a simulation in each order, and for each
 that is left the ways to hold it.
@@ -13,13 +14,13 @@ that is left the ways to hold it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heappop, heappush, merge
-from itertools import count, islice
+from itertools import accumulate, count, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from girih.machine.machine import Tier
 from girih.ops.derive.in_place import writes_over
@@ -30,7 +31,7 @@ from girih.rewrite.backtracking import fingerprint
 from girih.search.composed import nodes_of
 from girih.search.joint.divisions import Labels
 from girih.search.joint.rounds import NEIGHBOURS, Rounds, Written
-from girih.search.joint.stays import able, fastest_stays
+from girih.search.joint.stays import Copy, able, fastest_stays, in_turn
 from girih.search.joint.writings import in_order, orders_of, writings
 from girih.search.memory.step_seconds import simulated_seconds
 
@@ -47,8 +48,8 @@ ORDERS = 24
 """Orders of the nodes that are tried: of graphs that have more only their own is."""
 SCANNED = 1000
 """Strategies that are drawn, at most, for each way to write the graph."""
-DRAWN, CROWDED, SIMULATED = 130_000.0, 10_000.0, 100_000.0
-"""Nanoseconds of a strategy that is drawn, and in each order of the bound of what it moves, and of its simulation,
+DRAWN, CROWDED, MOVED, SIMULATED = 130_000.0, 10_000.0, 25_000.0, 100_000.0
+"""Nanoseconds of a strategy that is drawn, and in each order of the bounds of what it moves, and of its simulation,
 beside its nodes."""
 
 
@@ -61,20 +62,20 @@ def search_small(rounds: Rounds) -> None:
     _hold_neighbours(rounds)
     ends = budget.spent + SHARE * budget.seconds * 1e9
     _write_otherwise(rounds)
-    waiting: list[Candidate] = []
+    waiting = Waiting()
     begun, holding = budget.spent, 0.0
     for candidates in _drawn(rounds):
         for candidate in candidates:
-            heappush(waiting, candidate)
+            heappush(waiting.first, candidate)
         # What is drawn tells what is worth holding, and what is held what is worth drawing: both get as much work.
-        while waiting and 2 * holding < budget.spent - begun:
+        while waiting.first and 2 * holding < budget.spent - begun:
             before = budget.spent
-            _offer(rounds, waiting)
+            waiting.offer(rounds)
             holding += budget.spent - before
         if budget.spent >= ends:
             return
-    while waiting and budget.spent < ends and not budget.late:
-        _offer(rounds, waiting)
+    while (waiting.first or waiting.behind) and budget.spent < ends and not budget.late:
+        waiting.offer(rounds)
 
 
 def _hold_neighbours(rounds: Rounds) -> None:
@@ -86,15 +87,6 @@ def _hold_neighbours(rounds: Rounds) -> None:
                 return
             if (held := rounds.quick(plan)) is not None:
                 rounds.take(held[1], held[0], name)
-
-
-def _offer(rounds: Rounds, waiting: list[Candidate]) -> None:
-    """Hold one of those that wait, that with the least bound, unless none may be faster than the best."""
-    candidate = heappop(waiting)
-    if candidate.seconds >= rounds.seconds:
-        waiting.clear()
-    else:
-        candidate.offer(rounds)
 
 
 def _write_otherwise(rounds: Rounds) -> None:
@@ -112,10 +104,12 @@ def _write_otherwise(rounds: Rounds) -> None:
 
 @dataclass(frozen=True, order=True)
 class Candidate:
-    """A strategy of one way to write the graph, its nodes in an order. seconds: it is not below them."""
+    """A strategy of one way to write the graph, its nodes in an order. seconds: it is not below them. like: equal for
+    candidates that are as long and hold as many bytes in every node, which are mostly held alike."""
 
     seconds: float
     number: int
+    like: Hashable = field(compare=False)
     written: Written = field(compare=False)
     labels: Labels = field(compare=False)
     order: tuple[int, ...] = field(compare=False)
@@ -144,6 +138,27 @@ class Candidate:
             rounds.take(way, simulated_seconds(way, rounds.ways.store), by)
 
 
+@dataclass
+class Waiting:
+    """Candidates that are to be held, the least bound first; behind them those that are like one that was."""
+
+    first: list[Candidate] = field(default_factory=list)
+    behind: list[Candidate] = field(default_factory=list)
+    known: set[Hashable] = field(default_factory=set)
+
+    def offer(self, rounds: Rounds) -> None:
+        """Hold the next, unless it cannot be faster than the best."""
+        own = self.first or self.behind
+        candidate = heappop(own)
+        if candidate.seconds >= rounds.seconds:
+            own.clear()
+        elif own is self.first and candidate.like in self.known:
+            heappush(self.behind, candidate)
+        else:
+            self.known.add(candidate.like)
+            candidate.offer(rounds)
+
+
 def _drawn(rounds: Rounds) -> Iterator[list[Candidate]]:
     """The cheapest strategies of all ways to write the graph, each in the orders of its nodes in which it may be faster
     than the best."""
@@ -163,19 +178,22 @@ def _drawn(rounds: Rounds) -> Iterator[list[Candidate]]:
         if item.least >= rounds.seconds:
             continue
         yield [
-            Candidate(seconds, next(number), item.written, labels, order)
-            for seconds, order in item.ordered(rounds, labels)
+            Candidate(seconds, next(number), like, item.written, labels, order)
+            for seconds, like, order in item.ordered(rounds, labels)
         ]
 
 
 @dataclass(frozen=True, eq=False)
 class Order:
     """The nodes of a small graph in an order. nodes: what the judge has to know of them. staying: in each turn, the
-    values that are there before it and behind it."""
+    values that are there before it and behind it. born: the turn that makes a value. readers: the turns that read it.
+    """
 
     turns: tuple[int, ...]
     nodes: Nodes
     staying: tuple[frozenset[str], ...]
+    born: dict[str, int]
+    readers: dict[str, tuple[int, ...]]
 
     @staticmethod
     def of(graph: Graph, turns: tuple[int, ...]) -> Order:
@@ -185,27 +203,64 @@ class Order:
             frozenset(name for name in graph.values if producer.get(name, -1) < at < last[name])
             for at in range(len(turns))
         )
-        return Order(turns, nodes_of(ordered), tuple(staying))
+        return Order(turns, nodes_of(ordered), tuple(staying), producer, ordered.consumers)
+
+
+class Leaving(NamedTuple):
+    """A value that may be away while a node computes. ready: seconds before which it cannot go out; tail: seconds in
+    which a device computes behind its coming back; again: in which it is computed again instead, infinite for an
+    input."""
+
+    bytes: float
+    ready: float
+    tail: float
+    again: float
+
+    @staticmethod
+    def away(over: float, able: Sequence[Leaving], before: float, after: float, host: Tier) -> float:
+        """Seconds of work around a node, at least, in which so many bytes are away while it computes; infinite where
+        there are not as many. before, after: seconds in which a device computes before the node and behind it."""
+        least = float("inf")
+
+        def leave(at: int, over: float, outs: list[Copy], ins: list[Copy], again: float) -> None:
+            nonlocal least
+            seconds = max(before, in_turn(outs)) + max(after + again, in_turn(ins))
+            if seconds >= least:
+                return
+            if over <= 0:
+                least = seconds
+            elif at < len(able):
+                item = able[at]
+                out = (item.ready, host.copy_seconds(item.bytes, True), 0.0)
+                back = (0.0, host.copy_seconds(item.bytes, False), item.tail)
+                leave(at + 1, over - item.bytes, [*outs, out], [*ins, back], again)
+                leave(at + 1, over - item.bytes, outs, ins, again + item.again)
+                leave(at + 1, over, outs, ins, again)
+
+        leave(0, over, [], [], 0.0)
+        return least
 
 
 @dataclass(frozen=True)
 class Sized:
     """What a strategy holds, whatever the order. seconds: a device computes each node so long. parts: bytes of each
     value. reads: of each node by what it reads, bytes of the piece if the value stays, and if it does not. makes: bytes
-    that each node makes where no operand lay; made: bytes of all that it makes, on all devices."""
+    that each node makes where no operand lay; made: bytes of all that it makes, on all devices. least: bytes of each
+    value as a node makes or reads it, if they are fewer than those of its part."""
 
     seconds: list[float]
     parts: dict[str, float]
     reads: list[list[tuple[str, float, float]]]
     makes: list[float]
     made: list[float]
+    least: dict[str, float]
 
-    def held(self, number: int, staying: frozenset[str]) -> float:
-        """Bytes that a device surely holds while a node computes."""
+    def used(self, number: int, staying: frozenset[str]) -> float:
+        """Bytes that a node surely uses beside the parts of the values that stay."""
         pieces: dict[str, float] = {}
         for name, beside, alone in self.reads[number]:
             pieces[name] = max(pieces.get(name, 0.0), beside if name in staying else alone)
-        return self.makes[number] + sum(pieces.values()) + sum(self.parts[name] for name in staying)
+        return self.makes[number] + sum(pieces.values())
 
     def crowded(self, order: Order, limit: int, host: Tier) -> float:
         """Seconds that no way to hold it is below, the nodes in an order.
@@ -217,13 +272,35 @@ class Sized:
         out, back = 1 / host.out_bytes_per_second, 1 / host.in_bytes_per_second
         longest, before, total = 0.0, 0.0, sum(self.seconds)
         for number, staying in zip(order.turns, order.staying, strict=True):
-            own, over = self.seconds[number], self.held(number, staying) - limit
+            own, held = self.seconds[number], sum(self.parts[name] for name in staying)
+            over = self.used(number, staying) + held - limit
             after = total - before - own
             if over > 0:
                 ways = (0.0, over, min(before / out, over), min((after + over * again) / (back + again), over))
                 each = (max(before, x * out) + max(after + (over - x) * again, x * back) for x in ways)
                 longest = max(longest, own + min(each))
             before += own
+        return longest
+
+    def moved(self, order: Order, limit: int, host: Tier) -> float:
+        """As `crowded`, of whole values: what is away while a node computes went out behind the node that makes it, and
+        comes back before the next that reads it; or it is computed again."""
+        computing = [self.seconds[number] for number in order.turns]
+        done = [0.0, *accumulate(computing)]  # seconds of what is computed before each turn
+        longest = 0.0
+        for at, (number, staying) in enumerate(zip(order.turns, order.staying, strict=True)):
+            sizes = {name: self.least[name] for name in staying}
+            over = self.used(number, staying) + sum(sizes.values()) - limit
+            in_place = {name for name, beside, _ in self.reads[number] if beside == 0}
+            able = []
+            for name in staying - in_place if over > 0 else ():
+                maker = order.born.get(name, -1)
+                later = next((turn for turn in order.readers[name] if turn > at), len(computing))
+                again = computing[maker] if maker >= 0 else float("inf")
+                able.append(Leaving(sizes[name], done[maker + 1], done[-1] - done[later], again))
+            if over > 0:
+                after = done[-1] - done[at + 1]
+                longest = max(longest, computing[at] + Leaving.away(over, able, done[at], after, host))
         return longest
 
 
@@ -242,8 +319,9 @@ class Small:
         chosen = (own, *(turns for turns in every if turns != own)) if len(every) <= ORDERS else (own,)
         return tuple(Order.of(graph, turns) for turns in chosen)
 
-    def ordered(self, rounds: Rounds, labels: Labels) -> Iterator[tuple[float, tuple[int, ...]]]:
-        """Orders of the nodes in which a strategy may be faster than the best, with seconds that it is not below."""
+    def ordered(self, rounds: Rounds, labels: Labels) -> Iterator[tuple[float, Hashable, tuple[int, ...]]]:
+        """Orders of the nodes in which a strategy may be faster than the best, behind seconds that it is not below, and
+        what it has in common with others that are like it."""
         judge, host = self.written.judge, rounds.machine.host
         rounds.budget.spend(DRAWN)
         variants = judge.composer.variants(self.written.divisions.strategy(labels))
@@ -255,11 +333,15 @@ class Small:
             if sized is not None and rounds.limit is not None and host is not None:
                 rounds.budget.spend(CROWDED)
                 seconds = sized.crowded(order, rounds.limit, host)
+                if 0.0 < seconds < rounds.seconds:
+                    rounds.budget.spend(MOVED)
+                    seconds = max(seconds, sized.moved(order, rounds.limit, host))
             if seconds < rounds.seconds:
                 rounds.budget.spend(SIMULATED + judge.work * 1e9)
-                seconds = max(seconds, judge.composer.makespan([variants[at] for at in order.turns], order.nodes))
-            if seconds < rounds.seconds:
-                yield seconds, order.turns
+                alone = judge.composer.makespan([variants[at] for at in order.turns], order.nodes)
+                if (seconds := max(seconds, alone)) < rounds.seconds:
+                    like = labels.tobytes() if sized is None else (repr(sized), alone)
+                    yield seconds, (id(self), order.turns, like), order.turns
 
     @cached_property
     def simple(self) -> bool:
@@ -270,7 +352,8 @@ class Small:
     def sized(self, labels: Labels) -> Sized:
         space, graph = self.written.divisions.space, self.written.graph
         problem, values = space.plain.problem, len(space.plain.layouts)
-        seconds, reads, makes, made = [], [], [], []
+        parts = {name: float(space.part(name)[labels[space.plain.variable[name]]]) for name in graph.values}
+        seconds, reads, makes, made, least = [], [], [], [], dict(parts)
         for number, (pieces, result, taking) in enumerate(self.pieces):
             label, own = labels[values + number], problem.unary[values + number]
             seconds.append(float(problem.tables[own][label]) if own >= 0 else 0.0)
@@ -279,22 +362,25 @@ class Small:
                 a, b, table = problem.pairs[space.pair(number, operand)]
                 moved = problem.tables[table][labels[a], labels[b]] > 0
                 each.append((name, piece[label] if moved else 0.0, piece[label]))
+                least[name] = min(least[name], piece[label])
             reads.append(each)
             makes.append(0.0 if taking else result[label])
-            made.append(float(graph.values[graph.nodes[number].outputs[0]].bytes))
-        parts = {name: float(space.part(name)[labels[space.plain.variable[name]]]) for name in graph.values}
-        return Sized(seconds, parts, reads, makes, made)
+            name = graph.nodes[number].outputs[0]
+            made.append(float(graph.values[name].bytes))
+            least[name] = min(least[name], result[label])
+        return Sized(seconds, parts, reads, makes, made, least)
 
     @cached_property
     def pieces(self) -> list[tuple[list[list[float]], list[float], bool]]:
         """For each node: the bytes of the pieces that it reads and makes, by division, and whether its result may be
-        written over an operand."""
+        written over an operand, which must have been made by a node: inputs are the caller's."""
         space, graph = self.written.divisions.space, self.written.graph
         found = []
         for number, (node, known) in enumerate(zip(graph.nodes, descriptions(graph), strict=True)):
             operands = range(len(node.inputs))
             read: list[list[float]] = [space.piece(number, operand).tolist() for operand in operands]
-            taking = known is None or any(writes_over(known.operator, operand) for operand in operands)
+            made_here = [operand for operand in operands if node.inputs[operand] in graph.producer]
+            taking = known is None or any(writes_over(known.operator, operand) for operand in made_here)
             made: list[float] = space.piece(number, ~0).tolist()
             found.append((read, made, taking))
         return found

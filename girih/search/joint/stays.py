@@ -38,6 +38,8 @@ VISITED, SIMULATED = 4000, 200
 VISIT, SIMULATION, SEQUENCE, PROGRAM = 10_000.0, 300_000.0, 700_000.0, 3_000_000.0
 """Nanoseconds of one of these, of a sequence's lifetimes, and of a program with its prices."""
 
+Copy = tuple[float, float, float]
+"""(seconds before which it cannot begin, that it takes, in which a device computes behind it)."""
 Cut = tuple[int, int, int, int]
 """(storage, the step behind which it leaves, the step before which its copy in begins, the step that reads it next)."""
 
@@ -184,10 +186,10 @@ class _Ways:
                 gone = self.host.copy_seconds(size, True)
                 outs[number] = ready, gone, back + self.tails[right]
             ins.append((max(self.begins[start], ready + gone), back, self.tails[right]))
-        return max(_in_turn(list(outs.values())), _in_turn(ins))
+        return max(in_turn(list(outs.values())), in_turn(ins))
 
 
-def _in_turn(copies: Sequence[tuple[float, float, float]]) -> float:
+def in_turn(copies: Sequence[Copy]) -> float:
     """One copier makes these one after the other: each begins at the earliest, takes, and has something behind it."""
     longest = 0.0
     for begin, _, _ in copies:

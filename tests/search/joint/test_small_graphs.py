@@ -10,12 +10,16 @@ from girih.graph import Graph, parse_graph
 from girih.layout.budget import Budget
 from girih.machine import Device, Level, Machine
 from girih.machine.machine import Tier
+from girih.partition.search import nobody
 from girih.plans.check import check
 from girih.plans.plan import Plan
 from girih.plans.predict import predict
 from girih.rewrite.backtracking import fingerprint
+from girih.search.joint.rounds import Rounds, Ways
+from girih.search.joint.small import Candidate, Leaving, Small
 from girih.search.joint.stays import fastest_stays
 from girih.search.joint.writings import in_order, orders_of, writings
+from girih.search.memory.step_seconds import simulated_seconds
 
 PRODUCTS = """graph
   input %x: float32[16, 16]  batch  "0"
@@ -129,3 +133,31 @@ def test_ways_to_hold_keep_the_limit_and_take_what_they_say() -> None:
         seconds.append(way.predicted.simulated)
     assert seconds[-1] <= plan.certificate.cost
     assert spent.spent > 0
+
+
+def test_what_leaves_is_whole_values_or_is_computed_again() -> None:
+    host = Tier("host", 1000, 2.0, 1.0)  # bytes/s in, and out
+    first, second = Leaving(10.0, 0.0, 0.0, float("inf")), Leaving(20.0, 3.0, 4.0, float("inf"))
+    assert Leaving.away(5.0, [first, second], 1.0, 1.0, host) == 5 + 10
+    assert Leaving.away(15.0, [first, second], 1.0, 1.0, host) == (3 + 10) + (20 + 4)  # not the half of it
+    assert Leaving.away(25.0, [first, second], 1.0, 1.0, host) == (5 + 10) + (10 + 20)
+    assert Leaving.away(15.0, [first, second._replace(again=6.0)], 1.0, 1.0, host) == 1 + (1 + 6)
+    assert Leaving.away(31.0, [first, second], 1.0, 1.0, host) == float("inf")
+
+
+def test_no_way_to_hold_is_below_its_bound() -> None:
+    machine, memory = two_devices(2e8, 1e9), 8192
+    plan = planned(FULL, machine, memory, "portfolio").whole.but(memory=memory, simulated=None)
+    rounds = Rounds(Ways("auto", "auto", None, nobody), Budget(5.0), machine, memory)
+    written = rounds.write(plan.graph, ())
+    small = Small(written, 0.0)
+    labels = written.divisions.space.plain.labels(plan.strategy)
+    assert labels is not None
+    sized, host, bounds = small.sized(labels), machine.host, []
+    assert host is not None
+    for order in small.orders[::3]:
+        bounds.append(sized.moved(order, memory, host))
+        candidate = Candidate(0.0, 0, None, written, labels, order.turns)
+        ways = fastest_stays(candidate.plan, lambda: float("inf"), None, Budget(5.0))
+        assert min((simulated_seconds(way, None) for way in ways), default=float("inf")) >= bounds[-1]
+    assert max(bounds) > 3e-5
