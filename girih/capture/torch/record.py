@@ -6,6 +6,11 @@ each call it notes where it came from: the innermost frame outside PyTorch, the 
 of the backward pass gets the place of the forward call whose gradient it is: autograd numbers its nodes, and
 the number is known when the forward call is recorded and when the backward node runs.
 
+What enters a program has no values yet, so that nothing can be done that needs one: a shape (of what a mask picks, of
+`nonzero`, `bincount`), a Python number (`.item()`). A tensor that is neither parameter nor buffer nor of the batch is a
+constant, the same in every step: what depends on constants alone is computed where it is needed (`_known`), and rows
+that such a mask picks are picked by their numbers.
+
 `functionalise` makes of a record one in which no call writes into a tensor. Most writes are into a tensor that
 nothing else lies in the memory of, by a call that PyTorch also has without the write: then the record only names what
 was written anew. Else it is replayed under `torch.func.functionalize`. The two stand for two passes of `make_fx`, which
@@ -23,7 +28,9 @@ from functools import cache
 from typing import Any, Literal
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from girih.capture.errors import CaptureError
 from girih.capture.source import find_source
@@ -31,7 +38,13 @@ from girih.capture.torch.environment import LSTM_LAYER, lstm_workspace, next_dra
 
 Tensor = Any
 _VALUE = torch.ops.aten._local_scalar_dense.default
+_DETACH = torch.ops.aten.detach.default
 _COPY = torch.ops.aten.copy_.default
+_PICKS = {torch.ops.aten.index.Tensor, torch.ops.aten._unsafe_index.Tensor}
+_PUTS = {
+    getattr(torch.ops.aten, name).default
+    for name in ("index_put", "index_put_", "_unsafe_index_put", "_index_put_impl_")
+}
 _CHECKS = (torch.nn.functional.gaussian_nll_loss.__code__,)
 """Functions that read a value only to refuse what is not admissible (a negative variance)."""
 Phase = Literal["forward", "backward", "update"]
@@ -115,6 +128,8 @@ class Recorder(TorchDispatchMode):
         """By slot, the strides of a tensor that a program wrote into in place, where they are not those of the result
         that stands for it here."""
         self._slots: dict[int, Slot] = {}
+        self._picked: dict[int, tuple[Tensor, ...]] = {}
+        """By slot, the numbers along each dimension of what a mask picks that is known."""
         self._keep: list[Tensor] = []  # an id is good only as long as its tensor lives
         self._forward: dict[int, Note] = {}
         self._notes: dict[tuple[Phase, str, str], Note] = {}
@@ -173,6 +188,9 @@ class Recorder(TorchDispatchMode):
         return failure if same else None
 
     def _record(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        if function is _DETACH and not _is_fake(args[0]) and not args[0].requires_grad:
+            with _disable_current_modes():  # so NumPy asks for a constant's memory, which a fake does not have
+                return function(*args)
         decomposition = self.decomposition_of(function)
         if decomposition is not None:
             with self:
@@ -181,12 +199,20 @@ class Recorder(TorchDispatchMode):
             number = self.slot(args[0]).number
             self.fresh.add(number)
             return self.tensors[number]
+        if function in _PICKS or (function in _PUTS and args[3:4] == (True,)):  # which is the gradient of picking
+            args = (args[0], self._without_masks(args[1]), *args[2:])
         noted_args = tuple(self._noted(item) for item in args)
         noted_kwargs = {name: self._noted(item) for name, item in kwargs.items()}
         if self.constants:
             args = tuple(self._fake(item) for item in args)
             kwargs = {name: self._fake(item) for name, item in kwargs.items()}
-        results = _run(function, args, kwargs)
+        try:
+            results = _run(function, args, kwargs)
+        except (DynamicOutputShapeException, DataDependentOutputException):
+            known = _called(self, function, noted_args, noted_kwargs, {})
+            if known is None:
+                raise
+            return known
         if function is LSTM_LAYER:  # tensors without data leave out what oneDNN keeps for the gradient
             results = (*results[:3], torch.empty(lstm_workspace(args), dtype=torch.uint8))
         if isinstance(results, torch.Tensor):
@@ -202,6 +228,20 @@ class Recorder(TorchDispatchMode):
             note = replace(note, draw=next_draw())
         self.records.append(RecordedCall(function, noted_args, noted_kwargs, outputs, note))
         return results
+
+    def _without_masks(self, indices: Sequence[Any]) -> list[Any]:
+        """Indices, those that are masks whose values are known as the numbers of what they pick."""
+        parts: list[Any] = []
+        for index in indices:
+            picked = None
+            if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
+                slot = self.slot(index)
+                picked = self._picked.get(slot.number)
+                if picked is None and (mask := _known(self, slot, {})) is not None:
+                    with _disable_current_modes():
+                        picked = self._picked[slot.number] = mask.nonzero().unbind(1)
+            parts += (index,) if picked is None else picked
+        return parts
 
     def _made(self, item: Any) -> Any:
         if not isinstance(item, torch.Tensor):
@@ -282,6 +322,39 @@ def _is_fake(tensor: Tensor) -> bool:
     return isinstance(tensor, torch._subclasses.fake_tensor.FakeTensor)
 
 
+def _known(recorder: Recorder, slot: Slot, seen: dict[int, Any]) -> Any:
+    """A slot's values, where they follow from constants alone: None if not, or if anything has written into them. seen:
+    what is known already, by slot. Cost: linear in the records."""
+    if not seen:
+        written = {_memory(recorder, part) for record in recorder.records for part in written_by(record)}
+        seen |= {number: None for number in range(len(recorder.tensors)) if _memory(recorder, Slot(number)) in written}
+    if slot.number not in seen:
+        values = recorder.constants.get(slot.number)
+        if values is None:
+            maker = next((record for record in recorder.records if slot in record.outputs), None)
+            if maker is not None and maker.note.draw is None and not maker.function._schema.is_mutable:
+                values = _called(recorder, maker.function, maker.args, maker.kwargs, seen)
+                several = isinstance(values, (tuple, list))
+                values = values[maker.outputs.index(slot)] if several else values
+        seen[slot.number] = None if values is None or values.is_meta else values
+    return seen[slot.number]
+
+
+def _called(recorder: Recorder, function: Any, args: Any, kwargs: dict[str, Any], seen: dict[int, Any]) -> Any:
+    """What a call gives, if the values of all tensors that it reads are known; else, and of none, None."""
+    reads = [part for part in tree_leaves((args, kwargs)) if isinstance(part, Slot)]
+    if not reads or any(_known(recorder, part, seen) is None for part in reads):
+        return None
+    args, kwargs = tree_map_only(Slot, lambda part: seen[part.number], (args, kwargs))
+    with _disable_current_modes(), torch.no_grad():
+        return function(*args, **kwargs)
+
+
+def _memory(recorder: Recorder, slot: Slot) -> Any:
+    tensor = recorder.tensors[slot.number]
+    return tensor.untyped_storage()._cdata if tensor.layout == torch.strided else slot
+
+
 @contextmanager
 def module_scopes(model: Any, recorder: Recorder) -> Iterator[None]:
     """While open, `recorder.scopes[-1]` is the path of the module whose forward runs."""
@@ -339,12 +412,9 @@ def _renamed(recorder: Recorder, outputs: Sequence[Slot]) -> tuple[Recorder, lis
     alone: dict[Any, Slot | None] = {}  # by memory, the one slot in it; None for several
     now: dict[Slot, Slot] = {}
 
-    def memory(slot: Slot) -> Any:
-        tensor = recorder.tensors[slot.number]
-        return tensor.untyped_storage()._cdata if tensor.layout == torch.strided else slot
-
     def see(slot: Slot) -> None:
-        alone[memory(slot)] = slot if alone.get(memory(slot), slot) == slot else None
+        memory = _memory(recorder, slot)
+        alone[memory] = slot if alone.get(memory, slot) == slot else None
 
     def current(item: Any) -> Any:
         if isinstance(item, Slot):
@@ -361,7 +431,7 @@ def _renamed(recorder: Recorder, outputs: Sequence[Slot]) -> tuple[Recorder, lis
             written = [*written_by(record)]
             dtypes = {recorder.tensors[item.number].dtype for item in record.args if isinstance(item, Slot)}
             is_known = function in WITHOUT_WRITE and (function is _COPY or len(dtypes) == 1)
-            if not is_known or any(alone[memory(slot)] != slot for slot in written):
+            if not is_known or any(alone[_memory(recorder, slot)] != slot for slot in written):
                 return None
             function = WITHOUT_WRITE[function]
             for slot in written:

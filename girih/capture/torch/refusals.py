@@ -17,8 +17,13 @@ _READS = (".numpy() is not supported", "Cannot access data pointer", "can't conv
 # What to do instead, by a part of the operator's name, or of a line that the error came through.
 _SHAPES = {
     "_pack_padded_sequence": "give the recurrent layer the padded sequences, and mask what follows their ends",
+    "bincount": "count by torch.zeros(n).index_add(0, index, torch.ones(len(index))), or in __init__",
 }
-_SHAPE = "keep shapes fixed: torch.where, multiplication by a mask, or topk with a fixed number"
+_SHAPE = (
+    "keep shapes fixed: torch.where, multiplication by a mask, labels of -100 that the loss ignores, or topk with a "
+    "fixed number. What is the same in every step may be a plain tensor, neither a buffer nor of the batch: its values "
+    "are known"
+)
 _VALUES = {
     "num_batches_tracked": "give the batch norm a number as momentum",
 }
