@@ -32,6 +32,26 @@ def nonzero(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return net(x).sum() * torch.nonzero(x).sum()
 
 
+def by_a_sparse_attribute(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return (ENDS @ net(x)).sum()
+
+
+def by_sparse_values(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return (torch.sparse_coo_tensor(torch.tensor([[0, 1], [1, 0]]), net(x)[:, 0], (2, 2)) @ x).sum()
+
+
+ENDS = torch.eye(2).to_sparse()
+
+
+@pytest.mark.parametrize(("step", "does"), [(by_a_sparse_attribute, "reads"), (by_sparse_values, "makes")])
+def test_sparse_matrices(step: Callable[..., Any], does: str) -> None:
+    """Of layers of graph networks, mostly: said by their line, with the two ways to write them."""
+    with pytest.raises(
+        CaptureError, match=rf"refusals.py:\d+ {does} a sparse matrix.*GraphBuffers.*index_add"
+    ):
+        capture(TrainingStep(nn.Linear(3, 3), step=step), torch.ones(2, 3))
+
+
 @pytest.mark.parametrize(
     ("step", "line", "mend"),
     [

@@ -47,6 +47,10 @@ _PUTS = {
 }
 _CHECKS = (torch.nn.functional.gaussian_nll_loss.__code__,)
 """Functions that read a value only to refuse what is not admissible (a negative variance)."""
+WITHOUT_SPARSE = (
+    "where it is a constant, give the module girih.gnn.GraphBuffers(girih.gnn.Adjacency.of(matrix)) in its place, by "
+    "which torch.sparse.mm and @ multiply; or else give it with to_dense()"
+)
 Phase = Literal["forward", "backward", "update"]
 
 
@@ -144,6 +148,8 @@ class Recorder(TorchDispatchMode):
         if _is_fake(tensor) and tensor.fake_mode is not self.fake_mode:
             raise ForeignTensorError(tensor)
         if not _is_fake(tensor):
+            if tensor.layout != torch.strided:
+                raise _sparse(find_source(sys._getframe(1)), "reads", tensor)
             if tensor.is_leaf and tensor.requires_grad:
                 self.gradients.append((tensor, tensor.grad))
                 tensor.grad = None
@@ -216,6 +222,8 @@ class Recorder(TorchDispatchMode):
         if function is LSTM_LAYER:  # tensors without data leave out what oneDNN keeps for the gradient
             results = (*results[:3], torch.empty(lstm_workspace(args), dtype=torch.uint8))
         if isinstance(results, torch.Tensor):
+            if results.layout != torch.strided and self.replayed is None and not torch._C._current_autograd_node():
+                raise _sparse(find_source(sys._getframe(2)), "makes", results)
             outputs: tuple[Any, ...] = (self._made(results),)
         elif isinstance(results, (tuple, list)):
             outputs = tuple(self._made(item) for item in results)
@@ -291,6 +299,14 @@ class Recorder(TorchDispatchMode):
         if note is None:
             note = self._notes[key] = Note(*key)
         return note
+
+
+def _sparse(source: str, does: str, tensor: Tensor) -> CaptureError:
+    which = f"{source or 'the program'} {does} a sparse matrix {list(tensor.shape)} ({tensor.layout})"
+    return CaptureError(
+        f"{which}, which a plan does not hold: {WITHOUT_SPARSE}. Where its values are computed, add rows up with them: "
+        "torch.zeros_like(x).index_add(0, rows, values[:, None] * x[columns])"
+    )
 
 
 def _run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
