@@ -46,9 +46,7 @@ ENDS = torch.eye(2).to_sparse()
 @pytest.mark.parametrize(("step", "does"), [(by_a_sparse_attribute, "reads"), (by_sparse_values, "makes")])
 def test_sparse_matrices(step: Callable[..., Any], does: str) -> None:
     """Of layers of graph networks, mostly: said by their line, with the two ways to write them."""
-    with pytest.raises(
-        CaptureError, match=rf"refusals.py:\d+ {does} a sparse matrix.*GraphBuffers.*index_add"
-    ):
+    with pytest.raises(CaptureError, match=rf"refusals.py:\d+ {does} a sparse matrix.*GraphBuffers.*index_add"):
         capture(TrainingStep(nn.Linear(3, 3), step=step), torch.ones(2, 3))
 
 
