@@ -195,6 +195,7 @@ class Recorder(TorchDispatchMode):
 
     def _record(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if function is _DETACH and not _is_fake(args[0]) and not args[0].requires_grad:
+            self.slot(args[0])
             with _disable_current_modes():  # so NumPy asks for a constant's memory, which a fake does not have
                 return function(*args)
         decomposition = self.decomposition_of(function)
