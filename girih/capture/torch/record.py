@@ -21,7 +21,7 @@ symbolic graph is kept.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -216,7 +216,7 @@ class Recorder(TorchDispatchMode):
         try:
             results = _run(function, args, kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
-            known = _called(self, function, noted_args, noted_kwargs, {})
+            known = _called(self, function, noted_args, noted_kwargs)
             if known is None:
                 raise
             return known
@@ -245,12 +245,19 @@ class Recorder(TorchDispatchMode):
             picked = None
             if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
                 slot = self.slot(index)
-                picked = self._picked.get(slot.number)
-                if picked is None and (mask := _known(self, slot, {})) is not None:
-                    with _disable_current_modes():
-                        picked = self._picked[slot.number] = mask.nonzero().unbind(1)
+                picked = self._picked.get(slot.number) or self._rows(slot)
             parts += (index,) if picked is None else picked
         return parts
+
+    def _rows(self, mask: Slot) -> tuple[Tensor, ...] | None:
+        values = _known(self, [mask])
+        if values is None:
+            return None
+        with _disable_current_modes():
+            picked = values[mask.number].nonzero().unbind(1)
+        if mask.number in self.constants and mask.number not in self.fresh:  # nothing writes into it
+            self._picked[mask.number] = picked
+        return picked
 
     def _made(self, item: Any) -> Any:
         if not isinstance(item, torch.Tensor):
@@ -339,32 +346,53 @@ def _is_fake(tensor: Tensor) -> bool:
     return isinstance(tensor, torch._subclasses.fake_tensor.FakeTensor)
 
 
-def _known(recorder: Recorder, slot: Slot, seen: dict[int, Any]) -> Any:
-    """A slot's values, where they follow from constants alone: None if not, or if anything has written into them. seen:
-    what is known already, by slot. Cost: linear in the records."""
-    if not seen:
-        written = {_memory(recorder, part) for record in recorder.records for part in written_by(record)}
-        seen |= {number: None for number in range(len(recorder.tensors)) if _memory(recorder, Slot(number)) in written}
-    if slot.number not in seen:
-        values = recorder.constants.get(slot.number)
-        if values is None:
-            maker = next((record for record in recorder.records if slot in record.outputs), None)
-            if maker is not None and maker.note.draw is None and not maker.function._schema.is_mutable:
-                values = _called(recorder, maker.function, maker.args, maker.kwargs, seen)
-                several = isinstance(values, (tuple, list))
-                values = values[maker.outputs.index(slot)] if several else values
-        seen[slot.number] = None if values is None or values.is_meta else values
-    return seen[slot.number]
-
-
-def _called(recorder: Recorder, function: Any, args: Any, kwargs: dict[str, Any], seen: dict[int, Any]) -> Any:
-    """What a call gives, if the values of all tensors that it reads are known; else, and of none, None."""
-    reads = [part for part in tree_leaves((args, kwargs)) if isinstance(part, Slot)]
-    if not reads or any(_known(recorder, part, seen) is None for part in reads):
+def _known(recorder: Recorder, slots: Iterable[Slot]) -> dict[int, Tensor] | None:
+    """The values that these slots have now, by number, with others; None where they do not follow from constants alone.
+    Cost: linear in the records, and what the calls behind these slots take."""
+    needed, calls = {_memory(recorder, slot) for slot in slots}, []
+    for record in reversed(recorder.records):
+        touched = {*_slots_in(record.outputs), *written_by(record)}
+        if not needed.isdisjoint(_memory(recorder, slot) for slot in touched):
+            needed |= {_memory(recorder, slot) for slot in _slots_in((record.args, record.kwargs))}
+            calls.append(record)
+    with _disable_current_modes():
+        values = {
+            number: tensor.clone() if number in recorder.fresh else tensor
+            for number, tensor in recorder.constants.items()
+            if not tensor.is_meta and _memory(recorder, Slot(number)) in needed
+        }
+    others = {_memory(recorder, Slot(number)) for number in values if number not in recorder.fresh}
+    reached = {*values}
+    for record in reversed(calls):
+        reads = {slot.number for slot in _slots_in((record.args, record.kwargs))}
+        writes = any(_memory(recorder, slot) in others for slot in written_by(record))
+        if record.note.draw is not None or writes or not reads <= reached:
+            return None
+        reached |= {slot.number for slot in _slots_in(record.outputs)}
+    if any(slot.number not in reached for slot in slots):
         return None
-    args, kwargs = tree_map_only(Slot, lambda part: seen[part.number], (args, kwargs))
+    for record in reversed(calls):
+        results = _with_values(record.function, record.args, record.kwargs, values)
+        made = results if isinstance(results, (tuple, list)) else (results,)
+        values |= {slot.number: part for slot, part in zip(record.outputs, made, strict=True) if isinstance(slot, Slot)}
+    return values
+
+
+def _called(recorder: Recorder, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """What a call gives, if the values of all tensors that it reads are known; else, and of none, None."""
+    reads = _slots_in((args, kwargs))
+    values = _known(recorder, reads) if reads else None
+    return None if values is None else _with_values(function, args, kwargs, values)
+
+
+def _with_values(function: Any, args: Any, kwargs: dict[str, Any], values: dict[int, Tensor]) -> Any:
+    args, kwargs = tree_map_only(Slot, lambda slot: values[slot.number], (args, kwargs))
     with _disable_current_modes(), torch.no_grad():
         return function(*args, **kwargs)
+
+
+def _slots_in(items: Any) -> list[Slot]:
+    return [item for item in tree_leaves(items) if isinstance(item, Slot)]
 
 
 def _memory(recorder: Recorder, slot: Slot) -> Any:
