@@ -254,7 +254,7 @@ class Recorder(TorchDispatchMode):
         if values is None:
             return None
         with _disable_current_modes():
-            picked = values[mask.number].nonzero().unbind(1)
+            picked = tuple(values[mask.number].nonzero().unbind(1))
         if mask.number in self.constants and mask.number not in self.fresh:  # nothing writes into it
             self._picked[mask.number] = picked
         return picked
