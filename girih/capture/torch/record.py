@@ -243,7 +243,7 @@ class Recorder(TorchDispatchMode):
         parts: list[Any] = []
         for index in indices:
             picked = None
-            if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
+            if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8) and index.dim():
                 slot = self.slot(index)
                 picked = self._picked.get(slot.number) or self._rows(slot)
             parts += (index,) if picked is None else picked
