@@ -123,3 +123,11 @@ def by_what_is_computed(net: Any, x: torch.Tensor) -> torch.Tensor:
 def test_values_of_others_are_not(step: Callable[..., Any]) -> None:
     with pytest.raises(CaptureError, match="What is the same in every step may be a plain tensor"):
         capture(TrainingStep(Kept(), step=step), torch.ones(VERTICES, 4))
+
+
+def test_a_mask_of_another_shape_is_refused() -> None:
+    step = TrainingStep(nn.Linear(4, 3), step=lambda net, x: net(x)[MASK].sum())
+    with pytest.raises(
+        CaptureError, match=r"test_capture_constants.py:\d+: a mask \[9\] cannot pick from a tensor \[8, 3\]"
+    ):
+        capture(step, torch.ones(VERTICES - 1, 4))

@@ -207,7 +207,7 @@ class Recorder(TorchDispatchMode):
             self.fresh.add(number)
             return self.tensors[number]
         if function in _PICKS or (function in _PUTS and args[3:4] == (True,)):  # which is the gradient of picking
-            args = (args[0], self._without_masks(args[1]), *args[2:])
+            args = (args[0], self._without_masks(args[0], args[1]), *args[2:])
         noted_args = tuple(self._noted(item) for item in args)
         noted_kwargs = {name: self._noted(item) for name, item in kwargs.items()}
         if self.constants:
@@ -238,12 +238,18 @@ class Recorder(TorchDispatchMode):
         self.records.append(RecordedCall(function, noted_args, noted_kwargs, outputs, note))
         return results
 
-    def _without_masks(self, indices: Sequence[Any]) -> list[Any]:
-        """Indices, those that are masks whose values are known as the numbers of what they pick."""
+    def _without_masks(self, x: Tensor, indices: Sequence[Any]) -> list[Any]:
+        """Indices into x, those that are masks whose values are known as the numbers of what they pick."""
         parts: list[Any] = []
         for index in indices:
             picked = None
             if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8) and index.dim():
+                if index.shape != x.shape[len(parts) : len(parts) + index.dim()]:
+                    where = find_source(sys._getframe(3)) or "the program"
+                    raise CaptureError(
+                        f"{where}: a mask {[*index.shape]} cannot pick from a tensor {[*x.shape]} at "
+                        f"dimension {len(parts)}: give it the shape of what it picks from"
+                    )
                 slot = self.slot(index)
                 picked = self._picked.get(slot.number) or self._rows(slot)
             parts += (index,) if picked is None else picked
