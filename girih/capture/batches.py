@@ -19,6 +19,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map
 
 from girih.capture.errors import CaptureError
 
+_TENSORS = ("Tensor", "Parameter", "FakeTensor", "ndarray")
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -93,22 +94,26 @@ def check_leaf(path: str, leaf: Any) -> None:
     Raises:
         CaptureError: what is no tensor would be a constant of the program, and has tensors in it.
     """
-    held = vars(leaf).values() if hasattr(leaf, "__dict__") and not isinstance(leaf, type) else ()
-    if any(type(item).__name__ in ("Tensor", "Parameter", "FakeTensor") for item in held):
+    if type(leaf).__name__ not in _TENSORS and _hides(leaf, _TENSORS):
         raise CaptureError(
             f"the batch has a {type(leaf).__name__} at {path!r}, whose tensors would be constants of the program: give "
             "them in a dictionary, a tuple or a data class"
         )
 
 
-def hides_fakes(item: Any, depth: int = 6) -> bool:
+def hides_fakes(item: Any) -> bool:
     """Is there a tensor of the program that is captured in what PyTorch's pytrees do not open?"""
-    if type(item).__name__ == "FakeTensor":
+    return _hides(item, ("FakeTensor",))
+
+
+def _hides(item: Any, kinds: tuple[str, ...], depth: int = 6) -> bool:
+    """Is there something of these kinds in an object, its attributes and theirs?"""
+    if type(item).__name__ in kinds:
         return True
     held = list(item.values()) if isinstance(item, Mapping) else list(item) if isinstance(item, (list, tuple)) else []
     if hasattr(item, "__dict__") and not isinstance(item, type):
         held += vars(item).values()
-    return depth > 0 and any(hides_fakes(part, depth - 1) for part in held)
+    return depth > 0 and any(_hides(part, kinds, depth - 1) for part in held)
 
 
 class NotGiven:

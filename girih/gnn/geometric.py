@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,9 @@ class OnGraph(torch.nn.Module):
                 f"{type(network).__name__} has no edges: give OnGraph(network, graph), or the network a buffer "
                 "edge_index, int64 [2, edges], or a sparse matrix"
             )
+        for path in self._hidden:
+            owner, name = _owner(network, path)
+            owner.register_load_state_dict_pre_hook(partial(_with_own_edges, name))
         if graph is None:
             return
         for reading in self._readings:
@@ -168,6 +172,12 @@ def _of_edges(buffer: Tensor) -> bool:
 def _owner(network: torch.nn.Module, path: str) -> tuple[torch.nn.Module, str]:
     home, _, name = path.rpartition(".")
     return network.get_submodule(home), name
+
+
+def _with_own_edges(name: str, owner: torch.nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    """A run's state has no edges, which no plan divides: the module that loads it keeps its own."""
+    if name not in owner._non_persistent_buffers_set:
+        state.setdefault(prefix + name, owner.get_buffer(name))
 
 
 def is_layer(module: torch.nn.Module) -> bool:

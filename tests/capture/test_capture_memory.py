@@ -87,6 +87,45 @@ class Counted(nn.Module):
         return (made - wanted).square().mean() * self.count
 
 
+def penalty(net: Any) -> Callable[..., torch.Tensor]:
+    parameters = [*net.parameters()]
+    return lambda y: y.square().mean() + sum(item.square().sum() for item in parameters)
+
+
+def apart(net: Any) -> Callable[..., torch.Tensor]:
+    weight = net[0].weight
+    return lambda y: y.square().mean() * weight.detach().square().sum()
+
+
+def running(net: Any) -> Callable[..., torch.Tensor]:
+    mean = net[1].running_mean
+    return lambda y: y.square().mean() + (y * mean).sum()
+
+
+def counted(net: Any) -> Callable[..., torch.Tensor]:
+    count = net[1].num_batches_tracked
+    return lambda y: y.square().mean() * count.item() + int(count.numpy())
+
+
+@pytest.mark.parametrize("keep", [penalty, apart, running, counted])
+def test_what_a_step_has_kept_of_the_model_is_refused_if_it_updates_it(keep: Callable[..., Any]) -> None:
+    """Read from a variable of the step's own it would be, in each step, what it was at first."""
+    net = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
+    loss = keep(net)
+    step = TrainingStep(net, step=lambda net, x: loss(net(x)), optimizer=torch.optim.SGD(net.parameters(), lr=0.1))
+    with pytest.raises(CaptureError, match=r"reads the model's '[01]\.\w+' from a variable of its own"):
+        capture(step, torch.randn(8, 4))
+
+
+def test_what_a_step_has_kept_of_the_model_may_be_read_if_it_stays() -> None:
+    net = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)).eval()
+    mean = net[1].running_mean
+    step = TrainingStep(
+        net, step=lambda net, x: (net(x) + mean).sum(), optimizer=torch.optim.SGD(net.parameters(), 0.1)
+    )
+    compare(step, [torch.randn(8, 4)], 1e-5)
+
+
 def test_writes_into_other_tensors_are_refused() -> None:
     average = torch.zeros(2).double()
 

@@ -32,6 +32,49 @@ def nonzero(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return net(x).sum() * torch.nonzero(x).sum()
 
 
+def by_a_sparse_attribute(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return (ENDS @ net(x)).sum()
+
+
+def by_sparse_values(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return (torch.sparse_coo_tensor(torch.tensor([[0, 1], [1, 0]]), net(x)[:, 0], (2, 2)) @ x).sum()
+
+
+class Others:
+    """As a library's batch of graphs has them: in what no container of Python opens."""
+
+    def __init__(self) -> None:
+        self.store = {"x": torch.ones(2, 3)}
+
+
+def test_tensors_deep_in_an_object_of_a_batch_are_no_constants() -> None:
+    step = TrainingStep(nn.Linear(3, 3), step=lambda net, batch: net(batch[0].store["x"]).sum() + batch[1].sum())
+    with pytest.raises(CaptureError, match=r"an? Others at '0', whose tensors would be constants.*dictionary"):
+        capture(step, (Others(), torch.ones(2)))
+
+
+def self_loops(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    def without_self_loops(ends: torch.Tensor) -> torch.Tensor:
+        return ends[:, ends[0] != ends[1]]
+
+    return net(x).sum() + without_self_loops(x.long()).sum()
+
+
+def test_layers_that_leave_out_self_loops_of_a_batch_are_told_another_way() -> None:
+    with pytest.raises(CaptureError, match=r"shape depends on the data.*add_self_loops=False"):
+        capture(TrainingStep(nn.Linear(3, 3), step=self_loops), torch.ones(2, 3))
+
+
+ENDS = torch.eye(2).to_sparse()
+
+
+@pytest.mark.parametrize(("step", "does"), [(by_a_sparse_attribute, "reads"), (by_sparse_values, "makes")])
+def test_sparse_matrices(step: Callable[..., Any], does: str) -> None:
+    """Of layers of graph networks, mostly: said by their line, with the two ways to write them."""
+    with pytest.raises(CaptureError, match=rf"refusals.py:\d+ {does} a sparse matrix.*GraphBuffers.*index_add"):
+        capture(TrainingStep(nn.Linear(3, 3), step=step), torch.ones(2, 3))
+
+
 @pytest.mark.parametrize(
     ("step", "line", "mend"),
     [

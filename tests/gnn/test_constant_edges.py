@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -298,3 +299,34 @@ def test_what_would_be_written_past_constants_is_refused() -> None:
     for what, match in told.items():
         with pytest.raises(RuntimeError, match=match):
             gnn.OnGraph(Holding(Past(what), edges_of()))(torch.randn(VERTICES, FEATURES))
+
+
+class Kept(torch.nn.Module):
+    """Its edges are in its state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 2)
+        self.register_buffer("edge_index", torch.tensor([[0, 1, 2, 2], [1, 2, 0, 3]]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        read, reading = self.edge_index
+        y = self.layer(x)
+        return torch.zeros_like(y).index_add(0, reading, y[read])
+
+
+def test_what_a_run_has_learned_loads_into_a_network_that_keeps_its_edges() -> None:
+    network, x = Kept(), torch.ones(4, 3)
+    step = girih.TrainingStep(
+        gnn.OnGraph(network), torch.nn.functional.mse_loss, torch.optim.SGD(network.parameters(), lr=0.1)
+    )
+    with girih.plan(step, (x, x[:, :2]), machine="local:1", compare=()).start(backend="threads") as run:
+        run.step(x, x[:, :2])
+        learned = run.state_dict()
+    for model in (network, pickle.loads(pickle.dumps(network)), gnn.OnGraph(Kept())):
+        model.load_state_dict(learned)
+        assert torch.equal(model.state_dict()["layer.weight"], learned["layer.weight"])
+        assert torch.equal(model.state_dict()["edge_index"], network.edge_index)
+    other = network.edge_index.flip(0)
+    network.load_state_dict({**learned, "edge_index": other})
+    assert torch.equal(network.edge_index, other)

@@ -165,7 +165,8 @@ def _constant(builder: Builder, tensor: Any) -> Value:
         raise CaptureError(
             f"a tensor of {tensor.numel()} elements, {dtype}{list(shape)}, that is neither parameter, buffer "
             f"nor batch enters the program; up to {CONSTANT_ELEMENTS} elements are kept as a constant. "
-            "Register it with module.register_buffer, or pass it in the batch"
+            "Register it with module.register_buffer, or pass it in the batch; in place of a mask that picks rows the "
+            "numbers of these, mask.nonzero().squeeze(1)"
         )
     if tensor.is_complex():
         parts = torch.view_as_real(tensor.detach().resolve_conj())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from girih.capture.errors import CaptureError
-from girih.capture.torch.record import Recorder, written_by
+from girih.capture.torch.record import Recorder, Slot, written_by
 from girih.graph import Graph
 
 Tensor = Any
@@ -36,6 +37,7 @@ def check_shared(model: Any, recorder: Recorder, graph: Graph) -> None:
     updates = graph.updates
     updated = {item.path for item in graph.inputs if updates.get(item.name, item.name) != item.name}
     tensors = [*model.named_parameters(), *model.named_buffers()]
+    _check_own({id(tensor): path for path, tensor in tensors if path in updated}, recorder)
     tensors += [(OTHER, tensor) for tensor in recorder.constants.values()]
     beside: dict[Any, list[tuple[str, Tensor]]] = defaultdict(list)
     for path, tensor in tensors:
@@ -49,6 +51,18 @@ def check_shared(model: Any, recorder: Recorder, graph: Graph) -> None:
                         f"{_named(path)} shares the memory of {_named(other)}, and the step updates one of them: the "
                         "other would stay what it was. Make them one nn.Parameter (tied weights), or clone() one"
                     )
+
+
+def _check_own(updated: Mapping[int, str], recorder: Recorder) -> None:
+    """updated: by id, the path of what a step updates. What it reads is a stand-in, unless the step has kept it."""
+    for number, tensor in recorder.constants.items():
+        if id(tensor) in updated:
+            reads = (record.note.source for record in recorder.records if Slot(number) in record.args)
+            raise CaptureError(
+                f"{next(filter(None, reads), 'the step')} reads the model's {updated[id(tensor)]!r} from a variable of "
+                "its own, and not from the model that it is given, and updates it: what it reads would stay what it "
+                "was. Take it from the model within the step, as by model.parameters()"
+            )
 
 
 def _named(path: str) -> str:

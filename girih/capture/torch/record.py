@@ -6,6 +6,11 @@ each call it notes where it came from: the innermost frame outside PyTorch, the 
 of the backward pass gets the place of the forward call whose gradient it is: autograd numbers its nodes, and
 the number is known when the forward call is recorded and when the backward node runs.
 
+What enters a program has no values yet, so that nothing can be done that needs one: a shape (of what a mask picks, of
+`nonzero`, `bincount`), a Python number (`.item()`). A tensor that is neither parameter nor buffer nor of the batch is a
+constant, the same in every step: what depends on constants alone is computed where it is needed (`_known`), and rows
+that such a mask picks are picked by their numbers.
+
 `functionalise` makes of a record one in which no call writes into a tensor. Most writes are into a tensor that
 nothing else lies in the memory of, by a call that PyTorch also has without the write: then the record only names what
 was written anew. Else it is replayed under `torch.func.functionalize`. The two stand for two passes of `make_fx`, which
@@ -16,14 +21,16 @@ symbolic graph is kept.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from girih.capture.errors import CaptureError
 from girih.capture.source import find_source
@@ -31,9 +38,19 @@ from girih.capture.torch.environment import LSTM_LAYER, lstm_workspace, next_dra
 
 Tensor = Any
 _VALUE = torch.ops.aten._local_scalar_dense.default
+_DETACH = torch.ops.aten.detach.default
 _COPY = torch.ops.aten.copy_.default
+_PICKS = {torch.ops.aten.index.Tensor, torch.ops.aten._unsafe_index.Tensor}
+_PUTS = {
+    getattr(torch.ops.aten, name).default
+    for name in ("index_put", "index_put_", "_unsafe_index_put", "_index_put_impl_")
+}
 _CHECKS = (torch.nn.functional.gaussian_nll_loss.__code__,)
 """Functions that read a value only to refuse what is not admissible (a negative variance)."""
+WITHOUT_SPARSE = (
+    "where it is a constant, give the module girih.gnn.GraphBuffers(girih.gnn.Adjacency.of(matrix)) in its place, by "
+    "which torch.sparse.mm and @ multiply; or else give it with to_dense()"
+)
 Phase = Literal["forward", "backward", "update"]
 
 
@@ -115,6 +132,8 @@ class Recorder(TorchDispatchMode):
         """By slot, the strides of a tensor that a program wrote into in place, where they are not those of the result
         that stands for it here."""
         self._slots: dict[int, Slot] = {}
+        self._picked: dict[int, tuple[Tensor, ...]] = {}
+        """By slot, the numbers along each dimension of what a mask picks that is known."""
         self._keep: list[Tensor] = []  # an id is good only as long as its tensor lives
         self._forward: dict[int, Note] = {}
         self._notes: dict[tuple[Phase, str, str], Note] = {}
@@ -129,6 +148,8 @@ class Recorder(TorchDispatchMode):
         if _is_fake(tensor) and tensor.fake_mode is not self.fake_mode:
             raise ForeignTensorError(tensor)
         if not _is_fake(tensor):
+            if tensor.layout != torch.strided:
+                raise _sparse(find_source(sys._getframe(1)), "reads", tensor)
             if tensor.is_leaf and tensor.requires_grad:
                 self.gradients.append((tensor, tensor.grad))
                 tensor.grad = None
@@ -173,6 +194,10 @@ class Recorder(TorchDispatchMode):
         return failure if same else None
 
     def _record(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        if function is _DETACH and not _is_fake(args[0]) and not args[0].requires_grad:
+            self.slot(args[0])
+            with _disable_current_modes():  # so NumPy asks for a constant's memory, which a fake does not have
+                return function(*args)
         decomposition = self.decomposition_of(function)
         if decomposition is not None:
             with self:
@@ -181,15 +206,25 @@ class Recorder(TorchDispatchMode):
             number = self.slot(args[0]).number
             self.fresh.add(number)
             return self.tensors[number]
+        if function in _PICKS or (function in _PUTS and args[3:4] == (True,)):  # which is the gradient of picking
+            args = (args[0], self._without_masks(args[0], args[1]), *args[2:])
         noted_args = tuple(self._noted(item) for item in args)
         noted_kwargs = {name: self._noted(item) for name, item in kwargs.items()}
         if self.constants:
             args = tuple(self._fake(item) for item in args)
             kwargs = {name: self._fake(item) for name, item in kwargs.items()}
-        results = _run(function, args, kwargs)
+        try:
+            results = _run(function, args, kwargs)
+        except (DynamicOutputShapeException, DataDependentOutputException):
+            known = _called(self, function, noted_args, noted_kwargs)
+            if known is None:
+                raise
+            return known
         if function is LSTM_LAYER:  # tensors without data leave out what oneDNN keeps for the gradient
             results = (*results[:3], torch.empty(lstm_workspace(args), dtype=torch.uint8))
         if isinstance(results, torch.Tensor):
+            if results.layout != torch.strided and self.replayed is None and not torch._C._current_autograd_node():
+                raise _sparse(find_source(sys._getframe(2)), "makes", results)
             outputs: tuple[Any, ...] = (self._made(results),)
         elif isinstance(results, (tuple, list)):
             outputs = tuple(self._made(item) for item in results)
@@ -202,6 +237,33 @@ class Recorder(TorchDispatchMode):
             note = replace(note, draw=next_draw())
         self.records.append(RecordedCall(function, noted_args, noted_kwargs, outputs, note))
         return results
+
+    def _without_masks(self, x: Tensor, indices: Sequence[Any]) -> list[Any]:
+        """Indices into x, those that are masks whose values are known as the numbers of what they pick."""
+        parts: list[Any] = []
+        for index in indices:
+            picked = None
+            if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8) and index.dim():
+                if index.shape != x.shape[len(parts) : len(parts) + index.dim()]:
+                    where = find_source(sys._getframe(3)) or "the program"
+                    raise CaptureError(
+                        f"{where}: a mask {[*index.shape]} cannot pick from a tensor {[*x.shape]} at "
+                        f"dimension {len(parts)}: give it the shape of what it picks from"
+                    )
+                slot = self.slot(index)
+                picked = self._picked.get(slot.number) or self._rows(slot)
+            parts += (index,) if picked is None else picked
+        return parts
+
+    def _rows(self, mask: Slot) -> tuple[Tensor, ...] | None:
+        values = _known(self, [mask])
+        if values is None:
+            return None
+        with _disable_current_modes():
+            picked = tuple(values[mask.number].nonzero().unbind(1))
+        if mask.number in self.constants and mask.number not in self.fresh:  # nothing writes into it
+            self._picked[mask.number] = picked
+        return picked
 
     def _made(self, item: Any) -> Any:
         if not isinstance(item, torch.Tensor):
@@ -253,6 +315,14 @@ class Recorder(TorchDispatchMode):
         return note
 
 
+def _sparse(source: str, does: str, tensor: Tensor) -> CaptureError:
+    which = f"{source or 'the program'} {does} a sparse matrix {list(tensor.shape)} ({tensor.layout})"
+    return CaptureError(
+        f"{which}, which a plan does not hold: {WITHOUT_SPARSE}. Where its values are computed, add rows up with them: "
+        "torch.zeros_like(x).index_add(0, rows, values[:, None] * x[columns])"
+    )
+
+
 def _run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """PyTorch's part of a call: errors that come through here are the program's, others of a call are girih's."""
     return function(*args, **kwargs)
@@ -280,6 +350,60 @@ def _checks(frame: Any) -> bool:
 
 def _is_fake(tensor: Tensor) -> bool:
     return isinstance(tensor, torch._subclasses.fake_tensor.FakeTensor)
+
+
+def _known(recorder: Recorder, slots: Iterable[Slot]) -> dict[int, Tensor] | None:
+    """The values that these slots have now, by number, with others; None where they do not follow from constants alone.
+    Cost: linear in the records, and what the calls behind these slots take."""
+    needed, calls = {_memory(recorder, slot) for slot in slots}, []
+    for record in reversed(recorder.records):
+        touched = {*_slots_in(record.outputs), *written_by(record)}
+        if not needed.isdisjoint(_memory(recorder, slot) for slot in touched):
+            needed |= {_memory(recorder, slot) for slot in _slots_in((record.args, record.kwargs))}
+            calls.append(record)
+    with _disable_current_modes():
+        values = {
+            number: tensor.clone() if number in recorder.fresh else tensor
+            for number, tensor in recorder.constants.items()
+            if not tensor.is_meta and _memory(recorder, Slot(number)) in needed
+        }
+    others = {_memory(recorder, Slot(number)) for number in values if number not in recorder.fresh}
+    reached = {*values}
+    for record in reversed(calls):
+        reads = {slot.number for slot in _slots_in((record.args, record.kwargs))}
+        writes = any(_memory(recorder, slot) in others for slot in written_by(record))
+        if record.note.draw is not None or writes or not reads <= reached:
+            return None
+        reached |= {slot.number for slot in _slots_in(record.outputs)}
+    if any(slot.number not in reached for slot in slots):
+        return None
+    for record in reversed(calls):
+        results = _with_values(record.function, record.args, record.kwargs, values)
+        made = results if isinstance(results, (tuple, list)) else (results,)
+        values |= {slot.number: part for slot, part in zip(record.outputs, made, strict=True) if isinstance(slot, Slot)}
+    return values
+
+
+def _called(recorder: Recorder, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """What a call gives, if the values of all tensors that it reads are known; else, and of none, None."""
+    reads = _slots_in((args, kwargs))
+    values = _known(recorder, reads) if reads else None
+    return None if values is None else _with_values(function, args, kwargs, values)
+
+
+def _with_values(function: Any, args: Any, kwargs: dict[str, Any], values: dict[int, Tensor]) -> Any:
+    args, kwargs = tree_map_only(Slot, lambda slot: values[slot.number], (args, kwargs))
+    with _disable_current_modes(), torch.no_grad():
+        return function(*args, **kwargs)
+
+
+def _slots_in(items: Any) -> list[Slot]:
+    return [item for item in tree_leaves(items) if isinstance(item, Slot)]
+
+
+def _memory(recorder: Recorder, slot: Slot) -> Any:
+    tensor = recorder.tensors[slot.number]
+    return tensor.untyped_storage()._cdata if tensor.layout == torch.strided else slot
 
 
 @contextmanager
@@ -339,12 +463,9 @@ def _renamed(recorder: Recorder, outputs: Sequence[Slot]) -> tuple[Recorder, lis
     alone: dict[Any, Slot | None] = {}  # by memory, the one slot in it; None for several
     now: dict[Slot, Slot] = {}
 
-    def memory(slot: Slot) -> Any:
-        tensor = recorder.tensors[slot.number]
-        return tensor.untyped_storage()._cdata if tensor.layout == torch.strided else slot
-
     def see(slot: Slot) -> None:
-        alone[memory(slot)] = slot if alone.get(memory(slot), slot) == slot else None
+        memory = _memory(recorder, slot)
+        alone[memory] = slot if alone.get(memory, slot) == slot else None
 
     def current(item: Any) -> Any:
         if isinstance(item, Slot):
@@ -361,7 +482,7 @@ def _renamed(recorder: Recorder, outputs: Sequence[Slot]) -> tuple[Recorder, lis
             written = [*written_by(record)]
             dtypes = {recorder.tensors[item.number].dtype for item in record.args if isinstance(item, Slot)}
             is_known = function in WITHOUT_WRITE and (function is _COPY or len(dtypes) == 1)
-            if not is_known or any(alone[memory(slot)] != slot for slot in written):
+            if not is_known or any(alone[_memory(recorder, slot)] != slot for slot in written):
                 return None
             function = WITHOUT_WRITE[function]
             for slot in written:

@@ -16,10 +16,18 @@ _READS = (".numpy() is not supported", "Cannot access data pointer", "can't conv
 
 # What to do instead, by a part of the operator's name, or of a line that the error came through.
 _SHAPES = {
+    "self_loops(": "give a layer that has it add_self_loops=False, and edges that have their self loops already "
+    "(torch_geometric.transforms.AddRemainingSelfLoops); or close over edges that are the same in every step",
     "_pack_padded_sequence": "give the recurrent layer the padded sequences, and mask what follows their ends",
+    "bincount": "count by torch.zeros(n).index_add(0, index, torch.ones(len(index))), or in __init__",
 }
-_SHAPE = "keep shapes fixed: torch.where, multiplication by a mask, or topk with a fixed number"
+_SHAPE = (
+    "keep shapes fixed: torch.where, multiplication by a mask, labels of -100 that the loss ignores, or topk with a "
+    "fixed number. What is the same in every step may be a plain tensor, neither a buffer nor of the batch: its values "
+    "are known"
+)
 _VALUES = {
+    "dim_size = int(": "say how many graphs a batch has, as in global_mean_pool(x, batch, size)",
     "num_batches_tracked": "give the batch norm a number as momentum",
 }
 _VALUE = (
@@ -43,7 +51,7 @@ def refusal(error: Exception, failure: FailedCall | None) -> CaptureError:
     place = _place(error, failure)
     operator = str(getattr(error, "func", error)).removesuffix(".default")
     if isinstance(error, DynamicOutputShapeException):
-        mend = next((mend for name, mend in _SHAPES.items() if name in operator), _SHAPE)
+        mend = next((mend for name, mend in _SHAPES.items() if name in operator + lines_of_error(error)), _SHAPE)
         return CaptureError(f"{place} makes a tensor whose shape depends on the data ({operator}); {mend}")
     reads = isinstance(error, (RuntimeError, TypeError)) and any(text in str(error) for text in _READS)
     if isinstance(error, DataDependentOutputException) or reads:

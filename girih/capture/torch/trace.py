@@ -29,7 +29,7 @@ from girih.capture.torch.initial import Initial, initial_of, is_real
 from girih.capture.torch.memory import check_shared, check_writes
 from girih.capture.torch.optimizers import Group
 from girih.capture.torch.own_update import OwnUpdate, traced_update
-from girih.capture.torch.record import Recorder, functionalise, is_functional, module_scopes
+from girih.capture.torch.record import WITHOUT_SPARSE, Recorder, functionalise, is_functional, module_scopes
 from girih.capture.torch.refusals import refusal
 from girih.capture.torch.rewritten import composites_of, decomposition_of
 from girih.capture.torch.state import shared_path
@@ -179,9 +179,8 @@ class _Capture:
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
             if tensor.layout != torch.strided:
                 raise CaptureError(
-                    f"the model's {name!r} is a sparse matrix ({tensor.layout}), which a plan does not hold: where it "
-                    "is a constant, give the module girih.gnn.GraphBuffers(girih.gnn.Adjacency.of(matrix)) in its "
-                    "place, by which torch.sparse.mm and @ multiply; or else give it with to_dense()"
+                    f"the model's {name!r} is a sparse matrix ({tensor.layout}), which a plan does not hold: "
+                    f"{WITHOUT_SPARSE}"
                 )
         for name, parameter in model.named_parameters():
             self.fakes[name] = self._state("parameter", "p", name, parameter)

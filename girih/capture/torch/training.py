@@ -231,7 +231,10 @@ def check_batch(leaves: Sequence[tuple[str, Any]]) -> None:
     kinds = sorted({type(leaf).__name__ for _, leaf in leaves})
     if kinds and not any(isinstance(leaf, torch.Tensor) for _, leaf in leaves):
         described = ", ".join(kinds)
-        raise CaptureError(f"the batch has no tensors, only {described}: other values become constants of the program")
+        raise CaptureError(
+            f"the batch has no tensors, only {described}: "
+            "other values become constants of the program. Give the tensors that the step reads, in a tuple or dict"
+        )
 
 
 def _check_model(model: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from time import perf_counter
@@ -329,7 +329,20 @@ def bind(operator: str, named: Mapping[str, Any], device: Any) -> tuple[Callable
     unknown = set(values) - {name for name, _, _ in order}
     if unknown:
         raise TypeError(f"{operator} has no argument {sorted(unknown)}")
-    return kernel_of(operator, device), arguments, values
+    function = kernel_of(operator, device)
+    if held := [name for name, value in values.items() if isinstance(value, Hole)]:  # tensors that only have a name
+        function = _by_name(function, len(arguments), held)
+        arguments += map(values.pop, held)
+    return function, arguments, values
+
+
+def _by_name(function: Callable[..., Any], count: int, names: Sequence[str]) -> Callable[..., Any]:
+    """The function with what has these names behind the first `count` arguments."""
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        return function(*arguments[:count], **dict(zip(names, arguments[count:], strict=True)), **options)
+
+    return call
 
 
 @cache

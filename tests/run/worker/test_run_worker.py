@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from counts import LONG
 from run_programs import cholesky_program, program_of, random_strategy, transfers
 
+import girih
 from girih.graph import Graph, Input, Node, Output, Ref, Value
 from girih.layout import PARTIAL, Links, Mesh, Transfers, parse_sharding
 from girih.partition.space.options import TOFU
@@ -46,6 +48,31 @@ def test_routes_over_links_of_different_speed(example, sizes):
     with start(program, backend="threads", state=example.state) as run:
         example.compare(run, 2)
         assert [item.bytes_received for item in run.statistics()] == (2 * program.bytes_received()).tolist()
+
+
+def test_tensors_that_an_operator_takes_by_name_only():
+    """segment_reduce takes its lengths so, and its gradient too; searchsorted the order of its table."""
+    lengths, table, order = torch.tensor([2, 0, 3, 1]), torch.tensor([3.0, 1.0, 2.0]).double(), torch.tensor([1, 2, 0])
+
+    def step(net, x):
+        y = net(x)
+        sums = torch.segment_reduce(y, "sum", lengths=lengths, axis=0)
+        return sums.square().sum() + (y * torch.searchsorted(table, x, sorter=order)).sum()
+
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(2, 2).double(), 4 * torch.rand(6, 2).double()
+    expected, twin = [], copy.deepcopy(model)
+    for _ in range(2):
+        twin.zero_grad()
+        expected.append(loss := step(twin, x))
+        loss.backward()
+        with torch.no_grad():
+            for parameter in twin.parameters():
+                parameter -= 0.1 * parameter.grad
+    training = girih.TrainingStep(model, step=step, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    plan = girih.plan(training, x, machine="local:2", search="data", compare=())
+    with plan.start(backend="threads") as run:
+        assert [run.step(x) for _ in range(2)] == pytest.approx([loss.item() for loss in expected], rel=1e-12)
 
 
 def test_the_strategies_cover_partial_sums(example):
