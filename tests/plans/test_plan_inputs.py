@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 import girih
 from girih.api import Plan
+from girih.capture.torch.settings import OFTEN
 from girih.plans.plan import PlanError
 
 
@@ -84,6 +85,19 @@ def test_a_scheduler_sets_the_rate_of_each_group(told: bool) -> None:
     assert losses == pytest.approx(wanted, rel=1e-6)
     for name, tensor in model.state_dict().items():
         torch.testing.assert_close(state[name], tensor)
+
+
+def test_what_changes_at_each_step_and_means_nothing_is_told_once(recwarn: pytest.WarningsRecorder) -> None:
+    model, _, step = made()
+    with girih.plan(step, BATCH, compare=(), objective="bytes").start(backend="threads") as running:
+        losses = []
+        for number in range(OFTEN + 3):
+            losses.append(running.step(*BATCH))
+            model.seen = number
+    told = [str(item.message) for item in recwarn if "captured again" in str(item.message)]
+    assert len(told) == 1
+    assert "model.seen" in told[0]
+    assert losses[-1] < losses[0]
 
 
 def test_constants_that_change_between_two_steps_are_refused() -> None:

@@ -6,6 +6,7 @@ what its functions and classes read, and the optimizer's groups but for their le
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter, is_
@@ -24,6 +25,8 @@ from girih.capture.torch.trace import capture
 from girih.capture.torch.training import Inference, TrainingStep, ambient_autocast, plain_number
 from girih.graph import Graph
 
+OFTEN = 10
+"""Captures that have found nothing, behind which the user is told."""
 RATES = ("params", "lr")  # of a group: what each step takes as it is
 PARTS, HOOKS, PARAMETER, TRAINED = "the parts", "the hooks", "the parameter", "requires_grad"
 PLAIN = (bool, int, float, complex, str, type(None), torch.dtype)
@@ -170,16 +173,29 @@ class Source:
         self.step, self.graph, self.own = step, graph, own
         self.batch = with_leaves(batch, lambda leaf: _form(leaf) if isinstance(leaf, torch.Tensor) else leaf)
         self.settings = Settings(step)
+        self._captured = 0
 
     def changed(self) -> list[str]:
         """In words: what was one thing and is another, so that another graph would be captured now, or none."""
         if changed := self.settings.changed():
             try:
                 if capture(replace(self.step), self.batch).graph == self.graph:
+                    self._note(changed)
                     self.settings, changed = Settings(self.step), []
             except CaptureError as error:
                 changed = [*changed, f"now it cannot be planned: {error}"]
         return changed
+
+    def _note(self, changed: list[str]) -> None:
+        """Warn, once, of changes that mean nothing and have the program captured again each time."""
+        self._captured += 1
+        if self._captured == OFTEN:
+            warnings.warn(
+                f"{listed(changed)}: for the {OFTEN}th time the program is captured again to see that this changes "
+                "nothing in it, which takes its time: keep what only counts or logs outside of the model and of what "
+                "the step reads",
+                stacklevel=2,
+            )
 
     def state(self) -> dict[str, Any]:
         """The user's tensors as they are now.
