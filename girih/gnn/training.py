@@ -57,4 +57,4 @@ def predict(network: torch.nn.Module, data: Data) -> Tensor:
         with torch.no_grad():
             return resident()  # type: ignore[no-any-return]
     finally:
-        network.train(was)
+        resident.train(was)  # and the graph, which others have too

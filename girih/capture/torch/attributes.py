@@ -133,7 +133,7 @@ class Attributes:
         self._seen.update(map(id, (*module._parameters.values(), *module._buffers.values())))
         held = self._enter(path, _OfObject(module))
         if is_of_libraries(type(module).__module__):  # a graph network's data, which says itself that they changed
-            held = [item for item in held if not isinstance(item[1], (*_ARRAYS, Mapping))]
+            held = [item for item in held if not _is_data(item[1])]
         for place, item in held if self._between else ():
             if isinstance(getattr(item, "__dict__", None), dict) and _is_installed(type(item)):
                 self._seen.add(id(item))
@@ -437,6 +437,13 @@ def _bytes(owner: Any) -> bytes:
 def _is_small(owner: Any) -> bool:
     """Numbers that a program may have as such; others are data."""
     return (owner.size <= MOST and not owner.dtype.hasobject) if isinstance(owner, np.ndarray) else len(owner) <= MOST
+
+
+def _is_data(item: Any) -> bool:
+    """An array, or a dictionary of arrays."""
+    return isinstance(item, _ARRAYS) or (
+        isinstance(item, Mapping) and any(isinstance(x, _ARRAYS) for x in item.values())
+    )
 
 
 def _slots(kind: type) -> tuple[str, ...]:
