@@ -16,7 +16,8 @@ import timeit
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import get_ident
+from functools import partial
+from threading import Lock, get_ident
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -47,7 +48,9 @@ class Readings:
 
 
 _OPEN: dict[int, Readings] = {}
-"""Of the captures that are under way, by their threads."""
+"""By thread, what the step has read that it captures now."""
+_LOCK = Lock()
+"""Held while stand-ins come and go: several threads may capture at once."""
 
 
 class _StandIn:
@@ -58,12 +61,20 @@ class _StandIn:
         self.module, self.name, self.real, self._later = module, name, getattr(module, name), later
         self._told = told or f"{module.__name__}.{name}"
 
-    def __call__(self, *given: Any) -> Any:
-        readings = _OPEN.get(get_ident())
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        readings, real = _OPEN.get(get_ident()), partial(self.real, **named)
         if readings is None or is_of_libraries(_module_of(caller := _reader())):
-            return self.real(*given)
+            return real(*given)
         seconds = readings.note(self._told, caller)
-        return self._later(self.real, seconds, *given) if seconds else self.real(*given)
+        return self._later(real, seconds, *given) if seconds else real(*given)
+
+    def put_in(self) -> None:
+        """In the place of what is there now, which may itself stand for Python's own (a test's clock)."""
+        self.real = getattr(self.module, self.name)
+        setattr(self.module, self.name, self)
+
+    def take_out(self) -> None:
+        setattr(self.module, self.name, self.real)
 
 
 def _reader() -> FrameType:
@@ -181,19 +192,21 @@ def read_in(attributes: Attributes, ahead: float = 0.0) -> Iterator[Readings]:
     attributes: of the program, whose own names for clocks (`from time import perf_counter`) have stand-ins too.
     """
     thread, readings = get_ident(), Readings(ahead)
-    for item in _FUNCTIONS:
-        setattr(item.module, item.name, item)
     held = [(f"{place.path}.{name}", item) for place in attributes.places for name, item in place.held.items()]
     following = {id(item): _Following(item, path) for path, item in held if _is_iterator(item)}
     put_back = attributes.replaced(_STAND_INS | following)
-    _OPEN[thread] = readings
+    with _LOCK:
+        for item in () if _OPEN else _FUNCTIONS:
+            item.put_in()
+        _OPEN[thread] = readings
     try:
         yield readings
     finally:
-        del _OPEN[thread]
+        with _LOCK:
+            _OPEN.pop(thread, None)
+            for item in () if _OPEN else _FUNCTIONS:
+                item.take_out()
         put_back()
-        for item in _FUNCTIONS if not _OPEN else ():
-            setattr(item.module, item.name, item.real)
 
 
 def check_seeds(readings: Readings) -> None:

@@ -240,3 +240,31 @@ def test_seeds_are_set_and_read_outside_of_the_step(number: Callable[[Any], Any]
 
 def test_a_seed_of_what_is_drawn_elsewhere_is_no_matter() -> None:
     capture(step_with(lambda _: 1 if torch.manual_seed(1) else 2), BATCH)
+
+
+def test_a_clock_of_the_users_own_is_there_again_behind_a_capture(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def frozen() -> float:
+        return 7.0
+
+    monkeypatch.setattr(time, "time", frozen)
+
+    class Printed(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            print(time.time())
+            return super().forward(x)
+
+    capture(Inference(Printed(4, 4)), BATCH[0])
+    assert time.time is frozen
+    assert capsys.readouterr().out.startswith("7.0\n")
+
+
+def test_functions_with_stand_ins_take_arguments_by_name() -> None:
+    class Seeded(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch.manual_seed(seed=3)
+            return super().forward(x)
+
+    graph = capture(Inference(Seeded(4, 4)), BATCH[0]).graph
+    assert graph.nodes

@@ -447,7 +447,7 @@ def _is_data(item: Any) -> bool:
 
 
 def _slots(kind: type) -> tuple[str, ...]:
-    """Of the user's classes among these, the attributes in slots, by the names by which Python finds them."""
+    """Names of attributes in slots, of a class and of those that it inherits from, as far as they are the user's."""
     kinds = [item for item in kind.__mro__ if _is_users(item.__module__)]
     return tuple(name for item in kinds for name, part in vars(item).items() if isinstance(part, MemberDescriptorType))
 

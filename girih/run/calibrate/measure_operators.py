@@ -183,7 +183,8 @@ def shared_out(together: float, starting: Sequence[float], kernels: Sequence[flo
 
 
 def samples_of(took: np.ndarray, crowded: bool) -> list[Sample]:
-    """Of each call. took: seconds [rounds, calls]. crowded: as of `OperatorTask`."""
+    """What each call takes, of how long it took in each round. took: seconds [rounds, calls]. crowded: the workers
+    share cores."""
     low, middle, high = np.quantile(took, [0.25, 0.5, 0.75], axis=0)
     rounds = took.sum(axis=1)
     stopped = max(1.0, float((rounds.mean() if crowded else np.median(rounds)) / middle.sum()))

@@ -24,7 +24,7 @@ import torch
 from girih.cost.device_calls import local_calls
 from girih.graph import Input
 from girih.machine import Machine
-from girih.program import ComputeStep, FreeStep, Program
+from girih.program import BlockStep, ComputeStep, FreeStep, Program
 from girih.program.life.accounts import memory_uses
 from girih.run.calibrate.measure_operators import COLD_ROUNDS, LEAST_ROUNDS, Sample, samples_of
 from girih.run.errors import StepError
@@ -45,7 +45,7 @@ def can_be_stepped(program: Program, where: Machine) -> bool:
     graph = program.graph
     if program.host or program.files or program.stealing or graph.data_inputs:
         return False
-    if any(not isinstance(step, ComputeStep) and hasattr(step, "members") for step in program.steps):
+    if any(isinstance(step, BlockStep) for step in program.steps):
         return False
     largest = max(use.peak for use in memory_uses(program, range(program.mesh.devices)))
     return largest <= SHARE_OF_MEMORY * where.device.memory_bytes
