@@ -87,6 +87,14 @@ def test_a_scheduler_sets_the_rate_of_each_group(told: bool) -> None:
         torch.testing.assert_close(state[name], tensor)
 
 
+def test_a_model_whose_tensors_are_freed_behind_the_start_goes_on() -> None:
+    model, _, step = made()
+    with girih.plan(step, BATCH, compare=(), objective="bytes").start(backend="threads") as running:
+        first = running.step(*BATCH)
+        model.to("meta")
+        assert running.step(*BATCH) < first
+
+
 def test_what_changes_at_each_step_and_means_nothing_is_told_once(recwarn: pytest.WarningsRecorder) -> None:
     model, _, step = made()
     with girih.plan(step, BATCH, compare=(), objective="bytes").start(backend="threads") as running:

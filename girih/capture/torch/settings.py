@@ -174,6 +174,15 @@ class Source:
         self.batch = with_leaves(batch, lambda leaf: _form(leaf) if isinstance(leaf, torch.Tensor) else leaf)
         self.settings = Settings(step)
         self._captured = 0
+        self._was_meta = self._is_meta()
+
+    @property
+    def given_up(self) -> bool:
+        """Has the user freed the model's tensors, which a run has its own of?"""
+        return self._is_meta() and not self._was_meta
+
+    def _is_meta(self) -> bool:
+        return any(tensor.is_meta for tensor in self.step.model.parameters())
 
     def changed(self) -> list[str]:
         """In words: what was one thing and is another, so that another graph would be captured now, or none."""

@@ -376,7 +376,7 @@ class TrainingRun:
 
     def _check_constants(self) -> None:
         source = source_of(self.plan)
-        if source is not None and (changed := source.changed()):
+        if source is not None and not source.given_up and (changed := source.changed()):
             raise PlanError(
                 f"{listed(changed)} since the step was planned, with which it is a constant: undo it, or give the "
                 "model the weights of now, `model.load_state_dict(run.state_dict())`, and plan again; girih.fit takes "
