@@ -93,6 +93,11 @@ def threads_here(workers: int) -> int:
     return max(1, own // workers)
 
 
+def cores_for_copies(workers: int, threads: int) -> bool:
+    """Has each worker of this host a core for its copies to files, besides those on which its threads compute?"""
+    return workers * (threads + 1) <= (os.cpu_count() or 1)
+
+
 def _local(name: str, count: int) -> Machine:
     if count < 1:
         raise MachineError(f"{name!r}: a machine has at least one device")
@@ -102,12 +107,13 @@ def _local(name: str, count: int) -> Machine:
             "describe several hosts as HOSTSxDEVICES, such as 128x8"
         )
     memory = memory_here() // count
+    share = 0.0 if cores_for_copies(count, threads_here(count)) else 1.0
     return Machine(
         name,
         Device("CPU process", 30e9, memory, 8e9, 8e-6),
         (Level("loopback", two_axes(count), 1.5e9, 300e-6),),
         "processes of this host; defaults, not calibrated",
-        host=Tier("files", memory, 3e9, 3e9, computing_share=1 / max(1, (os.cpu_count() or 1) // count)),
+        host=Tier("files", memory, 3e9, 3e9, computing_share=share),
     )
 
 

@@ -43,7 +43,7 @@ from girih.run.calibrate.measure_links import (
 )
 from girih.run.calibrate.measure_moves import Moved, MoveTask
 from girih.run.calibrate.measure_operators import OperatorTask, Sample, Task
-from girih.run.calibrate.measure_steps import StepTask, can_be_stepped
+from girih.run.calibrate.measure_steps import Copied, StepTask, can_be_stepped
 from girih.run.engines.crew import Crew
 from girih.run.engines.engine import CALIBRATED, Engine, engine_of
 from girih.run.engines.launcher import refusal_alone
@@ -114,19 +114,22 @@ def calibrate(
     options = Options(timeout=WORKER_SECONDS + budget_seconds, device=device, threads=threads)
     with Store(store_path) as store:
         crew = engine.crew(idle_program(workers), options)
+        copies: list[Copied] = []
         try:
             crowded = device == "cpu" and threads * workers > (os.cpu_count() or 1)
             wanted = _wanted(programs, largest_bytes)
             if device == "cpu":
-                fit_here = [program for program in programs if can_be_stepped(program, where)]
-                found = _steps(crew, store, setting, fit_here, budget_seconds * STEP_SHARE, crowded, again, note)
+                fit_here = [program for program in programs if can_be_stepped(program, where, threads)]
+                found, copies = _steps(
+                    crew, store, setting, fit_here, budget_seconds * STEP_SHARE, crowded, again, note
+                )
                 wanted = [[call for call in group if call.key not in found] for group in wanted]
             _operators(crew, store, setting, wanted, data, budget_seconds, crowded, again, note)
             between: Between = "one clock" if crew.carries and not crowded else "nothing"
             links = tuple(measured_links(crew, budget_seconds * LINK_SHARE, largest_bytes, note, between))
             copy, combine = _copies(crew, workers, budget_seconds * COPY_SHARE, largest_bytes, note)
             handing = measured_handing(crew, largest_bytes)
-            moving = measured_moving(crew, budget_seconds * MOVE_SHARE)
+            moving = as_in_steps(measured_moving(crew, budget_seconds * MOVE_SHARE), copies)
         finally:
             crew.close()
         roofline = fit(store.samples(setting), where.device)
@@ -163,13 +166,15 @@ def _steps(
     crowded: bool,
     again: bool,
     note: Observe,
-) -> set[str]:
-    """Measure the calls of programs in steps of them; their keys. What fails there is left to be measured apart."""
+) -> tuple[set[str], list[Copied]]:
+    """Measure the calls of programs in steps of them; their keys, and what was copied there. What fails there is left
+    to be measured apart."""
     keys: set[str] = set()
+    copies: list[Copied] = []
     for number, program in enumerate(programs):
         found = local_calls(program, over=True)
         known = keys if again else store.measured(setting, list(found.calls)).keys()
-        if all(call.key in known for call in found.calls):
+        if all(call.key in known for call in found.calls) and not program.host:
             continue
         note(f"steps {number} of {len(programs)}", STEP_SHARE * number / len(programs))
         replies = _ask(crew, StepTask(program, budget_seconds / len(programs), crowded))
@@ -177,12 +182,13 @@ def _steps(
             continue
         samples: dict[int, list[Sample]] = {}
         for rank, reply in enumerate(replies):
-            for at, sample in reply.items():
+            for at, sample in reply.calls.items():
                 samples.setdefault(int(found.numbers[at, rank]), []).append(sample)
+            copies += reply.copies
         rows = [(found.calls[which], _measurement(own)) for which, own in samples.items()]
         store.put(setting, [(call, measured) for call, measured in rows if call.key not in known])
         keys.update(call.key for call, _ in rows)
-    return keys
+    return keys, copies
 
 
 def _operators(
@@ -338,6 +344,17 @@ def measured_moving(crew: Crew, budget_seconds: float) -> Moving:
     figures = (np.mean([getattr(reply, name) for reply in replies]) for name in ("out", "back", "latency", "share"))
     out, back, latency, share = map(float, figures)
     return Moving(1 / out, 1 / back, latency, share)
+
+
+def as_in_steps(moving: Moving, copies: Sequence[Copied]) -> Moving:
+    """Copies are so much slower, or faster, than in a loop as those of a program's steps were altogether."""
+    if not copies:
+        return moving
+    rates = {True: moving.out_bytes_per_second, False: moving.in_bytes_per_second}
+    slower = sum(copy.seconds for copy in copies) / sum(
+        moving.latency_seconds + copy.bytes / rates[copy.out] for copy in copies
+    )
+    return Moving(rates[True] / slower, rates[False] / slower, moving.latency_seconds * slower, moving.share)
 
 
 def _table(measurements: list[tuple[int, Measurement]]) -> SizeTable:

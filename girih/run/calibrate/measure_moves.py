@@ -1,13 +1,17 @@
-"""Measure copies between memory and files beside computation, as a step that moves tensors does them.
+"""Measure copies between memory and files, as a step that moves tensors does them.
 
-Copies of a worker that computes on a processor are made by threads of its own (`girih.run.worker.moves`), on the cores
-that compute. So both are measured at once: a loop, alone and while a copier has copies to do without a break. What the
-loop does less of meanwhile is the copies' share of the device's computing; the seconds of a copy are those beside the
-loop. Half of the loop's time are matrix products within a core's cache, half is a pass over more than the cache holds:
-networks have both, and copies take bandwidth from the second besides. One size says the rate, a small one what a copy
-takes at least. The copier always has several more to do, and small ones run beside products alone: the loop looks after
-it only between two calls, and what it waited for that would seem to be the copies' own. Copies in have a place in
-memory already, as in a run's arena: new memory for each would take longer to clear than to fill.
+Where a worker copies itself, between two calls (`girih.run.worker.moves`), it does so here between two turns of a loop
+that computes: half of its time are matrix products within a core's cache, half is a pass over more than the cache
+holds, as networks have both. Each copy then takes all of the device.
+
+Where there are cores for copies, threads make them, and take bandwidth from computing: the loop is measured alone and
+while a copier has copies to do without a break. What the loop does less of meanwhile is the copies' share of the
+device's computing; the seconds of a copy are those beside the loop. The copier always has several more to do, and small
+ones run beside products alone: the loop looks after it only between two calls, and what it waited for that would seem
+to be the copies' own.
+
+One size says the rate, a small one what a copy takes at least. Copies in have a place in memory already, as in a run's
+arena: new memory for each would take longer to clear than to fill.
 
 A GPU has engines of its own for copies to the host's pinned memory, and computes as fast meanwhile: there copies are
 queued alone, and events say what they take.
@@ -25,7 +29,7 @@ from typing import Any
 import torch
 
 from girih.run.transport.transport import Transport
-from girih.run.worker.moves import Copiers, HostMemory, copy_alone
+from girih.run.worker.moves import Copiers, copiers_of, copy_alone
 
 SMALL, LARGE = 1 << 12, 1 << 24  # bytes of a copy
 AHEAD = {SMALL: 64, LARGE: 4}
@@ -47,7 +51,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class MoveTask:
-    """Copy to a file and back beside computation for about `seconds`."""
+    """Copy to a file and back for about `seconds`."""
 
     seconds: float
 
@@ -55,35 +59,66 @@ class MoveTask:
         device = torch.device(device)
         if device.type == "cuda":
             return _on_streams(device)
-        copiers = Copiers(HostMemory(device), device)
+        copiers = copiers_of(device, len(transport.sent))
+        assert isinstance(copiers, Copiers)
         try:
-            large, small = torch.ones(LARGE // 4, device=device), torch.ones(SMALL // 4, device=device)
-            host = {tensor: copiers.out(tensor, str(tensor.nbytes)).result() for tensor in (large, small)}
-            turn = self.seconds / (5 * ROUNDS)
-            loop = _Computing()
-            places = {tensor: torch.ones_like(tensor) for tensor in (large, small)}
-            ways: list[tuple[Turn, int, Callable[[], Any]]] = [
-                (loop.both if tensor is large else loop.product, AHEAD[tensor.nbytes], work)
-                for tensor in (large, small)
-                for work in (
-                    lambda tensor=tensor: copiers.out(tensor, str(tensor.nbytes)),
-                    lambda tensor=tensor: copiers.threads[False].submit(copy_alone, places[tensor], host[tensor]),
-                )
-            ]
-            alone: list[float] = []
-            beside: list[list[tuple[float, float]]] = [[] for _ in ways]
-            for _ in range(ROUNDS):  # in turn, so that all find the host as busy
-                alone.append(_together(loop.both, turn)[0])
-                for (calls, ahead, work), found in zip(ways, beside, strict=True):
-                    found.append(_together(calls, turn, work, ahead))
+            return (_between if copiers.when == "now" else _beside)(copiers, self.seconds)
         finally:
             copiers.close()
-        rate = median(alone)
-        out, back, *small_ones = (median(seconds for _, seconds in found) for found in beside)
-        latency = max(0.0, min(small_ones))
-        slower = [1 - median(rate_of for rate_of, _ in found) / rate for found in beside[:2]]
-        per_out, per_in = (max(seconds - latency, seconds / 2) / LARGE for seconds in (out, back))
-        return Moved(per_out, per_in, latency, min(1.0, max(0.0, sum(slower) / 2)))
+
+
+def _between(copiers: Copiers, seconds: float) -> Moved:
+    """Copies of the thread that computes, one behind each turn of the loop."""
+    turn, took = _Computing().both, []
+    for tensor in _tensors():
+        host = copiers.host.place("", tensor)
+        for target, source in ((host, tensor), (tensor, host)):
+            own = []
+            until = perf_counter() + seconds / 4
+            while len(own) < ROUNDS or perf_counter() < until:
+                list(turn())
+                began = perf_counter()
+                target.copy_(source)
+                own.append(perf_counter() - began)
+            took.append(median(own))
+    return _moved(*took, 1.0)
+
+
+def _beside(copiers: Copiers, seconds: float) -> Moved:
+    tensors = _tensors()
+    host = {tensor: copiers.out(tensor, str(tensor.nbytes)).result() for tensor in tensors}
+    turn = seconds / (5 * ROUNDS)
+    loop = _Computing()
+    places = {tensor: torch.ones_like(tensor) for tensor in tensors}
+    ways: list[tuple[Turn, int, Callable[[], Any]]] = [
+        (loop.both if tensor.nbytes == LARGE else loop.product, AHEAD[tensor.nbytes], work)
+        for tensor in tensors
+        for work in (
+            lambda tensor=tensor: copiers.out(tensor, str(tensor.nbytes)),
+            lambda tensor=tensor: copiers.threads[False].submit(copy_alone, places[tensor], host[tensor]),
+        )
+    ]
+    alone: list[float] = []
+    beside: list[list[tuple[float, float]]] = [[] for _ in ways]
+    for _ in range(ROUNDS):  # in turn, so that all find the host as busy
+        alone.append(_together(loop.both, turn)[0])
+        for (calls, ahead, work), found in zip(ways, beside, strict=True):
+            found.append(_together(calls, turn, work, ahead))
+    rate = median(alone)
+    slower = [1 - median(rate_of for rate_of, _ in found) / rate for found in beside[:2]]
+    took = [median(seconds for _, seconds in found) for found in beside]
+    return _moved(*took, min(1.0, max(0.0, sum(slower) / 2)))
+
+
+def _tensors() -> tuple[Any, Any]:
+    return torch.ones(LARGE // 4), torch.ones(SMALL // 4)
+
+
+def _moved(out: float, back: float, small_out: float, small_back: float, share: float) -> Moved:
+    """Of the seconds of large and small copies."""
+    latency = max(0.0, min(small_out, small_back))
+    per_out, per_in = (max(seconds - latency, seconds / 2) / LARGE for seconds in (out, back))
+    return Moved(per_out, per_in, latency, share)
 
 
 def _on_streams(device: Any) -> Moved:

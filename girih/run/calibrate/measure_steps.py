@@ -4,7 +4,8 @@ What a call takes depends on what lies in the caches when it begins: on the call
 reads, and on memory that has just been freed and is given again. Rounds in which each different call comes once
 (`girih.run.calibrate.measure_operators`) know nothing of that, and small calls of a repeated layer take up to three
 times as long there. So what a program computes is measured where it is computed: instruction by instruction, in steps
-that exchange what they exchange in a run. A call's time is the mean of all places at which it comes.
+that exchange what they exchange in a run. A call's time is the mean of all places at which it comes. Where workers copy
+to files and back themselves, copies are measured there too.
 
 Numbers are drawn as a layer's first weights are, small and not negative, for states of optimizers have roots taken of
 them. Where they do not do (a matrix that is not positive definite), all of the program's calls are measured apart.
@@ -12,9 +13,10 @@ them. Where they do not do (a matrix that is not positive definite), all of the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -24,7 +26,8 @@ import torch
 from girih.cost.device_calls import local_calls
 from girih.graph import Input
 from girih.machine import Machine
-from girih.program import BlockStep, ComputeStep, FreeStep, Program
+from girih.machine.names import cores_for_copies
+from girih.program import BlockStep, ComputeStep, FreeStep, MoveStep, Program, StartStep
 from girih.program.life.accounts import memory_uses
 from girih.run.calibrate.measure_operators import COLD_ROUNDS, LEAST_ROUNDS, Sample, samples_of
 from girih.run.errors import StepError
@@ -39,11 +42,16 @@ SHARE_OF_MEMORY = 0.5
 """That steps may take of a device's: they are a user's, who has other programs, too."""
 
 
-def can_be_stepped(program: Program, where: Machine) -> bool:
+def can_be_stepped(program: Program, where: Machine, threads: int) -> bool:
     """Are its calls measured in steps? Not where copies run beside them, which have a price of their own; where a loop
-    over blocks hides its members; where data, or weights, are more than a device has room for."""
+    over blocks hides its members; where data, or weights, are more than a device has room for.
+
+    threads: of each worker.
+    """
     graph = program.graph
-    if program.host or program.files or program.stealing or graph.data_inputs:
+    if program.host and cores_for_copies(program.mesh.devices, threads):
+        return False
+    if program.files or program.stealing or graph.data_inputs:
         return False
     if any(isinstance(step, BlockStep) for step in program.steps):
         return False
@@ -52,18 +60,35 @@ def can_be_stepped(program: Program, where: Machine) -> bool:
 
 
 @dataclass(frozen=True)
+class Copied:
+    """A copy to a file, or back from it, by the worker that computes."""
+
+    out: bool
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """What was measured in steps. calls: a Sample of each compute step that the device has a share of, by its position
+    in `program.steps`."""
+
+    calls: dict[int, Sample]
+    copies: tuple[Copied, ...]
+
+
+@dataclass(frozen=True)
 class StepTask:
     """Run steps of a program for about `seconds`, as one of its workers.
 
-    crowded: the workers share cores. Replies with a Sample for each compute step that this device has a share of, by
-    its position in `program.steps`; or the text of an error.
+    crowded: the workers share cores. Replies with what was measured, or the text of an error.
     """
 
     program: Program
     seconds: float
     crowded: bool
 
-    def __call__(self, transport: Transport, rank: int, device: Any) -> dict[int, Sample] | str:
+    def __call__(self, transport: Transport, rank: int, device: Any) -> Stepped | str:
         worker = Worker(self.program, rank, transport, device=device, timeline=True)
         drawn = drawn_inputs(self.program, rank)
         worker.take_state({item.name: drawn.pop(item.name) for item in self.program.graph.state_inputs})
@@ -79,13 +104,32 @@ class StepTask:
         finally:
             if flushed:
                 torch.set_flush_denormal(False)
-        computed = [at for at in self.program.order_of(rank) if isinstance(self.program.steps[at], ComputeStep)]
+            if worker.copiers is not None:
+                worker.copiers.close()
         if not all(rounds):
             return "a call failed on drawn numbers"
+        return Stepped(self._calls(rank, rounds), tuple(self._copies(rank, rounds)))
+
+    def _calls(self, rank: int, rounds: Sequence[Mapping[int, float]]) -> dict[int, Sample]:
+        computed = [at for at in self.program.order_of(rank) if isinstance(self.program.steps[at], ComputeStep)]
         if not computed:
             return {}
         took = np.asarray([[seconds[at] for at in computed] for seconds in rounds])
         return dict(zip(computed, samples_of(took, self.crowded), strict=True))
+
+    def _copies(self, rank: int, rounds: Sequence[Mapping[int, float]]) -> Iterator[Copied]:
+        """Of each its start and its end together."""
+        program = self.program
+        parts: dict[MoveStep, list[int]] = {}
+        for at in program.order_of(rank):
+            step = program.steps[at]
+            move = step.transfer if isinstance(step, StartStep) else step
+            if isinstance(move, MoveStep):
+                parts.setdefault(move, []).append(at)
+        for move, own in parts.items():
+            shape = program.part_shape(move.target, program.places[move.target], rank)
+            size = prod(shape) * program.graph.values[move.value].item_bytes
+            yield Copied(move.out, size, median(sum(seconds[at] for at in own) for seconds in rounds))
 
 
 def _stepped(worker: Worker, inputs: Mapping[str, Tensor]) -> dict[int, float]:

@@ -37,9 +37,10 @@ def peak_bytes(worker: Worker, inputs: dict[str, Tensor]) -> int:
     batch = {name: _Outside.of(inputs.pop(name)) for name in list(inputs)}
     worker.state.clear()
     gc.collect()
+    when = None if worker.copiers is None else worker.copiers.when
     try:
         if worker.copiers is not None:
-            worker.copiers.beside = False
+            worker.copiers.when = "latest"
         if worker.region is not None:
             worker.region.restart()
             _run(worker, saved, batch)
@@ -47,8 +48,8 @@ def peak_bytes(worker: Worker, inputs: dict[str, Tensor]) -> int:
         with _quiet():
             return (_cuda if worker.device.type == "cuda" else _cpu)(worker, saved, batch)
     finally:
-        if worker.copiers is not None:
-            worker.copiers.beside = True
+        if worker.copiers is not None and when is not None:
+            worker.copiers.when = when
         worker.take_state({name: item.tensor() for name, item in saved.items()})
 
 

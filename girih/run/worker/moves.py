@@ -1,8 +1,14 @@
-"""Copies between a device's memory and the large memory behind it, beside computation.
+"""Copies between a device's memory and the large memory behind it.
 
-Two copiers, one for each direction, do what they are given in order: threads where the device is a processor, streams
-where it is a GPU (SwapAdvisor §4.3.1 has three streams: computing, out, in). A copy in makes its target only when the
-copies out that it waits for have let go of theirs, so that the memory that they leave is really free.
+Two copiers, one for each direction, do what they are given in order beside computation: threads where the device is a
+processor, streams where it is a GPU (SwapAdvisor §4.3.1 has three streams: computing, out, in). A copy in makes its
+target only when the copies out that it waits for have let go of theirs, so that the memory that they leave is really
+free.
+
+Where workers compute on all cores of a processor, a thread that copies takes one of theirs: operators that share their
+work among all cores wait for the one that copies, and two threads of Python wait for each other. Workers then copy
+themselves, on all their cores, which takes less of a step. Only where copies have to wait for a disk do threads pay
+nevertheless: they leave the core to computing meanwhile.
 
 On a GPU nothing waits on the host: events order the three streams. All tensors come from the memory of the computing
 stream, which the allocator hands out again as soon as nobody holds it; so whoever lets go of what a copy reads or
@@ -16,6 +22,7 @@ application of the program uses again.
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -25,12 +32,12 @@ from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
 
-from girih.machine.names import memory_here
+from girih.machine.names import cores_for_copies, memory_here
 from girih.machine.units import format_bytes
 from girih.program import MoveStep, Program
 from girih.program.liveness import overwritten
@@ -41,6 +48,11 @@ from girih.run.worker.parts import Tensor
 SPILL = "GIRIH_SPILL"
 MOVES = 1  # position in the measured seconds: waiting for copies counts as transfers
 Slots = list[Any]
+When = Literal["now", "beside", "latest"]
+"""When copies are made: by the worker, where the program starts them; beside computation, by threads; by the worker,
+those out as late, and those in as early as they may, so that the most memory is in use that ever can be."""
+WAITED = 16
+"""Copies in that found their files no longer in memory and waited for a disk, before copies go to threads."""
 
 
 class BegunCopy(Protocol):
@@ -122,15 +134,13 @@ class HostMemory:
 class Copiers:
     """The two copiers of a worker, and the large memory.
 
-    copied: bytes so far, (out, in). beside: copies run beside computation; else they run on the worker's own thread,
-    those out as late, and those in as early as they may: so the most memory is in use that ever can be.
-    region: where copies in make their targets.
+    copied: bytes so far, (out, in). region: where copies in make their targets.
     """
 
     host: HostMemory
     device: Any
     copied: list[int] = field(default_factory=lambda: [0, 0])
-    beside: bool = True
+    when: When = "beside"
     region: Region | None = None
 
     def __post_init__(self) -> None:
@@ -138,13 +148,18 @@ class Copiers:
             out: ThreadPoolExecutor(1, thread_name_prefix=f"girih-copy-{'out' if out else 'in'}")
             for out in (True, False)
         }
+        self._waited = 0
 
     def out(self, source: Tensor, buffer: str) -> BegunCopy:
         place = self.host.place(buffer, source)
         self.copied[0] += source.nbytes
         held = [source]  # the copier lets go of it before anybody hears that the copy has ended
-        copy = lambda: copy_alone(place, held.pop())  # noqa: E731
-        return self.threads[True].submit(copy) if self.beside else Later(copy)
+        if self.when == "beside":
+            return self.threads[True].submit(lambda: copy_alone(place, held.pop()))
+        later = Later(lambda: place.copy_(held.pop()))
+        if self.when == "now":
+            later.result()
+        return later
 
     def into(self, source: BegunCopy | Tensor, buffer: str, after: list[BegunCopy]) -> BegunCopy:
         def copy() -> Tensor:
@@ -154,12 +169,15 @@ class Copiers:
             self.copied[1] += tensor.nbytes
             with nullcontext() if self.region is None else self.region.making(buffer):
                 target = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
-            return copy_alone(target, tensor)
+            return copy_alone(target, tensor) if self.when == "beside" else target.copy_(tensor)
 
-        if self.beside:
+        if self.when == "beside":
             return self.threads[False].submit(copy)
-        later = Later(copy)
+        later, before = Later(copy), _read_from_disk()
         later.result()
+        self._waited += _read_from_disk() > before
+        if self.when == "now" and self._waited >= WAITED:
+            self.when = "beside"
         return later
 
     def settle(self) -> None:
@@ -168,6 +186,11 @@ class Copiers:
     def close(self) -> None:
         for pool in self.threads.values():
             pool.shutdown(cancel_futures=True)
+
+
+def _read_from_disk() -> int:
+    """How often this thread has waited for pages of memory to be read from a disk."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
 
 
 @dataclass(slots=True)
@@ -192,7 +215,7 @@ class StreamCopiers:
         self.host = host
         self.device = device
         self.copied = [0, 0]
-        self.beside = True  # copies hold what they hold by the order of the program, whenever they run
+        self.when: When = "beside"  # copies hold what they hold by the order of the program, whenever they run
         self.region: Region | None = None
         self._computing = torch.cuda.current_stream(device)
         self._streams = {out: torch.cuda.Stream(device) for out in (True, False)}
@@ -232,10 +255,13 @@ class StreamCopiers:
 AnyCopiers = Copiers | StreamCopiers
 
 
-def copiers_of(device: Any, region: Region | None = None) -> AnyCopiers:
-    """Copiers between a device and the large memory behind it."""
+def copiers_of(device: Any, workers: int, region: Region | None = None) -> AnyCopiers:
+    """Copiers between a device and the large memory behind it, of one of so many workers."""
     host = HostMemory(device)
-    return StreamCopiers(host, device) if device.type == "cuda" else Copiers(host, device, region=region)
+    if device.type == "cuda":
+        return StreamCopiers(host, device)
+    when: When = "beside" if cores_for_copies(workers, torch.get_num_threads()) else "now"
+    return Copiers(host, device, when=when, region=region)
 
 
 def spilled_bytes(program: Program, device: int) -> int:

@@ -114,7 +114,7 @@ class Worker:
             self.without = without
         if strict and self.region is None:
             raise ArenaError(self.without)
-        self.copiers = copiers_of(self.device, self.region) if program.host else None
+        self.copiers = copiers_of(self.device, program.mesh.devices, self.region) if program.host else None
         self._overwritten = overwritten(program.graph, program.steps_of(rank), program.host)
         self._instructions = compile_instructions(
             program, rank, self._slot, self.transport, self.device, self.progress, self.copiers

@@ -11,13 +11,13 @@ from torch import nn
 
 import girih
 from girih.cost.device_calls import NOTHING, local_calls
-from girih.cost.profile import load_profile
+from girih.cost.profile import Moving, load_profile
 from girih.cost.store import Store
 from girih.machine import machine
 from girih.machine.machine import with_memory
-from girih.program import ComputeStep
-from girih.run.calibrate.calibrate import calibrate, idle_program
-from girih.run.calibrate.measure_steps import StepTask, can_be_stepped, drawn_inputs
+from girih.program import ComputeStep, MoveStep
+from girih.run.calibrate.calibrate import as_in_steps, calibrate, idle_program
+from girih.run.calibrate.measure_steps import Copied, StepTask, can_be_stepped, drawn_inputs
 from girih.run.engines.threads import ThreadCrew
 from girih.run.worker.service import Options
 
@@ -57,9 +57,9 @@ def test_every_compute_step_of_every_worker_is_measured(words) -> None:
     program = words.program
     for rank, reply in enumerate(replies_of(words, 2)):
         assert not isinstance(reply, str), reply
-        assert set(reply) == {at for at in program.order_of(rank) if isinstance(program.steps[at], ComputeStep)}
-        assert all(sample.seconds > 0 and sample.repeats >= 3 for sample in reply.values())
-        assert all(local_calls(program, over=True).numbers[at, rank] != NOTHING for at in reply)
+        assert set(reply.calls) == {at for at in program.order_of(rank) if isinstance(program.steps[at], ComputeStep)}
+        assert all(sample.seconds > 0 and sample.repeats >= 3 for sample in reply.calls.values())
+        assert all(local_calls(program, over=True).numbers[at, rank] != NOTHING for at in reply.calls)
 
 
 def test_whole_numbers_are_drawn_within_what_they_look_up(words) -> None:
@@ -84,15 +84,33 @@ def test_what_fails_on_drawn_numbers_leaves_no_worker_waiting_and_is_measured_ap
         assert len(store.measured(profile.setting, list(calls))) >= len(calls) - 1  # the look-up alone is not
 
 
-def test_not_in_steps_where_copies_have_a_price_of_their_own_or_memory_is_short(words) -> None:
+def test_in_steps_where_workers_copy_themselves_and_there_is_memory(words, monkeypatch: pytest.MonkeyPatch) -> None:
     here = machine("local:1")
     batch = torch.ones(512, 64)
     model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(6)])
     free = planned(model, (batch, batch), machine="local:1", search="single")
-    assert can_be_stepped(free.program, here)
-    assert not can_be_stepped(free.program, with_memory(here, free.peak))
+    assert can_be_stepped(free.program, here, 2)
+    assert not can_be_stepped(free.program, with_memory(here, free.peak), 2)
     limited = planned(
         model, (batch, batch), machine="local:1", search="single", memory=int(0.7 * free.peak), hold="vdnn"
     )
     assert limited.program.host
-    assert not can_be_stepped(limited.program, here)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert can_be_stepped(limited.program, here, 2)
+    assert not can_be_stepped(limited.program, here, 1)  # a core is free for copies
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    (reply,) = replies_of(limited, 1)
+    moves = {step for step in limited.program.steps if isinstance(step, MoveStep)}
+    assert len(reply.copies) == len(moves)
+    assert sum(copy.bytes for copy in reply.copies if copy.out) == 4 * 64 * 512 * sum(move.out for move in moves)
+    assert all(copy.seconds > 0 for copy in reply.copies)
+
+
+def test_copies_take_in_predictions_what_they_took_in_steps() -> None:
+    moving = Moving(1e9, 2e9, 1e-5, 1.0)
+    copies = [Copied(True, 1_000_000, 2e-3), Copied(False, 1_000_000, 1.03e-3)]
+    slower = as_in_steps(moving, copies)
+    told = [slower.latency_seconds + 1e6 / rate for rate in (slower.out_bytes_per_second, slower.in_bytes_per_second)]
+    assert sum(told) == pytest.approx(3.03e-3)
+    assert told[0] / told[1] == pytest.approx(1.01 / 0.51)
+    assert as_in_steps(moving, []) == moving
