@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,12 @@ class SizeTable:
         beyond = seconds[-1] + np.maximum(wanted - sizes[-1], 0.0) * self._last_rate()
         result: NDArray[np.float64] = np.where(wanted > sizes[-1], beyond, inside)
         return np.where(wanted > 0, result, 0.0)
+
+    def slower(self, factor: float) -> SizeTable:
+        return replace(self, all_seconds=tuple(factor * seconds for seconds in self.all_seconds))
+
+    def later(self, seconds: float) -> SizeTable:
+        return replace(self, all_seconds=tuple(own + seconds for own in self.all_seconds))
 
     def line(self) -> tuple[float, float]:
         """(latency in seconds, bytes per second): of the lines through the table the one with the least sum of squared

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,17 @@ import numpy as np
 
 from girih.cost.calls import Call
 from girih.cost.device_calls import local_calls
+from girih.cost.pricing import price
 from girih.cost.profile import SEND, Moving, Profile, save_profile
 from girih.cost.roofline import fit
 from girih.cost.setting import setting_of, threads_of
 from girih.cost.store import Measurement, Setting, Store
 from girih.graph import Graph, Input, Node, Output, Ref, Value
 from girih.layout import Links, Mesh, Replicated, Sharding, Transfers
-from girih.machine import MachineError, machine
+from girih.machine import Machine, MachineError, machine
 from girih.machine.sizes import SizeTable
 from girih.partition.strategy import Strategy
-from girih.program import Program, lower
+from girih.program import Program, StartStep, Step, TransferStep, lower
 from girih.run.calibrate.common_calls import common_calls
 from girih.run.calibrate.measure_links import (
     SIZES,
@@ -43,7 +45,7 @@ from girih.run.calibrate.measure_links import (
 )
 from girih.run.calibrate.measure_moves import Moved, MoveTask
 from girih.run.calibrate.measure_operators import OperatorTask, Sample, Task
-from girih.run.calibrate.measure_steps import Copied, StepTask, can_be_stepped
+from girih.run.calibrate.measure_steps import Copied, StepTask, can_be_stepped, exchanging
 from girih.run.engines.crew import Crew
 from girih.run.engines.engine import CALIBRATED, Engine, engine_of
 from girih.run.engines.launcher import refusal_alone
@@ -114,27 +116,25 @@ def calibrate(
     options = Options(timeout=WORKER_SECONDS + budget_seconds, device=device, threads=threads)
     with Store(store_path) as store:
         crew = engine.crew(idle_program(workers), options)
-        copies: list[Copied] = []
+        steps = _Steps()
         try:
             crowded = device == "cpu" and threads * workers > (os.cpu_count() or 1)
             wanted = _wanted(programs, largest_bytes)
             if device == "cpu":
                 fit_here = [program for program in programs if can_be_stepped(program, where, threads)]
-                found, copies = _steps(
-                    crew, store, setting, fit_here, budget_seconds * STEP_SHARE, crowded, again, note
-                )
-                wanted = [[call for call in group if call.key not in found] for group in wanted]
+                steps = _steps(crew, store, setting, fit_here, budget_seconds * STEP_SHARE, crowded, again, note)
+                wanted = [[call for call in group if call.key not in steps.keys] for group in wanted]
             _operators(crew, store, setting, wanted, data, budget_seconds, crowded, again, note)
             between: Between = "one clock" if crew.carries and not crowded else "nothing"
             links = tuple(measured_links(crew, budget_seconds * LINK_SHARE, largest_bytes, note, between))
             copy, combine = _copies(crew, workers, budget_seconds * COPY_SHARE, largest_bytes, note)
-            handing = measured_handing(crew, largest_bytes)
-            moving = as_in_steps(measured_moving(crew, budget_seconds * MOVE_SHARE), copies)
+            handing = measured_handing(crew, largest_bytes).later(steps.around)
+            moving = as_in_steps(measured_moving(crew, budget_seconds * MOVE_SHARE), steps.copies)
         finally:
             crew.close()
         roofline = fit(store.samples(setting), where.device)
         measured = (setting, roofline, links, copy, combine, _now(), crew.carries, handing, engine.one_process, moving)
-        profile = Profile(machine_name, engine.name, *measured)
+        profile = _with_exchanges_as_in_steps(Profile(machine_name, engine.name, *measured), where, steps.exchanging)
         save_profile(store, profile)
     note("done", 1.0)
     return profile
@@ -157,6 +157,18 @@ def _wanted(programs: Sequence[Program], largest: int) -> list[list[Call]]:
     return wanted
 
 
+@dataclass
+class _Steps:
+    """What steps of programs told. keys: of the calls that were measured. exchanging: of a program, the seconds of a
+    step that its exchanges take. around: the most that a worker does before its first and behind its last
+    instruction, in seconds; of several programs' steps the median."""
+
+    keys: set[str] = field(default_factory=set)
+    copies: list[Copied] = field(default_factory=list)
+    exchanging: list[tuple[Program, float]] = field(default_factory=list)
+    around: float = 0.0
+
+
 def _steps(
     crew: Crew,
     store: Store,
@@ -166,14 +178,12 @@ def _steps(
     crowded: bool,
     again: bool,
     note: Observe,
-) -> tuple[set[str], list[Copied]]:
-    """Measure the calls of programs in steps of them; their keys, and what was copied there. What fails there is left
-    to be measured apart."""
-    keys: set[str] = set()
-    copies: list[Copied] = []
+) -> _Steps:
+    """Measure the calls of programs in steps of them. What fails there is left to be measured apart."""
+    told, around = _Steps(), []
     for number, program in enumerate(programs):
         found = local_calls(program, over=True)
-        known = keys if again else store.measured(setting, list(found.calls)).keys()
+        known = told.keys if again else store.measured(setting, list(found.calls)).keys()
         if all(call.key in known for call in found.calls) and not program.host:
             continue
         note(f"steps {number} of {len(programs)}", STEP_SHARE * number / len(programs))
@@ -184,11 +194,17 @@ def _steps(
         for rank, reply in enumerate(replies):
             for at, sample in reply.calls.items():
                 samples.setdefault(int(found.numbers[at, rank]), []).append(sample)
-            copies += reply.copies
-        rows = [(found.calls[which], _measurement(own)) for which, own in samples.items()]
-        store.put(setting, [(call, measured) for call, measured in rows if call.key not in known])
-        keys.update(call.key for call, _ in rows)
-    return keys, copies
+            told.copies += reply.copies
+        measured = {which: _measurement(own) for which, own in samples.items()}
+        rows = [(found.calls[which], row) for which, row in measured.items()]
+        store.put(setting, [(call, row) for call, row in rows if call.key not in known])
+        told.keys.update(call.key for call, _ in rows)
+        if not (program.host or program.orders):
+            seconds = {which: row.seconds for which, row in measured.items()}
+            told.exchanging.append((program, exchanging(program, replies, seconds)))
+        around.append(max(reply.around for reply in replies))
+    told.around = float(np.median(around)) if around else 0.0
+    return told
 
 
 def _operators(
@@ -321,8 +337,8 @@ def _copies(
 
 
 def measured_handing(crew: Crew, largest: int = HANDED[-1]) -> SizeTable:
-    """What the driver takes to hand each worker so many bytes and to have its answer; where every rank is its own
-    driver, what the ranks take to have each other's answers."""
+    """What the driver takes to hand each worker so many bytes and to have its answer, besides what the worker computes;
+    where every rank is its own driver, what the ranks take to have each other's answers."""
     import torch
 
     points = []
@@ -331,8 +347,8 @@ def measured_handing(crew: Crew, largest: int = HANDED[-1]) -> SizeTable:
         took = []
         for _ in range(HANDINGS):
             began = time.perf_counter()
-            crew.command("measure", fields)
-            took.append(time.perf_counter() - began)
+            replies = crew.command("measure", fields)
+            took.append(time.perf_counter() - began - max(reply["computed"] for reply in replies))
         points.append((size, _measurement([Sample(float(np.median(took[1:])), 0.0, HANDINGS)])))
     return _table(points)
 
@@ -355,6 +371,30 @@ def as_in_steps(moving: Moving, copies: Sequence[Copied]) -> Moving:
         moving.latency_seconds + copy.bytes / rates[copy.out] for copy in copies
     )
     return Moving(rates[True] / slower, rates[False] / slower, moving.latency_seconds * slower, moving.share)
+
+
+def _with_exchanges_as_in_steps(
+    profile: Profile, where: Machine, exchanging: Sequence[tuple[Program, float]]
+) -> Profile:
+    """Exchanges that workers carry themselves are so much slower, or faster, than apart as those of programs' steps
+    were altogether: a step's find less in the caches, and workers that come to each other at other times each step."""
+    if not profile.carried:
+        return profile
+    alone = 0.0
+    for program, _ in exchanging:
+        prices = price(program, profile.applied(where), profile=profile).prices
+        rows = [at for at, step in enumerate(program.steps) if _exchanges(step)]
+        alone += float(prices.before[rows].max(axis=1).sum() + prices.after[rows].max(axis=1).sum())
+    together = sum(seconds for _, seconds in exchanging)
+    if not (alone > 0 and together > 0):
+        return profile
+    slower = together / alone
+    links = tuple((pattern, table.slower(slower)) for pattern, table in profile.links)
+    return replace(profile, links=links, copy=profile.copy.slower(slower), combine=profile.combine.slower(slower))
+
+
+def _exchanges(step: Step) -> bool:
+    return isinstance(step.transfer if isinstance(step, StartStep) else step, TransferStep)
 
 
 def _table(measurements: list[tuple[int, Measurement]]) -> SizeTable:

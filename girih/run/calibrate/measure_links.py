@@ -40,6 +40,8 @@ LEAST_BATCHES = 3
 LEAST_SECONDS = 1e-6  # that an exchange adds to computing, whatever two clock readings say
 BETWEEN_SECONDS = 5e-4
 """About how long workers compute between two exchanges: in the programs that we looked at it is 0.3 to 2 ms."""
+COMPUTING_SECONDS = 5e-3
+"""That workers compute between having a batch and giving their answer."""
 WIDTH, ROWS = 512, 64  # of the matrix that they multiply, and of that by which: a fraction of the time
 BATCHES = 8  # that the time is divided into
 ROW = 64
@@ -212,13 +214,18 @@ def _agreed(transport: Transport, rank: int, device: Any, count: int) -> int:
 
 @dataclass(frozen=True)
 class HandTask:
-    """Take a part of a batch from the driver, and answer with one number, as a step does with its loss."""
+    """Take a part of a batch from the driver, compute for a while, in which the driver sleeps and its caches are
+    others', and answer with one number, as a step does with its loss. And with how long it computed."""
 
     part: Tensor
 
-    def __call__(self, transport: Transport, rank: int, device: Any) -> dict[str, Tensor]:
+    def __call__(self, transport: Transport, rank: int, device: Any) -> dict[str, Any]:
         self.part.to(device)
-        return {"loss": torch.zeros(())}
+        began = perf_counter()
+        busy = torch.ones(WIDTH, WIDTH)
+        while (took := perf_counter() - began) < COMPUTING_SECONDS:
+            torch.mm(busy, busy)
+        return {"loss": torch.zeros(()), "computed": took}
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from girih.cost.device_calls import local_calls
 from girih.graph import Input
 from girih.machine import Machine
 from girih.machine.names import cores_for_copies
-from girih.program import BlockStep, ComputeStep, FreeStep, MoveStep, Program, StartStep
+from girih.program import BlockStep, ComputeStep, FreeStep, MoveStep, Program, StartStep, TransferStep
 from girih.program.life.accounts import memory_uses
 from girih.run.calibrate.measure_operators import COLD_ROUNDS, LEAST_ROUNDS, Sample, samples_of
 from girih.run.errors import StepError
@@ -71,10 +71,28 @@ class Copied:
 @dataclass(frozen=True)
 class Stepped:
     """What was measured in steps. calls: a Sample of each compute step that the device has a share of, by its position
-    in `program.steps`."""
+    in `program.steps`. seconds: of all instructions of a step. around: before the first, and behind the last one."""
 
     calls: dict[int, Sample]
     copies: tuple[Copied, ...]
+    seconds: float
+    around: float
+
+
+def exchanging(program: Program, replies: Sequence[Stepped], seconds: Mapping[int, float]) -> float:
+    """Seconds of a step that exchanges take: what workers do besides computing, but for waiting for one that has more
+    to compute. Workers wait for one that takes longer for as much, too, which is counted.
+
+    seconds: of each different call of `local_calls`, the mean of all workers.
+    """
+    numbers = local_calls(program, over=True).numbers
+    computed, since = 0.0, [0.0] * len(replies)
+    for at, step in enumerate(program.steps):
+        if isinstance(step, ComputeStep):
+            since = [own + seconds.get(int(number), 0.0) for own, number in zip(since, numbers[at], strict=True)]
+        if isinstance(step, TransferStep):
+            computed, since = computed + max(since), [0.0] * len(replies)
+    return max(reply.seconds for reply in replies) - computed - max(since)
 
 
 @dataclass(frozen=True)
@@ -98,7 +116,10 @@ class StepTask:
                 began = perf_counter()
                 _stepped(worker, drawn)
             count = _agreed(transport, rank, self.seconds / (perf_counter() - began))
-            rounds = [_stepped(worker, drawn) for _ in range(count)]
+            rounds, around = [], []
+            for _ in range(count):
+                around.append(_stepped(worker, drawn))
+                rounds.append(_seconds(worker))
         except StepError as error:
             return str(error)
         finally:
@@ -106,9 +127,12 @@ class StepTask:
                 torch.set_flush_denormal(False)
             if worker.copiers is not None:
                 worker.copiers.close()
-        if not all(rounds):
+        if None in around:
             return "a call failed on drawn numbers"
-        return Stepped(self._calls(rank, rounds), tuple(self._copies(rank, rounds)))
+        whole = median(sum(seconds.values()) for seconds in rounds)
+        return Stepped(
+            self._calls(rank, rounds), tuple(self._copies(rank, rounds)), whole, median(filter(None, around))
+        )
 
     def _calls(self, rank: int, rounds: Sequence[Mapping[int, float]]) -> dict[int, Sample]:
         computed = [at for at in self.program.order_of(rank) if isinstance(self.program.steps[at], ComputeStep)]
@@ -132,14 +156,23 @@ class StepTask:
             yield Copied(move.out, size, median(sum(seconds[at] for at in own) for seconds in rounds))
 
 
-def _stepped(worker: Worker, inputs: Mapping[str, Tensor]) -> dict[int, float]:
-    """Seconds of each instruction of one step, by its position, with what is freed behind it; none where one failed,
-    which no other worker feels."""
-    running = worker.begin({name: tensor.clone() for name, tensor in inputs.items()})
+def _stepped(worker: Worker, inputs: Mapping[str, Tensor]) -> float | None:
+    """Make one step; seconds before its first and behind its last instruction. None where one failed, which no other
+    worker feels."""
+    given = {name: tensor.clone() for name, tensor in inputs.items()}
+    began = perf_counter()
+    running = worker.begin(given)
     failed = worker.attempt(running)
     worker.finish(running)
+    took = perf_counter() - began
     if failed:
-        return {}
+        return None
+    intervals = worker.intervals
+    return took - (intervals[-1].stop - intervals[0].start if intervals else 0.0)
+
+
+def _seconds(worker: Worker) -> dict[int, float]:
+    """Of each instruction of the last step, by its position, with what is freed behind it."""
     seconds: dict[int, float] = {}
     last = -1
     for item in worker.intervals:

@@ -66,7 +66,7 @@ def test_every_call_is_in_the_store(calibrated) -> None:
     with Store(path) as store:
         known = store.measured(profile.setting, wanted)
         assert known.keys() == {call.key for call in wanted}
-        assert all(found.seconds > 0 and found.repeats >= 6 for found in known.values())  # of two workers
+        assert all(found.seconds > 0 and found.repeats >= 3 for found in known.values())  # some are one worker's alone
         assert store.count() == len(known)
     assert profile.setting == setting_of(threads_of(2), 2)
     assert profile.roofline.error is not None

@@ -17,7 +17,7 @@ from girih.machine import machine
 from girih.machine.machine import with_memory
 from girih.program import ComputeStep, MoveStep
 from girih.run.calibrate.calibrate import as_in_steps, calibrate, idle_program
-from girih.run.calibrate.measure_steps import Copied, StepTask, can_be_stepped, drawn_inputs
+from girih.run.calibrate.measure_steps import Copied, StepTask, can_be_stepped, drawn_inputs, exchanging
 from girih.run.engines.threads import ThreadCrew
 from girih.run.worker.service import Options
 
@@ -60,6 +60,17 @@ def test_every_compute_step_of_every_worker_is_measured(words) -> None:
         assert set(reply.calls) == {at for at in program.order_of(rank) if isinstance(program.steps[at], ComputeStep)}
         assert all(sample.seconds > 0 and sample.repeats >= 3 for sample in reply.calls.values())
         assert all(local_calls(program, over=True).numbers[at, rank] != NOTHING for at in reply.calls)
+
+
+def test_what_is_told_of_a_step_adds_up(words) -> None:
+    """Computing, waiting for who computes longer, and exchanging are all that workers do."""
+    program, replies = words.program, replies_of(words, 2)
+    assert all(reply.around > 0 for reply in replies)
+    numbers = local_calls(program, over=True).numbers
+    same = dict.fromkeys(range(int(numbers.max()) + 1), 1e-5)
+    counts = [sum(numbers[at, rank] != NOTHING for at in program.order_of(rank)) for rank in range(2)]
+    assert counts[0] == counts[1]
+    assert exchanging(program, replies, same) == pytest.approx(max(item.seconds for item in replies) - 1e-5 * counts[0])
 
 
 def test_whole_numbers_are_drawn_within_what_they_look_up(words) -> None:
