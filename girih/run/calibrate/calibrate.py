@@ -184,8 +184,6 @@ def _steps(
     for number, program in enumerate(programs):
         found = local_calls(program, over=True)
         known = told.keys if again else store.measured(setting, list(found.calls)).keys()
-        if all(call.key in known for call in found.calls) and not program.host:
-            continue
         note(f"steps {number} of {len(programs)}", STEP_SHARE * number / len(programs))
         replies = _ask(crew, StepTask(program, budget_seconds / len(programs), crowded))
         if any(isinstance(reply, str) for reply in replies):
@@ -199,7 +197,7 @@ def _steps(
         rows = [(found.calls[which], row) for which, row in measured.items()]
         store.put(setting, [(call, row) for call, row in rows if call.key not in known])
         told.keys.update(call.key for call, _ in rows)
-        if not (program.host or program.orders):
+        if not program.orders:
             seconds = {which: row.seconds for which, row in measured.items()}
             told.exchanging.append((program, exchanging(program, replies, seconds)))
         around.append(max(reply.around for reply in replies))

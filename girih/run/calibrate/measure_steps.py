@@ -80,8 +80,8 @@ class Stepped:
 
 
 def exchanging(program: Program, replies: Sequence[Stepped], seconds: Mapping[int, float]) -> float:
-    """Seconds of a step that exchanges take: what workers do besides computing, but for waiting for one that has more
-    to compute. Workers wait for one that takes longer for as much, too, which is counted.
+    """Seconds of a step that exchanges take: what workers do besides computing and copying, but for waiting for one
+    that has more to compute. Workers wait for one that takes longer for as much, too, which is counted.
 
     seconds: of each different call of `local_calls`, the mean of all workers.
     """
@@ -92,7 +92,8 @@ def exchanging(program: Program, replies: Sequence[Stepped], seconds: Mapping[in
             since = [own + seconds.get(int(number), 0.0) for own, number in zip(since, numbers[at], strict=True)]
         if isinstance(step, TransferStep):
             computed, since = computed + max(since), [0.0] * len(replies)
-    return max(reply.seconds for reply in replies) - computed - max(since)
+    besides = max(reply.seconds - sum(copy.seconds for copy in reply.copies) for reply in replies)
+    return besides - computed - max(since)
 
 
 @dataclass(frozen=True)
