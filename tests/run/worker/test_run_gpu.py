@@ -194,7 +194,7 @@ class Card(TorchDispatchMode):
             self.streams.append(Stream(late))
             return self.streams[-1]
 
-        def copiers(device: object, region: object = None) -> moves.StreamCopiers:
+        def copiers(device: object, workers: int, region: object = None) -> moves.StreamCopiers:
             return moves.StreamCopiers(Plain(device), device)
 
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device: self.current)
