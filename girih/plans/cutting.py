@@ -14,13 +14,13 @@ from girih.program.moves.residency import floor
 from girih.program.pieces import PieceFinder, Spend
 
 
-def in_smaller_pieces(plan: Plan) -> Plan:
+def in_smaller_pieces(plan: Plan, spend: Spend) -> Plan:
     """The plan with those steps in pieces that alone need more than its limit, or come as near to it as they can.
 
-    Exchanges do not overlap with loops over pieces.
+    Exchanges do not overlap with loops over pieces. spend: told nanoseconds of work.
     """
     assert plan.memory is not None
-    return Cutting.of(plan).within(plan.memory, nearest=True)
+    return Cutting.of(plan, spend).within(plan.memory, nearest=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Cutting:
     finder: PieceFinder
 
     @classmethod
-    def of(cls, plan: Plan, spend: Spend = lambda nanoseconds: None) -> Cutting:
+    def of(cls, plan: Plan, spend: Spend) -> Cutting:
         """spend: told what is to be done, before it is; what it raises ends the search."""
 
         def measured(program: Program) -> Lifetimes:

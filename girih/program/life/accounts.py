@@ -18,9 +18,9 @@ one chunk at a time, so that the peaks of all devices together are a bound for t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from heapq import nlargest
 from math import prod
 from operator import itemgetter
@@ -71,6 +71,30 @@ class Buffer:
     strides: Shape
 
 
+@dataclass(slots=True)
+class _Packed:
+    """Messages of an exchange, from a buffer with these strides: their bytes, which are there from mark `first` to
+    before mark `last`, and their storage; 0 where they have none, since they are gone with the step."""
+
+    step: TransferStep
+    strides: Shape
+    bytes: int
+    first: int
+    last: int
+    storage: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Bytes that a step holds beside its operands and result, at a mark. told: what says so by the call of a device.
+    asked: for which call of the tracker's device."""
+
+    asked: tuple[Description, Sharding]
+    told: Callable[[tuple[PieceCall, frozenset[str]]], int]
+    bytes: int
+    mark: int
+
+
 class Tracker:
     """Walks a program on one device and tells its storages apart.
 
@@ -104,8 +128,11 @@ class Tracker:
         self.pieces: dict[tuple[Description, Sharding], tuple[PieceCall, frozenset[str]]] = {}
         self.attributes: dict[tuple[Description, Sharding], tuple[tuple[str, Any], ...]] = {}  # of these pieces
         self.shapes: dict[tuple[int, bool], tuple[Shape, Placement]] = {}  # by identity of the place, kept alive
+        self.marks: list[tuple[int, int, int]] = []  # bytes, node, and how many changes there were
         # What was asked that may be another on a device with parts of the same shapes, and what was answered.
-        self.packed: list[tuple[TransferStep, Shape, int]] = []
+        self.packed: list[_Packed] = []
+        self.messages: dict[int, _Packed] = {}  # by their storage
+        self.told: list[_Told] = []
         self.loops: list[tuple[BlockStep, LoopBytes]] = []
 
     def shape_of(self, buffer: str) -> Shape:
@@ -163,6 +190,7 @@ class Tracker:
             del self.sizes[storage], self.names[storage], self.owners[storage]
 
     def mark(self, node: int, extra: int = 0) -> None:
+        self.marks.append((self.now + extra, node, len(self.changes)))
         self.most = max(self.most, self.now + extra)
         if self.now + extra > self.peak:
             self.peak, self.at, self.before_peak = self.now + extra, node, len(self.changes)
@@ -179,7 +207,12 @@ class Tracker:
     @property
     def largest(self) -> tuple[tuple[str, int], ...]:
         """The biggest storages at the peak so far: (buffer, bytes)."""
-        held = {storage: (name, size) for storage, name, size in self.changes[: self.before_peak]}
+        return self.largest_behind(self.before_peak, {})
+
+    def largest_behind(self, changes: int, others: Mapping[int, int]) -> tuple[tuple[str, int], ...]:
+        """The same behind so many changes. others: by storage the bytes that it has in the place of what it had."""
+        held = {storage: (name, size) for storage, name, size in self.changes[:changes]}
+        held |= {storage: (held[storage][0], size) for storage, size in others.items() if held.get(storage, ("",))[0]}
         return tuple(nlargest(SHOWN, (item for item in held.values() if item[1]), key=itemgetter(1)))
 
     def step(self, step: Step) -> None:
@@ -312,11 +345,30 @@ class Tracker:
             return _number_bytes(node, values[node.inputs[0]]) + self.converted(step, node) if node.inputs else 0
         if (operator.padding is None and temporary is None and not every) or 0 in shape or not node.inputs:
             return 0
-        piece, cut = self.piece(step, node, description)
-        total, inputs = 0, {}
-        for part, name, region, pads in zip(step.reads, piece.names, piece.regions, piece.pads, strict=True):
+        lying = tuple(self.held(part.buffer).strides for part in step.reads)
+        told = partial(self.beside, step, node, description, lying)
+        total = told(self.piece(step, node, description))
+        asked = description, self.program.strategy.divisions[step.node]
+        self.told.append(_Told(asked, told, total, len(self.marks)))
+        return total
+
+    def beside(
+        self,
+        step: ComputeStep,
+        node: Node,
+        description: Description,
+        lying: Sequence[Shape],
+        call: tuple[PieceCall, frozenset[str]],
+    ) -> int:
+        """The same for one device's call, where the operands have these strides."""
+        values = self.program.graph.values
+        shape, result = self.shape_of(step.writes[0]), values[node.outputs[0]]
+        temporary, every = rule_for(description.operator.temporary, result.item_bytes), asks_for_every(self.scratch)
+        (piece, cut), total, inputs = call, 0, {}
+        parts = zip(step.reads, lying, piece.names, piece.regions, piece.pads, strict=True)
+        for part, strides, name, region, pads in parts:
             size = tuple(b - a + before + after for (a, b), (before, after) in zip(region, pads, strict=True))
-            value, strides = values[self.program.value_of[part.buffer]], self.held(part.buffer).strides
+            value = values[self.program.value_of[part.buffer]]
             padded = any(before or after for before, after in pads)
             in_order = padded or is_contiguous(size, strides) or 0 in size
             total += prod(size) * value.item_bytes if padded else 0
@@ -359,19 +411,34 @@ class Tracker:
         cut = frozenset(name for name, low, high, size in named if high - low != size)
         return _made(description, attributes, repr(attributes), start, stop), cut
 
-    def holds_on(self, device: int) -> bool:
-        """Would the walk be the same, byte for byte, on a device that does the same steps and has parts of the same
-        shapes? Beyond these it depends on padding and attributes of pieces, on how messages lie in their buffers, and
-        on loops over blocks."""
-        return (
-            self.stolen == stolen_bytes(self.program, device, self.threads)
-            and all(
-                _alike(self.piece_of(device, *asked, self.attributes[asked]), piece)
-                for asked, piece in self.pieces.items()
-            )
-            and all(size == self.staged_on(device, step, held) for step, held, size in self.packed)
-            and all(loop == loop_bytes(self.program, step, device, self.threads) for step, loop in self.loops)
-        )
+    def use_on(self, device: int, use: MemoryUse) -> MemoryUse | None:
+        """The memory of a device that does the same steps and has parts of the same shapes; None where its own walk has
+        to tell. Beyond these it depends on how messages lie in their buffers, and on padding and attributes of pieces,
+        which are looked at anew; and on loops over blocks, which have to be the same. use: of the tracker's device."""
+        program = self.program
+        if self.stolen != stolen_bytes(program, device, self.threads):
+            return None
+        if any(loop != loop_bytes(program, step, device, self.threads) for step, loop in self.loops):
+            return None
+        more = np.zeros(len(self.marks) + 1, np.int64)
+        others: dict[int, int] = {}
+        for packed in self.packed:
+            size = self.staged_on(device, packed.step, packed.strides)
+            if packed.storage:
+                others[packed.storage] = size
+            more[packed.first] += size - packed.bytes
+            more[packed.last] -= size - packed.bytes
+        pieces = {asked: self.piece_of(device, *asked, self.attributes[asked]) for asked in self.pieces}
+        unlike = {asked for asked, piece in pieces.items() if not _alike(piece, self.pieces[asked])}
+        for item in self.told if unlike else ():
+            if item.asked in unlike:
+                size = item.told(pieces[item.asked]) - item.bytes
+                more[item.mark] += size
+                more[item.mark + 1] -= size
+        needed = np.asarray([size for size, _, _ in self.marks], np.int64) + np.cumsum(more)[:-1]
+        fullest = int(needed.argmax())
+        peak, (_, at, changes) = int(needed[fullest]), self.marks[fullest]
+        return replace(use, device=device, peak=peak, at=at, largest=self.largest_behind(changes, others))
 
     def settle(self) -> None:
         """The worker's last act: new state in the order of the inputs (`girih.run.worker.worker.settle`)."""
@@ -434,7 +501,10 @@ class Tracker:
             if step.target not in self.buffers:
                 self.allocate(step.target)
             self.mark(self.next_node, self.stolen)
-            self.release(self.underway.pop(step.target))
+            storage = self.underway.pop(step.target)
+            self.release(storage)
+            if storage in self.messages:
+                self.messages[storage].last = len(self.marks)
             return
         self.allocate(step.target)
         self.mark(step.node, self.staged(step) + self.stolen)
@@ -443,16 +513,20 @@ class Tracker:
         """The target is made at once if messages arrive in it, at the finish if contributions are combined in it."""
         if self.program.terms_of(step) == 1:
             self.allocate(step.target)
-        self.underway[step.target] = self.storage(messages_of(step.target), self.staged(step))
+        packed = len(self.packed)
+        storage = self.underway[step.target] = self.storage(messages_of(step.target), self.staged(step))
+        for item in self.packed[packed:]:
+            item.storage = storage
+            self.messages[storage] = item
         self.mark(self.next_node)
 
     def staged(self, step: TransferStep) -> int:
         """Bytes of the messages that are packed, and of those that do not arrive in the target itself."""
         if step.source in self.program.streamed:  # a bound: each part is read when it is packed
             return prod(self.shape_of(step.source)) * self.program.graph.values[step.value].item_bytes
-        held = self.held(step.source).strides
-        size = self.staged_on(self.device, step, held)
-        self.packed.append((step, held, size))
+        strides = self.held(step.source).strides
+        size = self.staged_on(self.device, step, strides)
+        self.packed.append(_Packed(step, strides, size, len(self.marks), len(self.marks) + 1))
         return size
 
     def staged_on(self, device: int, step: TransferStep, held: Shape) -> int:
@@ -545,16 +619,18 @@ def _walked(program: Program, device: int, threads: int, scratch: ScratchSource)
 def memory_uses(
     program: Program, devices: Sequence[int], threads: int = 0, scratch: ScratchSource = at_most
 ) -> tuple[MemoryUse, ...]:
-    """`memory_use` of each of the devices. Devices on which a walk would be the same, as most are, share one walk."""
+    """`memory_use` of each of the devices. Those that do the same with parts of the same shapes, as most do, share one
+    walk."""
     walks: dict[tuple[bytes, tuple[int, ...]], list[tuple[Tracker, MemoryUse]]] = {}
     found = []
     for device, shapes in zip(devices, _part_shapes(program, devices), strict=True):
         known = walks.setdefault((shapes.tobytes(), program.order_of(device)), [])
-        use = next((use for tracker, use in known if tracker.holds_on(device)), None)
+        told = (tracker.use_on(device, use) for tracker, use in known)
+        use = next((use for use in told if use is not None), None)
         if use is None:
             known.append(_walked(program, device, threads, scratch))
             use = known[-1][1]
-        found.append(replace(use, device=device))
+        found.append(use)
     return tuple(found)
 
 

@@ -93,10 +93,10 @@ def _as_without_a_limit(rounds: Rounds) -> None:
 
 def _in_micro_batches(rounds: Rounds) -> None:
     """Write the graph in micro-batches, twice as many each time as long as that helps, each of which goes forward and
-    backward before the next. What a few divisions take says whether it does; graphs with which a step is far from the
-    best are left out of the rounds. Where nothing fits the limit yet, the most micro-batches, which need least memory,
-    come first, until a division fits, and have all the seconds. Pipelines have their own counts
-    (`girih.search.stages`)."""
+    backward before the next. What a few divisions take says whether it does; where none would be faster than the
+    best without a limit, more micro-batches are not looked at. Graphs with which a step is far from the best are left
+    out of the rounds. Where nothing fits the limit yet, the most micro-batches, which need least memory, come first,
+    until a division fits, and have all the seconds. Pipelines have their own counts (`girih.search.stages`)."""
     written = min(rounds.graphs, key=rounds.promise)
     share, counts, fitting = SPLITTING, counts_of(written.graph), rounds.best is not None
     if not fitting:
@@ -118,12 +118,14 @@ def _in_micro_batches(rounds: Rounds) -> None:
         devices = rounds.machine.devices
         large = devices > 1 and len(graph.nodes) * devices > FEW
         names = QUICKLY if large and fitting else (*QUICKLY, "exact")
+        best, limited = rounds.seconds, rounds.limited
         took = _tried(rounds, rounds.known(other, names))
         if not own:
             rounds.parts[count] = took
         if took > FAR * rounds.seconds:
             rounds.graphs.remove(other)
-        if took >= before < float("inf"):
+        slower = best <= took < float("inf") and rounds.limited == limited  # even without a limit
+        if slower or took >= before < float("inf"):
             return
         before = took
 

@@ -116,7 +116,8 @@ class Rounds:
     were the fastest, one after the other. seen: what was proposed already, with what it took when it was held quickly,
     None where it could not be; as it is, with the least that it would take, where that is no less than the best. full:
     what was held in the best way, or need not be. parts: by counts of micro-batches that were tried,
-    the seconds of the fastest of a few divisions.
+    the seconds of the fastest of a few divisions. limited: how many proposals that do not keep the limit
+    would be faster than the best without it.
     """
 
     ways: Ways
@@ -129,6 +130,7 @@ class Rounds:
     seen: dict[object, tuple[float, Plan] | None] = field(default_factory=dict)
     full: set[object] = field(default_factory=set)
     parts: dict[int, float] = field(default_factory=dict)
+    limited: int = 0
 
     def compose(self, graph: Graph, rewrites: tuple[Rewrite, ...], sequential: Callable[[], Plan]) -> PlanError | None:
         """Begin with one way to write the graph, and its sequential composition. Why there is none, if so."""
@@ -235,6 +237,7 @@ class Rounds:
         self.spend(plan)
         wide = plan.but(memory=None, overlap=WINDOWS[0]) if plan.choice.schedule == "graph" else plan.but(memory=None)
         seconds = predict(wide, store=self.ways.store, memory=False).seconds
+        self.limited += seconds < self.seconds
         if hold != "swap" or plan.machine.host is None:
             return seconds
         return max(seconds, (plan.peak - (plan.memory or 0)) / max(copy_rates(plan.machine)))

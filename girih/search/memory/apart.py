@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from girih.layout.budget import Budget
 from girih.machine.units import format_bytes
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import priced_on
 from girih.program import BlockStep, ComputeStep, FreeStep
 from girih.program.life.lifetimes import Lifetimes
-from girih.program.moves.residency import Residency, TooSmallError
+from girih.program.moves.residency import Residency, TooSmallError, floor
 from girih.search.judge import Best, Judge
 from girih.search.memory.belady import belady
 from girih.search.memory.bound import memory_bound
@@ -29,13 +30,17 @@ from girih.simulate.ticks import seconds_of, ticks
 
 SHARES = (0.0, 0.01, 0.1)
 """Shares of the step: what was touched so shortly before is not moved out, if anything else can be."""
+PREPARED, WRITTEN = 400_000.0, 400_000.0
+"""Nanoseconds that a core of 2023 takes about for each step of a program before the first rule, and for the movements
+of a rule, which are written and simulated."""
 
 Rule = Callable[[Lifetimes, NDArray[np.float64]], Residency]
 """The residency of a class's storages, by the seconds of its steps."""
 
 
-def held_apart(plan: Plan, hold: str | Baseline, *, store: str | Path | None, note: Observe) -> Plan:
-    """The plan with movements of each class of devices that keep its limit.
+def held_apart(plan: Plan, hold: str | Baseline, *, store: str | Path | None, note: Observe, work: Budget) -> Plan:
+    """The plan with movements of each class of devices that keep its limit. work: after which no other way is tried, if
+    one keeps it; what is done is spent there.
 
     Raises:
         PlanError: they cannot, or tensors are not to be moved.
@@ -49,11 +54,19 @@ def held_apart(plan: Plan, hold: str | Baseline, *, store: str | Path | None, no
         )
     if host is None:
         raise PlanError(f"{plan.machine.name} has no large memory to move tensors to: give its file a `host`")
-    lives, seconds = plan.lifetimes_by_class, _seconds(plan, store)
+    lives, steps = plan.lifetimes_by_class, len(plan.unmoved.steps)
+    work.spend(PREPARED * steps)
     best = Best(Judge(plan, store))
-    rules = list(_rules(plan, hold))
+    fullest = max(floor(own)[0] for own in lives)
+    if fullest > limit:
+        best.judge.refuse(fullest)
+    rules = list(_rules(plan, hold)) if fullest <= limit else []
+    seconds = _seconds(plan, store) if rules else []
     for number, rule in enumerate(rules):
+        if best.plan is not None and work.late:
+            break
         note("hold", number / len(rules))
+        work.spend(WRITTEN * steps)
         try:
             residencies = tuple(rule(own, every) for own, (every, _) in zip(lives, seconds, strict=True))
         except TooSmallError as error:

@@ -27,6 +27,29 @@ def pivot_of(lives: Lifetimes) -> int:
     return int(lives.used[: len(lives.steps)].argmax())
 
 
+def least_held(lives: Lifetimes, *, moving: bool) -> int:
+    """Bytes that the fullest step needs in every sequence of these steps in which some come again: with what it touches
+    there is what can neither be computed again nor, where tensors are not `moving`, leave.
+
+    Where a result may take over an operand that is read later, it is taken to do so. Cost: linear.
+    """
+    touches, end = lives.touches, len(lives.steps)
+    sizes, born, last = touches.bytes, touches.born, np.where(touches.lasts, end, touches.last)
+    again = (born >= 0) & lives.computes[np.maximum(born, 0)] & ~touches.lasts & ~touches.state
+    stays = ~(again | (touches.movable if moving else False))
+    change = np.zeros(end + 2, np.int64)
+    np.add.at(change, np.maximum(born[stays], 0), sizes[stays])
+    np.add.at(change, last[stays] + 1, -sizes[stays])
+    step = np.repeat(np.arange(end + 1), np.diff(touches.step_starts))
+    other = ~stays[touches.of_step]
+    beside = np.bincount(step[other], sizes[touches.of_step[other]], end + 1).astype(np.int64)
+    over = np.asarray([at not in lives.taken and bool(lives.all_takers(at)) for at in range(end)], np.bool_)
+    made = born >= 0
+    written = np.bincount(born[made], sizes[made], end + 1).astype(np.int64)
+    written[:-1][~over] = written[-1] = 0
+    return int((np.cumsum(change)[:-1] + beside + touches.extra - written).max())
+
+
 def boundaries(lives: Lifetimes, seconds: NDArray[np.float64], pivot: int, segments: int) -> frozenset[int]:
     """Storages that divide the steps before the pivot into segments of about the same time.
 

@@ -10,10 +10,10 @@ simulator judges each, and what is better than its neighbours is refined.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from operator import itemgetter
 from pathlib import Path
 
@@ -36,8 +36,8 @@ from girih.search.judge import DEVICE, FAILED, Best, Judge
 from girih.search.memory.apart import held_apart
 from girih.search.memory.belady import belady, timed
 from girih.search.memory.belady import held as held_on
-from girih.search.memory.bound import memory_bound
-from girih.search.memory.cut import boundaries, cheapest, pivot_of
+from girih.search.memory.bound import MemoryBound, memory_bound
+from girih.search.memory.cut import boundaries, cheapest, least_held, pivot_of
 from girih.search.memory.held_steps import HeldRows, HeldSteps
 from girih.search.memory.holds import Baseline, Setting
 from girih.search.memory.limit import WINDOWS
@@ -79,10 +79,14 @@ LOOKS = 10
 """Sequences that the optimum for chains looks at."""
 LEAST = 4
 """Ways to compute again that are tried however long they take: one is found by the first, the others are near it."""
+LEANER = 12
+"""Ways to compute again that are tried however long they take where none has kept the limit yet."""
 ENOUGH = 0.002
 """So near to the bound, or to the step with unlimited memory, nothing else is tried."""
 PRICES = tuple(4.0**power for power in (-1, -2, 0, -3, 1, 2))
 """Prices of a byte that is kept, in seconds of copying it out and in: the first that are tried."""
+DEARER = tuple(sorted(price for price in PRICES if price > PRICES[0]))
+"""What is tried next where the first of them has not kept the limit."""
 SEGMENTS = (256, 64, 16, 4, 1)
 """Into how many segments kept boundaries divide what is computed again."""
 FACTORS = (2.0, 2**0.5)
@@ -101,11 +105,12 @@ Sequence = tuple[int, ...] | None
 
 
 class TooLittleError(PlanError):
-    """No way keeps a plan within its limit. smallest: bytes of the smallest limit that a way was seen to need."""
+    """No way keeps a plan within its limit. smallest: bytes of the smallest limit that a way was seen to need. proved:
+    does every way of the orders that were tried need more than the limit, so that more work finds none?"""
 
-    def __init__(self, message: str, smallest: float) -> None:
+    def __init__(self, message: str, smallest: float, proved: bool = False) -> None:
         super().__init__(message)
-        self.smallest = smallest
+        self.smallest, self.proved = smallest, proved
 
 
 @without_collection()
@@ -122,11 +127,12 @@ def held(
 
     hold: `auto`, `swap`, `recompute`, or a published way to do it. order: of the steps, one of
     `girih.search.table.ORDERS`, or `auto`: the best of several. work: of all windows of overlap together, after which
-    no other way is tried, if one keeps the limit (None: `SECONDS`); what is done is spent there. Without any, the first
-    that keep it are taken.
+    no other way is tried (None: `SECONDS`); what is done is spent there. Without any, the first that keep it are taken,
+    of a few that are tried in any case.
 
     Raises:
-        PlanError: no way keeps it; the message names the smallest limit that can be met, and the tensors that set it.
+        PlanError: no way that was tried keeps it; the message names the smallest limit that can be met, and the tensors
+            that set it.
     """
     limit, host = plan.memory, plan.machine.host
     assert limit is not None
@@ -135,34 +141,39 @@ def held(
     windows = WINDOWS if plan.lowered.transfers and plan.choice.schedule == "graph" else (plan.choice.overlap,)
     unlimited = predict(plan.but(memory=None, overlap=windows[0]), store=store, memory=False).seconds
     plan = plan.but(unlimited=unlimited)
+    work = Budget(SECONDS) if work is None else work
     if plan.lowered.orders:
-        return held_apart(plan, hold, store=store, note=note)
+        return held_apart(plan, hold, store=store, note=note, work=work)
     if isinstance(hold, Baseline):
         tried = [plan.but(overlap=window) for window in windows]
         return held_as_published(plan, hold, tried, order=order, store=store, note=note)
-    plan = in_smaller_pieces(plan)
+    plan = in_smaller_pieces(plan, work.spend)
     windows = (plan.choice.overlap,) if plan.choice.pieces else windows
-    work = Budget(SECONDS) if work is None else work
     ways: list[_Ways] = []
     programs: list[tuple[Step, ...]] = []
-    for number, window in enumerate(windows):  # with less overlap less is held
-        own = plan.but(overlap=window)
+    left = list(windows)
+    while left:
+        own = plan.but(overlap=left.pop(0))
         if own.lowered.steps in programs:
             continue
         programs.append(own.lowered.steps)
+        number = len(windows) - len(left) - 1
         note("hold", number / len(windows))
         moving = host is not None and hold != "recompute"
-        way = _Ways(own, store, moving, order, work.part(work.seconds / (len(windows) - number)))
+        way = _Ways(own, store, moving, order, work.part(work.seconds / (len(left) + 1)))
         way.explore(again=hold != "swap", note=partial(_note_part, note, number, len(windows)))
         work.spend(way.work.spent + PREPARED * len(own.lifetimes.steps))
         ways.append(way)
-        if way.best.seconds <= (1 + ENOUGH) * unlimited or (way.best.plan is not None and work.late):
+        kept = way.best.plan is not None
+        if way.best.seconds <= (1 + ENOUGH) * unlimited or (kept and work.late) or (len(ways) == 2 and not kept):
             break
+        if len(ways) == 1 and not kept:  # with less overlap less is held: if the least does not fit, nothing does
+            left = [*left[-1:], *left[:-1]]
     way = min(ways, key=lambda way: way.best.seconds)
     best, fastest = way.best.plan, way.best.seconds
     if best is None:
         leanest = min(ways, key=lambda way: way.smallest)
-        raise TooLittleError(leanest.refusal(), leanest.smallest)
+        raise TooLittleError(leanest.refusal(), leanest.smallest, all(way.needed for way in ways))
     if plan.machine.here:  # elsewhere nothing is run, or a GPU's allocator gives addresses
         addressed = way.addressed(best)
         if addressed is not best:
@@ -201,9 +212,10 @@ class _Ways:
     """The ways to hold one program that have been judged.
 
     refused: the plan of the way that needs least where none keeps the limit, and why. bound: of the seconds of all
-    ways. work: after which no other way is tried, if one keeps the limit; it is counted, so that what is
-    found is the same on a busy machine. quick: what keeps the limit by the columns of the program, with its seconds: it
-    is written as a Program, and accounted, when all have been judged. cuts: of each order what may be computed again.
+    ways. needed: bytes that every way in the orders that were tried needs, where that is more than the limit, else 0.
+    work: after which no other way is tried; it is counted, so that what is found is the same on a busy machine. quick:
+    what keeps the limit by the columns of the program, with its seconds: it is written as a Program, and accounted,
+    when all have been judged. cuts: of each order what may be computed again.
     """
 
     plan: Plan
@@ -213,6 +225,7 @@ class _Ways:
     work: Budget = field(default_factory=lambda: Budget(SECONDS))
     refused: tuple[Plan, TooSmallError] | None = None
     bound: float | None = None
+    needed: int = 0
     judged: dict[tuple[Sequence, float, float], float] = field(default_factory=dict)
     quick: list[tuple[float, Sequence, Residency | None]] = field(default_factory=list)
     cuts: dict[Sequence, _Cuts] = field(default_factory=dict)
@@ -229,18 +242,29 @@ class _Ways:
         assert limit is not None
         computing = seconds_of(ticks(self.seconds(order, computing=True)))  # by the simulator's clock
         host = self.host if self.moving else None
-        bound = beside.submit(memory_bound, lives, limit, computing, host, recompute=again)
-        if self.steps is None:  # judging takes long: it may not be worth while
-            self.bound = bound.result().seconds
-        least = self.bound if self.bound is not None else float(computing.sum())
+
+        @cache
+        def bound() -> Future[MemoryBound]:
+            return beside.submit(memory_bound, lives, limit, computing, host, recompute=again)
+
+        @cache
+        def least() -> float:
+            """What no way takes less than."""
+            if self.steps is None:  # judging takes long: it may not be worth while
+                self.bound = bound().result().seconds
+                return self.bound
+            bound()
+            return float(computing.sum())
+
         cuts = self.cuts_in(order)
         tried = {(0.0, 1): self.judge(order, part=part)}
 
         def late() -> bool:
-            return self.fastest < np.inf and self.work.late and (len(tried) > LEAST or not again)
+            enough = 0 if self.needed else LEAST if self.fastest < np.inf else LEANER
+            return self.work.late and (len(tried) > enough or not again)
 
         def over() -> bool:
-            return late() or self.fastest <= (1 + ENOUGH) * least
+            return late() or (self.fastest < np.inf and self.fastest <= (1 + ENOUGH) * least())
 
         def trying(prices: Iterable[float], counts: Iterable[int]) -> tuple[float, int]:
             """The best so far behind these."""
@@ -256,11 +280,14 @@ class _Ways:
                 if other == order or not self.much_done:
                     self.judge_chain(other)
 
-        chained = not again or not self.chains_pay(lives)
+        chained = not again or (self.needed and self.work.late) or not self.chains_pay(lives)
         if not chained and not self.work.late:
             chained = True
             chains()
         price, count = trying(PRICES[:1], SEGMENTS)
+        if self.fastest == np.inf:
+            price, count = trying(DEARER, [count])
+            price, count = trying([price], SEGMENTS)
         price, count = trying(PRICES, [count] if self.moving else SEGMENTS)
         price, count = trying([price], SEGMENTS)
         if not chained and self.fastest == np.inf:  # the optimum takes as long as many cuts
@@ -291,9 +318,11 @@ class _Ways:
         self.write()
         if self.moving and len(lives.steps) <= SMALL and len(lives.state) <= FEW:
             self.exactly(order, lives)
-        self.bound = bound.result().seconds
         kept = self.best.plan
-        if kept is not None and (own := self.order_in(kept.choice.sequence)) != self.order_in(order):
+        if kept is None:
+            return
+        self.bound = bound().result().seconds
+        if (own := self.order_in(kept.choice.sequence)) != self.order_in(order):
             computing = seconds_of(ticks(self.seconds(own, computing=True)))
             self.bound = memory_bound(self.lifetimes_in(own), limit, computing, host, recompute=again).seconds
 
@@ -387,21 +416,33 @@ class _Ways:
                 known[order] = min(known[order][0], other), part
             return known[order][0]
 
+        limit = self.plan.memory
+        assert limit is not None
         if self.named != "auto":
             named = self.named_order(self.named)
             measure(named)
+            self.needed = self.least(named) if self.fastest == np.inf and self.least(named) > limit else 0
             return named, known[named][1]
         measure(None)
         early = measure(self.early)
         for sequence in self.together():
-            if self.fastest < np.inf and self.much_done:
+            if self.much_done and (self.fastest < np.inf or self.work.late):
                 break
             if sequence not in known and abs(measure(sequence) - early) <= ALIKE * early and len(known) == 3:
                 break
         if len(self.plan.lifetimes.steps) <= SHORT:
             measure(self.named_order("least"))
-        best = min(known, key=known.__getitem__)
+        able = list(known)
+        if self.fastest == np.inf:
+            least = {order: self.least(order) for order in known}
+            able = [order for order in known if least[order] <= limit]
+            self.needed = 0 if able else min(least.values())
+        best = min(able or known, key=known.__getitem__)
         return best, known[best][1]
+
+    def least(self, order: Sequence) -> int:
+        """Bytes that every way in an order needs."""
+        return least_held(self.lifetimes_in(order), moving=self.moving)
 
     def together(self) -> Iterator[Sequence]:
         """Orders with early updates in which steps come together that touch the same."""
@@ -616,8 +657,11 @@ class _Ways:
             )
         else:
             how, advice = again, "make the batch smaller, or allow movements (hold auto)"
+        may = "though one may exist"
+        if self.needed:
+            may = f"and each in the orders of steps that were tried needs {format_bytes(self.needed)} at least"
         return (
-            f"no way was found to keep {format_bytes(limit)} for each device, though one may exist: where {how}, the "
+            f"no way was found to keep {format_bytes(limit)} for each device, {may}: where {how}, the "
             f"leanest that was tried needs {format_bytes(self.smallest)} ({int(self.smallest)} bytes). Raise the "
             f"limit, use more devices, {advice}"
         )

@@ -11,6 +11,7 @@ faster (`girih.search.memory.piecewise`), unless their lower bound says that the
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 from girih.layout.budget import Budget
@@ -75,6 +76,7 @@ def together(
     if len(plans) == 1 or isinstance(hold, Baseline):  # what was published divides first
         return _best(plans[0], hold, order=order, store=store, note=note, work=work)
     tried: list[tuple[float, Plan]] = []
+    refused: list[tuple[float, Plan]] = []
     refusals: list[PlanError] = []
     quick = "swap" if hold == "auto" and plans[0].machine.host is not None else hold
     for number, plan in enumerate(plans):
@@ -85,9 +87,14 @@ def together(
             tried.append((simulated_seconds(own, store), plan))
         except PlanError as error:
             refusals.append(error)
+            if not (isinstance(error, TooLittleError) and error.proved):
+                refused.append((_smallest(error), plan))
         work.spend(first.spent)
     best = Best(Judge(plans[0], store))
-    promising = [plan for _, plan in sorted(tried, key=lambda one: one[0])][:FULLY] or list(plans)
+    if hold == quick and work.late:  # what was refused would be tried in the same ways again
+        refused = []
+    promising = [plan for _, plan in sorted(tried or refused, key=itemgetter(0))]
+    promising = promising[:FULLY] if tried else promising
     for number, plan in enumerate(promising):
         if best.plan is not None and _bound(plan, store) >= best.seconds:
             continue
@@ -99,8 +106,13 @@ def together(
             refusals.append(error)
         work.spend(part.spent)
     if best.plan is None:
-        raise min(refusals, key=lambda error: error.smallest if isinstance(error, TooLittleError) else float("inf"))
+        raise min(refusals, key=_smallest)
     return _told(best.plan, plans)
+
+
+def _smallest(error: PlanError) -> float:
+    """Bytes of the smallest limit that a refused plan was seen to need; infinite where that is not known."""
+    return error.smallest if isinstance(error, TooLittleError) else float("inf")
 
 
 def _kept(

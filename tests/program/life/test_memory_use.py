@@ -271,7 +271,7 @@ def test_devices_that_share_a_walk_need_what_a_walk_of_their_own_says(case: tupl
     assert together == apart  # what a plan's file says of kernels
 
 
-def test_devices_with_equal_parts_but_other_messages_have_walks_of_their_own() -> None:
+def test_devices_with_equal_parts_but_other_messages_have_peaks_of_their_own() -> None:
     """Rows of a part that stay at home are not packed, and those that lie apart in the part are."""
     text = """graph
   input %x: float32[6, 4, 4]  parameter  "0"

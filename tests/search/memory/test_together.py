@@ -119,10 +119,10 @@ def test_the_refusal_is_of_the_division_that_needs_least() -> None:
     few, spent = [plan.but(memory=20_000) for plan in plans], Budget(10.0)
     with pytest.raises(TooLittleError, match="cannot be met, whatever is moved out") as refused:
         together(few, "auto", order="auto", store=None, note=nobody, work=spent)
-    smallest, work = [], Budget(10.0)
+    smallest, work = [], Budget(0.0)
     for plan in few:
         with pytest.raises(TooLittleError) as alone:
-            held(plan, "auto", store=None, note=nobody, work=work)
+            held(plan, "swap", order="captured", store=None, note=nobody, work=work)
         smallest.append(alone.value.smallest)
     assert 0 < work.spent <= spent.spent  # what is refused has taken its time, too
     assert refused.value.smallest == min(smallest)
