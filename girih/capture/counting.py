@@ -91,7 +91,8 @@ class Tape:
 
 
 def _plain(item: Any) -> Any:
-    return (int.__pos__ if isinstance(item, int) else float.__pos__)(item) if isinstance(item, _Noted) else item
+    kind: Any = int if isinstance(item, int) else float
+    return kind.__pos__(item) if isinstance(item, _Noted) else item
 
 
 class _Noted:
