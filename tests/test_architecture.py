@@ -299,12 +299,14 @@ def test_only_the_command_line_prints() -> None:
     assert not wrong, wrong
 
 
-READERS = {ROOT / "cost" / "cache.py", ROOT / "cost" / "compiled.py", ROOT / "cost" / "measure_scratch.py"}
+READERS = {ROOT / "cost" / name for name in ("cache.py", "compiled.py", "measure_scratch.py")} | {
+    ROOT / "capture" / "torch" / "attributes.py"
+}
 
 
 def test_only_the_command_line_and_workers_read_the_environment() -> None:
-    """Workers find each other by torchrun's variables; what libraries were told by theirs belongs to a measurement; and
-    two say where the user's cache is, and which C compiler is the user's."""
+    """Workers find each other by torchrun's variables; what libraries were told by theirs belongs to a measurement;
+    two say where the user's cache is, and which C compiler is theirs; and capture asks what the user's step reads."""
     wrong = []
     for file in files():
         if room_of(file) in FACES or room_of(file) == "run" or file in READERS:

@@ -188,7 +188,7 @@ METHODS: dict[str, Function] = {
     "argpartition": sorting.argpartition, "argsort": sorting.argsort, "astype": manipulation.astype,
     "choose": numerics.choose, "clip": e.clip, "cumprod": scans.cumprod, "cumsum": scans.cumsum,
     "diagonal": manipulation.diagonal, "dot": products.dot, "max": reductions.max, "mean": reductions.mean,
-    "min": reductions.min, "nonzero": picking.nonzero, "prod": reductions.prod, "ptp": reductions.ptp,
+    "min": reductions.min, "nonzero": picking.nonzero, "prod": reductions.prod,
     "put": whole.FUNCTIONS["put"], "ravel": manipulation.ravel, "repeat": manipulation.repeat, "round": e.round,
     "searchsorted": sorting.searchsorted, "squeeze": manipulation.squeeze, "std": reductions.std,
     "sum": reductions.sum, "swapaxes": manipulation.swapaxes, "take": picking.take, "trace": reductions.trace,

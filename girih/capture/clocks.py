@@ -7,25 +7,28 @@ next, and refused if it then computes something else. A step that only measures 
 
 from __future__ import annotations
 
+import builtins
 import datetime
+import io
 import os
 import random
 import sys
 import time
 import timeit
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock, get_ident
-from types import FrameType, ModuleType
+from types import FrameType, MethodType, ModuleType
 from typing import Any
 
 import torch
 
 from girih.capture.errors import CaptureError
 from girih.capture.source import find_source
-from girih.capture.torch.attributes import Attributes, is_of_libraries
+from girih.capture.torch.attributes import Attributes, is_of_libraries, is_users
 
 AHEAD = 463 * 86_400 + 43_201.37
 """Seconds: another year, month, day of the week, half of the day and odd second, for branches that ask for these."""
@@ -36,10 +39,12 @@ MOST = 6
 
 @dataclass
 class Readings:
-    """What a step reads, in words. ahead: how many seconds its clocks are, at their first reading."""
+    """What a step reads, in words. ahead: how many seconds its clocks are, at their first reading. files: where it
+    reads each."""
 
     ahead: float
     told: list[str] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
 
     def note(self, name: str, frame: FrameType) -> float:
         """The seconds to add: more at each reading, so that it is also long from one to the next."""
@@ -57,7 +62,7 @@ class _StandIn:
     """In the place of a function. Threads beside the capture have what the function gives, and so have libraries for
     their own use. (An object, since a function that a class has would become its method.)"""
 
-    def __init__(self, module: ModuleType, name: str, later: Callable[..., Any], told: str = "") -> None:
+    def __init__(self, module: Any, name: str, later: Callable[..., Any], told: str = "") -> None:
         self.module, self.name, self.real, self._later = module, name, getattr(module, name), later
         self._told = told or f"{module.__name__}.{name}"
 
@@ -77,10 +82,34 @@ class _StandIn:
         setattr(self.module, self.name, self.real)
 
 
+class _Seeding(_StandIn):
+    """In the place of the method that seeds Python's generators: without a seed the operating system gives one."""
+
+    def __get__(self, generator: Any, kind: type) -> Any:
+        return self if generator is None else MethodType(self, generator)
+
+    def __call__(self, generator: Any, a: Any = None, version: int = 2) -> Any:
+        by_chance = a is None and is_users(_module_of(_reader()))  # packages that are imported meanwhile have their own
+        return (super().__call__ if by_chance else self.real)(generator, a, version)
+
+
+class _Opening(_StandIn):
+    """In the place of the function that opens files."""
+
+    def __call__(self, file: Any, mode: str = "r", *given: Any, **named: Any) -> Any:
+        readings = _OPEN.get(get_ident())
+        is_read = "r" in mode and isinstance(file, (str, os.PathLike))
+        if readings is not None and is_read and is_users(_module_of(caller := _reader())):
+            readings.files.setdefault(os.fspath(file), find_source(caller))
+        return self.real(file, mode, *given, **named)
+
+
 def _reader() -> FrameType:
     """Who calls a stand-in, or draws random numbers by it."""
     frame = sys._getframe(2)
-    while _module_of(frame).partition(".")[0] in _DRAWING and frame.f_back is not None:
+    while frame.f_back is not None:
+        if (module := _module_of(frame)) != __name__ and module.partition(".")[0] not in _DRAWING:
+            break
         frame = frame.f_back
     return frame
 
@@ -109,7 +138,7 @@ def _chance(real: Any, ahead: float, *given: Any) -> Any:
     return real(*given)
 
 
-_DRAWING = "random", "secrets", "uuid", "numpy"
+_DRAWING = "random", "secrets", "uuid", "numpy", "pathlib"
 _NOW = time.time
 _COUNTERS = "time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime"
 _FUNCTIONS = (
@@ -122,6 +151,9 @@ _FUNCTIONS = (
     _StandIn(torch, "seed", _chance),
     _StandIn(torch, "initial_seed", _nanoseconds),
     _StandIn(os, "urandom", _chance),
+    _Opening(builtins, "open", _chance),
+    _Opening(io, "open", _chance),
+    _Seeding(random.Random, "seed", _chance, "random.Random()"),
     _StandIn(random, "_urandom", _chance, "os.urandom"),  # of `secrets` and of NumPy's generators without seeds
 )
 
@@ -207,6 +239,17 @@ def read_in(attributes: Attributes, ahead: float = 0.0) -> Iterator[Readings]:
             for item in () if _OPEN else _FUNCTIONS:
                 item.take_out()
         put_back()
+
+
+def warn_of_files(readings: Readings) -> None:
+    """Tell of the files that a step has read: nobody looks into them again."""
+    if readings.files:
+        told = ", ".join(f"{name!r} at {place}" for name, place in [*readings.files.items()][:MOST])
+        warnings.warn(
+            f"the step reads {told}: a plan has what was there when it was planned, in each step; read files outside "
+            "of the step, and keep what the step needs in an attribute of the model, or give it with the batch",
+            stacklevel=2,
+        )
 
 
 def check_seeds(readings: Readings) -> None:

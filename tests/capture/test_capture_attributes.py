@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from array import array
 from collections import deque
+from contextvars import ContextVar
 from functools import partial
+from math import exp
 from typing import Any
 
 import numpy as np
@@ -244,6 +247,19 @@ def rarely_doubled(most: float, generator: Any) -> Any:
     return loss
 
 
+class Draws:
+    """A method alone, by which a generator of one's own is drawn from."""
+
+    def __init__(self, generator: Any) -> None:
+        self.random = generator.random
+
+
+@pytest.mark.parametrize("generator", [Draws(item) for item in OWN[:2]])
+def test_a_method_of_a_generator_is_asked_too(generator: Any) -> None:
+    with pytest.raises(CaptureError, match=r"computes otherwise for it.*draw with torch\.rand"):
+        capture(TrainingStep(nn.Linear(4, 4).double(), rarely_doubled(0.5, generator)), batch())
+
+
 @pytest.mark.parametrize("generator", [random.random.__self__, np.random.rand.__self__, *OWN])
 def test_a_branch_that_chance_takes_rarely_is_refused(generator: Any) -> None:
     step = TrainingStep(nn.Linear(4, 4).double(), rarely_doubled(0.02, generator))
@@ -358,10 +374,49 @@ def of_the_function() -> int:
 
 def kept() -> Any:
     seen = (of_a_default.__kwdefaults__ or {})["seen"]
-    return SLOTS.calls, NUMBERS.tolist(), [*ARRAY], bytes(BYTES), LOCAL.calls, [*seen], vars(of_the_function)
+    elsewhere = MANY[0], VARIABLE.get(), os.environ.get("COUNTER")
+    return (
+        *elsewhere,
+        SLOTS.calls,
+        NUMBERS.tolist(),
+        [*ARRAY],
+        bytes(BYTES),
+        LOCAL.calls,
+        [*seen],
+        vars(of_the_function),
+    )
 
 
-COUNTERS = of_slots, of_numpy, of_array, of_bytes, of_a_thread, of_a_default, of_the_function
+MANY, VARIABLE = np.zeros(20_000), ContextVar("VARIABLE", default=0)
+
+
+def of_many() -> float:
+    MANY[0] += 1
+    return float(MANY[0])
+
+
+def of_a_context() -> int:
+    VARIABLE.set(VARIABLE.get() + 1)
+    return VARIABLE.get()
+
+
+def of_the_environment() -> int:
+    os.environ["COUNTER"] = f"{int(os.environ.get('COUNTER', '0')) + 1}"
+    return int(os.environ["COUNTER"])
+
+
+COUNTERS = (
+    of_many,
+    of_a_context,
+    of_the_environment,
+    of_slots,
+    of_numpy,
+    of_array,
+    of_bytes,
+    of_a_thread,
+    of_a_default,
+    of_the_function,
+)
 
 
 @pytest.mark.parametrize("count", COUNTERS)
@@ -399,6 +454,15 @@ def test_what_is_changed_between_two_steps_is_seen(count: Any) -> None:
     assert settings.changed() == []
 
 
+def test_functions_that_take_the_place_of_torchs_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(step_of(Module()))
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", len)
+    (told,) = settings.changed()
+    assert told.startswith("scaled_dot_product_attention of torch.nn.functional was")
+    monkeypatch.undo()
+    assert settings.changed() == []
+
+
 class Rarely(Module):
     """It counts its calls, and asks how many there are."""
 
@@ -413,14 +477,60 @@ class Rarely(Module):
         return self.layer(x) * (2 if before or self.asks(self.calls) else 1)
 
 
-@pytest.mark.parametrize("asks", [lambda n: n and n % 4 == 0, lambda n: n > 1000, lambda n: n and n % 100 == 0])
-def test_a_branch_that_is_taken_many_steps_later_is_refused(asks: Any) -> None:
+@pytest.mark.parametrize(
+    ("asks", "later"),
+    [
+        (lambda n: n and n % 4 == 0, 3),
+        (lambda n: n > 1000, 1000),
+        (lambda n: n and n % 100 == 0, 99),
+        (lambda n: n == 1000, 999),
+        (lambda n: n and n % 17 == 0, 16),
+        (lambda n: n in {5, 9}, 4),
+        (lambda n: 5 < n <= 7, 5),
+        (lambda n: exp(-n / 20) < 0.1, 46),
+        (lambda n: divmod(n, 50)[0] == 3, 149),
+    ],
+)
+def test_a_branch_that_is_taken_many_steps_later_is_refused(asks: Any, later: int) -> None:
     net = Rarely(asks)
     with pytest.raises(
-        CaptureError, match=r"counts .*model\.calls. \(now 0, then 1\).* and one far later computes other"
+        CaptureError, match=rf"counts .*model\.calls. \(now 0, then 1\).* {later} steps later it computes otherwise"
     ):
         capture(step_of(net), batch())
     assert (net.calls, net.count) == (0, {"calls": 0})
+    assert all(type(number) is int for number in (net.calls, *net.count.values()))
+
+
+class Anneals(Module):
+    """Its temperature falls, in one of several ways."""
+
+    def __init__(self, falls: Any) -> None:
+        super().__init__()
+        self.falls, self.temperature = falls, 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.temperature = self.falls(self.temperature)
+        return self.layer(x) * (2 if self.temperature < 0.1 else 1)
+
+
+@pytest.mark.parametrize(
+    ("falls", "later"),
+    [
+        (lambda t: t * 0.9, 21),
+        (lambda t: t - 0.25, 3),
+        (lambda t: max(0.0, t - 0.001), 899),
+        (lambda t: max(0.2, t * 0.5), None),
+        (lambda t: t**2, None),
+    ],
+)
+def test_a_number_that_falls_below_another_is_refused(falls: Any, later: int | None) -> None:
+    net = Anneals(falls)
+    if later is None:
+        capture(step_of(net), batch())
+    else:
+        with pytest.raises(CaptureError, match=rf"temperature.* {later} steps later it computes otherwise"):
+            capture(step_of(net), batch())
+    assert type(net.temperature) is float
 
 
 class Turns(Module):
@@ -439,6 +549,15 @@ class Looks(Module):
         return self.layer(x) * [1.0, 1.0, 1.0, 1.0, 1.0][self.calls]
 
 
+class Checks(Module):
+    """Its counter is as large as its list is long."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.log.append("called")
+        return self.layer(x) * (2 if self.calls != len(self.log) else 1)
+
+
 class Tells(Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
@@ -447,7 +566,7 @@ class Tells(Module):
         return self.layer(x)
 
 
-@pytest.mark.parametrize("kind", [Turns, Looks, Tells])
+@pytest.mark.parametrize("kind", [Turns, Looks, Tells, Checks])
 def test_steps_that_do_not_come_are_no_matter(kind: type[Module]) -> None:
     net = kind()
     capture(step_of(net), batch())
@@ -470,7 +589,7 @@ class Waits(Module):
 def test_lists_that_grow_are_long_later(most: int | None, enough: int, refused: bool) -> None:
     net = Waits(most, enough)
     if refused:
-        with pytest.raises(CaptureError, match=r"counts 'model\.recent' .* and one far later computes otherwise"):
+        with pytest.raises(CaptureError, match=r"counts 'model\.recent' .* and \d+ steps later it computes otherwise"):
             capture(step_of(net), batch())
     else:
         capture(step_of(net), batch())

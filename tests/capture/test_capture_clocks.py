@@ -6,6 +6,7 @@ import datetime as dates
 import itertools
 import os
 import pickle
+import random
 import secrets
 import threading
 import time
@@ -71,6 +72,10 @@ def in_a_function(_: Any) -> float:
     return another.time()
 
 
+def by_default(model: Any, clock: Any = time.time, *, other: Any = perf_counter) -> float:
+    return float(clock() + other())
+
+
 def never(_: Any) -> int:
     if now() > START + 3600:
         raise TimeoutError("an hour is over")
@@ -88,6 +93,8 @@ START = now()
         (lambda _: torch.tensor(perf_counter()), "time.perf_counter"),
         (lambda _: time.process_time_ns() % 1000, "time.process_time_ns"),
         (timed, "time.monotonic"),
+        (by_default, r"time\.time at .*time\.perf_counter"),
+        (lambda _: random.Random().random(), r"random\.Random\(\)"),
         (lambda _: 2 if now() - START > 3600 else 1, "time.time"),
         (elapsed, "time.perf_counter"),
         (in_a_function, "time.time"),
@@ -158,6 +165,23 @@ def test_only_a_step_that_reads_a_clock_is_captured_again(reads: bool, runs: int
 
         capture(TrainingStep(nn.Linear(4, 4), loss), BATCH)
     assert len((tmp_path / "log").read_text().splitlines()) == runs
+
+
+def read(path: Path) -> str:
+    with open(path) as file:
+        return file.read()
+
+
+@pytest.mark.parametrize("reads", [lambda path: path.read_text(), read])
+def test_a_step_that_reads_a_file_is_told_of(reads: Callable[[Path], Any], tmp_path: Path) -> None:
+    file = tmp_path / "scale"
+    file.write_text("2")
+    with pytest.warns(UserWarning, match=rf"step reads '.*scale' at .*{__name__}\.py:\d+: a plan has what was there"):
+        capture(step_with(lambda _: float(reads(file))), BATCH)
+
+
+def test_a_step_that_writes_a_file_is_told_nothing(tmp_path: Path) -> None:
+    capture(step_with(lambda _: (tmp_path / "log").write_text("a step") and 1), BATCH)
 
 
 def test_clocks_are_the_users_own_again() -> None:
@@ -264,6 +288,7 @@ def test_functions_with_stand_ins_take_arguments_by_name() -> None:
     class Seeded(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             torch.manual_seed(seed=3)
+            random.Random(x=3).seed(a=4)
             return super().forward(x)
 
     graph = capture(Inference(Seeded(4, 4)), BATCH[0]).graph

@@ -121,6 +121,19 @@ def test_constants_that_change_between_two_steps_are_refused() -> None:
         assert running.step(*BATCH) == first
 
 
+def test_other_weights_for_the_model_than_the_run_has_are_told_of(recwarn: pytest.WarningsRecorder) -> None:
+    model, _, step = made()
+    with girih.plan(step, BATCH, compare=(), objective="bytes").start(backend="threads") as running:
+        running.step(*BATCH)
+        model.load_state_dict(running.state_dict())
+        running.step(*BATCH)
+        assert [item for item in recwarn if "the run started" in str(item.message)] == []
+        with torch.no_grad():
+            model.head.bias.zero_()
+        with pytest.warns(UserWarning, match=r"head\.bias of the model was changed since the run started.*girih\.fit"):
+            running.step(*BATCH)
+
+
 def test_another_number_of_rates_is_refused(plan: Plan) -> None:
     with (
         plan.start(backend="threads") as running,

@@ -8,25 +8,37 @@ tensor that this step has made, or computes something else, it is refused: its p
 from __future__ import annotations
 
 import dis
+import os
 import random
 import sys
 import threading
 from argparse import Namespace
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from itertools import chain, repeat
 from operator import is_
-from types import CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
+from types import (
+    BuiltinMethodType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any
 
 import numpy as np
 import torch
 
 from girih.capture.canonicalize.canonical import CONSTANT_ELEMENTS
+from girih.capture.counting import PATHS, STAND_INS, Later, Tape, at_step, first_new, math_noted
 from girih.capture.errors import CaptureError
 from girih.capture.torch.record import ForeignTensorError, Recorder, Slot
 from girih.capture.torch.weights import has_memory, sample
@@ -46,10 +58,13 @@ _NONE = object()
 """In the place of a variable that has no value."""
 MOST = 10_000
 """A container of more items is data, and not looked into."""
+WRITTEN = 1_000_000
+"""Whether a step writes into an array of NumPy's of more numbers is not asked."""
+SAMPLED = 100
+"""Of an array of NumPy's of more than MOST, as many numbers are compared between two steps."""
+_ENVIRONMENT = {"environ", "environb", "getenv", "getenvb"}
 SHOWN = 8
 """Of an array of more numbers only a mark is told."""
-FAR = 72_072_000
-"""What counters are tried with: a multiple of 1 to 16, of 32, 64, 100, 500 and 1,000."""
 
 
 class Attributes:
@@ -97,20 +112,24 @@ class Attributes:
             return [(path, part) for part in (value.func, *value.args, *value.keywords.values())]
         if isinstance(value, MethodType):
             return [(path, value.__self__), (path, value.__func__)]
+        if isinstance(value, BuiltinMethodType) or _is_of_cython(type(value).__module__):
+            return [(path, getattr(value, "__self__", None))]
         if isinstance(value, torch.nn.Module):
             return self._visit_module(path, value)
         if isinstance(value, FunctionType):
-            return self._visit_function(value) if _is_users(value.__module__) else []
+            return self._visit_function(value) if is_users(value.__module__) else []
         if isinstance(value, _ARRAYS):
-            return self._enter(path, _OfArray(value)) if _is_small(value) else []
+            return self._enter(path, _OfArray(value, self._between)) if _is_looked_into(value, self._between) else []
+        if isinstance(value, ContextVar):
+            return self._enter(path, _OfContext(value))
         if isinstance(value, (property, staticmethod, classmethod)):
             return [(path, getattr(value, "fget" if isinstance(value, property) else "__func__"))]
         if isinstance(value, type):
-            return self._enter(value.__qualname__, _OfClass(value)) if _is_users(value.__module__) else []
+            return self._enter(value.__qualname__, _OfClass(value)) if is_users(value.__module__) else []
         if isinstance(value, _GENERATORS) and not isinstance(value, random.SystemRandom):
             return [] if self._between else self._enter(path, _OfGenerator(value))
         kind = type(value)
-        if kind not in _OPEN and not _is_users(kind.__module__):
+        if kind not in _OPEN and not is_users(kind.__module__):
             return []
         has_attributes = isinstance(getattr(value, "__dict__", None), dict)
         held = self._enter(path, _OfObject(value)) if has_attributes else []
@@ -120,6 +139,9 @@ class Attributes:
 
     def _visit_function(self, function: FunctionType) -> list[tuple[str, Any]]:
         name = function.__qualname__
+        if not _ENVIRONMENT.isdisjoint(_names(function.__code__)[1]) and id(os.environ) not in self._seen:
+            self._seen.add(id(os.environ))
+            self._enter("os.environ", _OfEnvironment())
         return [*self._enter(name, _OfFunction(function)), *self._enter(name, _OfObject(function))]
 
     def _visit_module(self, path: str, module: torch.nn.Module) -> list[tuple[str, Any]]:
@@ -178,9 +200,9 @@ class Attributes:
         return not (self.containers or owners or cells or self._tensors or self._unwatched)
 
     @cached_property
-    def _unwatched(self) -> list[tuple[_OfSlots | _OfArray, dict[str, Any]]]:
+    def _unwatched(self) -> list[tuple[_Unwatched, dict[str, Any]]]:
         """What lies in no dictionary, and is read each time."""
-        return [(place.holder, place.held) for place in self.places if isinstance(place.holder, (_OfSlots, _OfArray))]
+        return [(place.holder, place.held) for place in self.places if isinstance(place.holder, _Unwatched)]
 
     def untouched(self) -> bool:
         """Is all that lies elsewhere the very same? (Quick; if not, `changed` says whether that means much.)"""
@@ -231,33 +253,58 @@ class Attributes:
                 holder.draw_next(high)
             yield
 
-    def counters(self) -> list[_Counter | _Grown]:
-        """What the step that was run has counted up, and the lists that it has made longer."""
+    def numbers(self) -> list[_Number]:
+        """Those that the step that was run has left otherwise."""
         found: list[tuple[Any, dict[Any, Any]]] = [(place.holder, place.held) for place in self.places]
-        grown: list[_Counter | _Grown] = []
         for item, content in self.containers.values():
-            if isinstance(item, dict):
-                found.append((item, dict(content)))
-            elif isinstance(item, (list, deque)):
-                found.append((item, dict(enumerate(content))))
-                if len(item) > len(content) and not isinstance(item[-1], torch.Tensor):
-                    grown.append(_Grown(item, item[-1], len(item) - len(content)))
-        return grown + [
-            _Counter(owner, key, now[key] - old)
+            if not isinstance(item, set):
+                found.append((item, dict(content) if isinstance(item, dict) else dict(enumerate(content))))
+        return [
+            _Number(owner, key, now[key])
             for owner, held in found
             for now in (_items(owner),)
             for key, old in held.items()
-            if type(old) is int and type(now.get(key)) is int and now[key] > old
+            if type(old) in (int, float) and type(now.get(key)) in (int, float) and now[key] != old
         ]
 
-    def far_steps(self, counters: Sequence[_Counter | _Grown]) -> Iterator[Callable[[], bool]]:
-        """Far later steps: one that begins where its counters are FAR, and one that counts up to it. Each gives what
-        says, behind it, whether it has counted on; if not, no step begins so."""
-        for steps in (0, 1) if counters else ():
-            self.put_back()
-            for item in counters:
-                item.put(steps)
-            yield partial(_counted_on, counters, 1 - steps)
+    def grown(self) -> list[_Grown]:
+        """Lists that the step that was run has made longer."""
+        return [
+            _Grown(item, item[-1], len(item), len(item) - len(content))
+            for item, content in self.containers.values()
+            if isinstance(item, (list, deque)) and len(item) > len(content) and not isinstance(item[-1], torch.Tensor)
+        ]
+
+    def later_steps(
+        self, numbers: Sequence[_Number], grown: Sequence[_Grown]
+    ) -> Generator[tuple[int, Callable[[], bool]]]:
+        """Has the program begin as the next step does, then as each first one that goes another way for the numbers
+        (`girih.capture.counting`), and where lists are MOST long. Gives how many steps later that is, and what
+        says, behind it, whether there is such a step."""
+        tapes: list[Tape] = []
+        first = [number.value for number in numbers]
+        found: Later | None = (0, first) if numbers else None
+        undo = self.replaced(STAND_INS)
+        try:
+            with math_noted():
+                while found and len(tapes) < PATHS:
+                    tape = Tape(len(numbers))
+                    _begin(numbers, tape.start(found[1]), grown, found[0])
+                    yield found[0] + 1, _always
+                    left = [number.read() for number in numbers]
+                    tape.end(left)
+                    if not all(isinstance(item, (int, float)) for item in left) or tape.is_lost(found[1]):
+                        return
+                    tapes.append(tape)
+                    found = first_new(tapes, first)
+        finally:
+            undo()
+        for before in (0, 1) if grown else ():
+            steps = max(0, (MOST - grown[0].length) // grown[0].by - before)
+            if (found := at_step(tapes, first, steps)) is None:
+                return
+            _begin(numbers, found[1], grown, steps)
+            yield steps + 1, partial(_grown_on, grown, steps + 1)
 
     def replaced(self, stand_ins: Mapping[int, Any]) -> Callable[[], None]:
         """Have a stand-in wherever an attribute or variable has the thing of this id; what undoes it."""
@@ -307,44 +354,56 @@ class Attributes:
 
 
 @dataclass(frozen=True)
-class _Counter:
-    """Of an object, a function, a list or a dictionary, a whole number to which each step adds as much."""
+class _Number:
+    """Of an object, a function, a list or a dictionary, a number, and what it was behind the step that was run."""
 
     owner: Any
     key: Any
-    by: int
+    value: int | float
 
-    def put(self, steps: int) -> None:
-        """Have it so many steps before FAR."""
-        number = FAR - steps * self.by
+    def read(self) -> Any:
+        return _items(self.owner).get(self.key)
+
+    def write(self, number: int | float) -> None:
         if isinstance(self.owner, Container):
             self.owner[self.key] = number  # type: ignore[index]
         else:
             self.owner.write(self.owner.read() | {self.key: number})
 
-    def counted_on(self, steps: int) -> bool:
-        """Is it so many behind FAR?"""
-        return bool(_items(self.owner).get(self.key) == FAR + steps * self.by)
-
 
 @dataclass(frozen=True)
 class _Grown:
-    """A list to which each step appends as many items, such as this one. It is tried with MOST, or as many as it may
-    have."""
+    """A list to which each step appends as many items, such as this one, and how long it was behind the step that was
+    run."""
 
     owner: list[Any] | deque[Any]
     item: Any
+    length: int
     by: int
 
-    def put(self, steps: int) -> None:
-        self.owner.extend([self.item] * (MOST - steps * self.by - len(self.owner)))
+    def resize(self, length: int) -> None:
+        """Have it as many items, or as many as it may have."""
+        while len(self.owner) > length:
+            self.owner.pop()
+        self.owner.extend([self.item] * (length - len(self.owner)))
 
-    def counted_on(self, steps: int) -> bool:
-        return len(self.owner) == (getattr(self.owner, "maxlen", None) or MOST + steps * self.by)
+
+def _always() -> bool:
+    return True
 
 
-def _counted_on(counters: Sequence[_Counter | _Grown], steps: int) -> bool:
-    return all(item.counted_on(steps) for item in counters)
+def _begin(numbers: Sequence[_Number], values: Sequence[int | float], grown: Sequence[_Grown], steps: int) -> None:
+    """Have all as it is behind so many steps more."""
+    for number, value in zip(numbers, values, strict=True):
+        number.write(value)
+    for item in grown:
+        item.resize(item.length + steps * item.by)
+
+
+def _grown_on(grown: Sequence[_Grown], steps: int) -> bool:
+    return all(
+        len(item.owner) == (getattr(item.owner, "maxlen", None) or item.length + steps * item.by) for item in grown
+    )
 
 
 def _items(owner: Any) -> dict[Any, Any]:
@@ -408,18 +467,24 @@ class _OfSlots:
 
 
 class _OfArray:
-    """The numbers of an array of NumPy's or Python's."""
+    """The numbers of an array of NumPy's or Python's. sampled: where there are many, a few of them, quickly."""
 
-    def __init__(self, owner: Any) -> None:
-        self.owner, self.bytes = owner, _bytes(owner)
+    def __init__(self, owner: Any, sampled: bool = False) -> None:
+        self.owner = owner
+        self.every = owner.size // SAMPLED if sampled and isinstance(owner, np.ndarray) and owner.size > MOST else 1
+        self.bytes = self._bytes()
+
+    def _bytes(self) -> bytes:
+        owner = self.owner if self.every == 1 else self.owner.flat[:: self.every]
+        return bytes(owner) if isinstance(owner, bytearray) else owner.tobytes()
 
     def read(self) -> dict[str, Any]:
         numbers = np.asarray(self.owner)
-        text = str(numbers.tolist()) if numbers.size <= SHOWN else f"numbers {hash(_bytes(self.owner)) & 0xFFFFFFFF:x}"
+        text = str(numbers.tolist()) if numbers.size <= SHOWN else f"numbers {hash(self._bytes()) & 0xFFFFFFFF:x}"
         return {"numbers": text}
 
     def same(self, _: dict[str, Any]) -> bool:
-        return _bytes(self.owner) == self.bytes
+        return self._bytes() == self.bytes
 
     def write(self, held: dict[str, Any]) -> None:
         if self.same(held):
@@ -430,13 +495,45 @@ class _OfArray:
             self.owner[:] = array(self.owner.typecode, self.bytes) if isinstance(self.owner, array) else self.bytes
 
 
-def _bytes(owner: Any) -> bytes:
-    return bytes(owner) if isinstance(owner, bytearray) else owner.tobytes()
+def _is_looked_into(owner: Any, between: bool) -> bool:
+    if not isinstance(owner, np.ndarray):
+        return len(owner) <= MOST
+    return (between or owner.size <= WRITTEN) and not owner.dtype.hasobject
 
 
-def _is_small(owner: Any) -> bool:
-    """Numbers that a program may have as such; others are data."""
-    return (owner.size <= MOST and not owner.dtype.hasobject) if isinstance(owner, np.ndarray) else len(owner) <= MOST
+class _OfContext:
+    """What a ContextVar has in this thread."""
+
+    def __init__(self, owner: ContextVar[Any]) -> None:
+        self.owner = owner
+
+    def read(self) -> dict[str, Any]:
+        try:
+            return {"value": self.owner.get()}
+        except LookupError:
+            return {}
+
+    def same(self, held: dict[str, Any]) -> bool:
+        return self.read().get("value", _NONE) is held.get("value", _NONE)
+
+    def write(self, held: dict[str, Any]) -> None:
+        if held and not self.same(held):
+            self.owner.set(held["value"])
+
+
+class _OfEnvironment:
+    """Variables of the environment, for functions that read some."""
+
+    def read(self) -> dict[str, Any]:
+        return dict(os.environ)
+
+    def same(self, held: dict[str, Any]) -> bool:
+        return self.read() == held
+
+    def write(self, held: dict[str, Any]) -> None:
+        for name in os.environ.keys() - held.keys():
+            del os.environ[name]
+        os.environ.update(held.items() - self.read().items())
 
 
 def _is_data(item: Any) -> bool:
@@ -448,7 +545,7 @@ def _is_data(item: Any) -> bool:
 
 def _slots(kind: type) -> tuple[str, ...]:
     """Names of attributes in slots, of a class and of those that it inherits from, as far as they are the user's."""
-    kinds = [item for item in kind.__mro__ if _is_users(item.__module__)]
+    kinds = [item for item in kind.__mro__ if is_users(item.__module__)]
     return tuple(name for item in kinds for name, part in vars(item).items() if isinstance(part, MemberDescriptorType))
 
 
@@ -476,28 +573,40 @@ class _OfFunction:
 
     def __init__(self, function: FunctionType) -> None:
         self.cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-        by_place, by_name = function.__defaults__ or (), function.__kwdefaults__ or {}
-        arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
-        defaults = dict(zip(arguments[len(arguments) - len(by_place) :], by_place, strict=True)) | by_name
-        self.defaults = {f"{name}=": value for name, value in defaults.items()}
-        own = function.__globals__
+        self.function, own = function, function.__globals__
         names, parts = _names(function.__code__)
         self.places = {name: (own, name) for name in names if name in own}
         for name in [*self.places]:
-            if isinstance(file := own[name], ModuleType) and _is_users(file.__name__):
+            if isinstance(file := own[name], ModuleType) and is_users(file.__name__):
                 self.places |= {f"{name}.{part}": (vars(file), part) for part in parts if part in vars(file)}
 
     def read(self) -> dict[str, Any]:
         held = {name: own[key] for name, (own, key) in self.places.items() if key in own}
         cells = {name: _content_of(cell) for name, cell in self.cells.items()}
-        return held | self.defaults | {name: value for name, value in cells.items() if value is not _NONE}
+        defaults = {f"{name}=": value for name, value in self._defaults().items()}
+        return held | defaults | {name: value for name, value in cells.items() if value is not _NONE}
+
+    def _defaults(self) -> dict[str, Any]:
+        by_place, code = self.function.__defaults__ or (), self.function.__code__
+        first = code.co_argcount - len(by_place)
+        by_name = self.function.__kwdefaults__ or {}
+        return dict(zip(code.co_varnames[first : code.co_argcount], by_place, strict=True)) | by_name
+
+    def _write_default(self, name: str, value: Any) -> None:
+        if name in (by_name := self.function.__kwdefaults__ or {}):
+            by_name[name] = value
+        else:
+            by_place = [value if key == name else old for key, old in self._defaults().items() if key not in by_name]
+            self.function.__defaults__ = tuple(by_place)
 
     def write(self, held: dict[str, Any]) -> None:
         now = self.read()
         for name, value in held.items():
-            if (name in now and now[name] is value) or name in self.defaults:
+            if name in now and now[name] is value:
                 continue
-            if name in self.cells:
+            if name.endswith("="):
+                self._write_default(name[:-1], value)
+            elif name in self.cells:
                 self.cells[name].cell_contents = value
             else:
                 own, key = self.places[name]
@@ -551,7 +660,8 @@ class _OfGenerator:
                 return
 
 
-_Holder = _OfObject | _OfSlots | _OfArray | _OfClass | _OfFunction | _OfGenerator
+_Unwatched = _OfSlots | _OfArray | _OfContext | _OfEnvironment
+_Holder = _Unwatched | _OfObject | _OfClass | _OfFunction | _OfGenerator
 
 
 @dataclass(frozen=True)
@@ -611,21 +721,26 @@ def check_next_step(
     )
 
 
-def check_far_step(
-    changed: Sequence[tuple[str, Any, Any]], differs: Callable[[], bool], counted_on: Callable[[], bool]
+def check_later_steps(
+    changed: Sequence[tuple[str, Any, Any]],
+    later: Iterator[tuple[int, Callable[[], bool]]],
+    differs: Callable[[], bool],
 ) -> None:
-    """Raises CaptureError if a step far behind this one does something else. What cannot be captured is no such step:
-    whatever else a program keeps is not that of so many steps."""
-    try:
-        if not differs() or not counted_on():
+    """Raises CaptureError if a step that comes later does something else. What cannot be captured is no such step:
+    whatever else a program keeps is not that of so many steps. later: of `Attributes.later_steps`."""
+    for steps, comes in later:
+        try:
+            if not (differs() and comes()):
+                continue
+        except Exception:
             return
-    except Exception:
-        return
-    raise CaptureError(
-        f"the step counts {_told(changed)}, and one far later computes otherwise for it; a plan repeats one step: have "
-        "the step compute with a buffer of the model (register_buffer) that it counts up, by torch.where, or do what "
-        "belongs to some steps only outside of the step"
-    )
+        if steps == 1:  # a number that is noted is another one for this program
+            return
+        raise CaptureError(
+            f"the step counts {_told(changed)}, and {steps} steps later it computes otherwise for it; a plan repeats "
+            "one step: have the step compute with a buffer of the model (register_buffer) that it counts up, by "
+            "torch.where, or do what belongs to some steps only outside of the step"
+        )
 
 
 def _told(changed: Sequence[tuple[str, Any, Any]]) -> str:
@@ -664,15 +779,20 @@ def _numbers(tensor: Tensor) -> Any:
 
 def _is_installed(kind: type) -> bool:
     """Is it of a package that is installed, and neither Python's, PyTorch's nor ours?"""
-    return not is_of_libraries(kind.__module__) and not _is_users(kind.__module__)
+    return not is_of_libraries(kind.__module__) and not is_users(kind.__module__)
 
 
 @cache
-def _is_users(module: str | None) -> bool:
+def is_users(module: str | None) -> bool:
     """Is code of this module a part of the user's program, and not of a package that is installed?"""
     file = str(getattr(sys.modules.get(str(module)), "__file__", None))
     installed = "site-packages" in file or "dist-packages" in file
-    return not is_of_libraries(module) and not installed
+    return not is_of_libraries(module) and not installed and not _is_of_cython(module)
+
+
+def _is_of_cython(module: str | None) -> bool:
+    """Is it the module of methods that Cython compiles, as those of NumPy's generators?"""
+    return str(module).startswith("_cython_")
 
 
 def is_of_libraries(module: str | None) -> bool:

@@ -69,6 +69,7 @@ class Settings:
         self.wholes = [module for _, _, module in self._modules]
         self.owns = [vars(module) for module in self.wholes]
         mappings = [vars(module)[key] for module in self.wholes for key in _KEPT] + self.attributes.mappings()
+        mappings.append(_FUNCTIONS)
         self.empty = [mapping for mapping in mappings if not mapping]
         self.dicts = [mapping for mapping in mappings if mapping and isinstance(mapping, dict)]
         self.versions = [*map(dict_version, self.dicts)]
@@ -127,6 +128,7 @@ class Settings:
 
     def _now(self) -> Found:
         found: Found = surroundings()
+        found |= {(name, "torch.nn.functional"): item for name, item in _FUNCTIONS.items() if callable(item)}
         trains = isinstance(self._step, TrainingStep)
         names: dict[int, str] = {}
         for root, path, module in self._modules:
@@ -150,6 +152,8 @@ class Settings:
 
 _HOOKS = "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"
 _FORWARD = attrgetter("forward")
+_FUNCTIONS = vars(torch.nn.functional)
+"""They may be replaced by the user's, or by a library that has faster ones."""
 _KEPT = "_parameters", "_buffers", "_modules", *_HOOKS
 
 

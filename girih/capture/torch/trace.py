@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,10 +20,10 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from girih.capture.batches import NotGiven, hides_fakes, leaves_of, with_leaves
 from girih.capture.canonicalize.canonical import EnteringTensor, Exit, canonicalise
-from girih.capture.clocks import AHEAD, check_later, check_seeds, read_in
+from girih.capture.clocks import AHEAD, check_later, check_seeds, read_in, warn_of_files
 from girih.capture.errors import CaptureError, MoreBuffersError
 from girih.capture.scaled_step import SCALE, Scaling, scaled_steps
-from girih.capture.torch.attributes import attributes_of, check_far_step, check_next_step
+from girih.capture.torch.attributes import attributes_of, check_later_steps, check_next_step
 from girih.capture.torch.environment import surroundings
 from girih.capture.torch.initial import Initial, initial_of, is_real
 from girih.capture.torch.memory import check_shared, check_writes
@@ -123,6 +123,7 @@ def _captured(step: Step, batch: Any) -> Captured:
             first = _Capture(step, batch)
             return _told(first.run()) != _told(captured)
 
+        warn_of_files(readings)
         if readings.told:
             if any(record.note.draw is not None for record in first.recorder.records):
                 check_seeds(readings)
@@ -131,11 +132,11 @@ def _captured(step: Step, batch: Any) -> Captured:
                 check_later(readings, differs)
         if changed := attributes.changed():
             recorder, entries = first.recorder, [entry.slot for entry in first.entries]
-            counters = attributes.counters()
+            numbers, grown = attributes.numbers(), attributes.grown()
             for _ in attributes.next_steps():
                 check_next_step(changed, recorder, entries, differs)
-            for counted_on in attributes.far_steps(counters):
-                check_far_step(changed, differs, counted_on)
+            with closing(attributes.later_steps(numbers, grown)) as later:
+                check_later_steps(changed, later, differs)
     return captured
 
 

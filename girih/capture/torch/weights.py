@@ -52,6 +52,11 @@ class Weights:
         self._samples = [(samples, list(samples.values())) for samples in elsewhere.values()]
         self._before = [torch.cat(numbers) for _, numbers in self._samples]
 
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """By name, those that have memory."""
+        return dict(self._seen)
+
     def _forms_now(self) -> list[Any]:
         return [(tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()) for tensor in self.lying]
 

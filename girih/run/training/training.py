@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from girih.capture.scaled_step import SCALE
 from girih.capture.torch.own_update import NUMBERS
 from girih.capture.torch.settings import listed
 from girih.capture.torch.training import ambient_autocast
+from girih.capture.torch.weights import Weights
 from girih.cost.setting import threads_of
 from girih.graph import of_batch
 from girih.machine import MachineError
@@ -298,6 +300,7 @@ class TrainingRun:
         self.run = run
         self._autocast = ambient_autocast()
         self._turn_to(plan)
+        self._weights = self._weights_now()
 
     def _turn_to(self, plan: Plan) -> None:
         self.plan = plan
@@ -357,6 +360,7 @@ class TrainingRun:
         """
         self._check_autocast()
         self._check_constants()
+        self._check_weights()
         return self.planned_step(batch, lr)
 
     def planned_step(self, batch: tuple[Any, ...], lr: float | Sequence[float] | None = None) -> Any:
@@ -381,6 +385,24 @@ class TrainingRun:
                 f"{listed(changed)} since the step was planned, with which it is a constant: undo it, or give the "
                 "model the weights of now, `model.load_state_dict(run.state_dict())`, and plan again; girih.fit takes "
                 "other numbers as they are"
+            )
+
+    def _weights_now(self) -> Weights | None:
+        source = source_of(self.plan)
+        return None if source is None or source.given_up else Weights(source.step.model)
+
+    def _check_weights(self) -> None:
+        """Warn where the model was given other weights than those that the run has."""
+        if self._weights is None or not (name := self._weights.changed()):
+            return
+        self._weights, own = self._weights_now(), self.state_dict()
+        theirs = self._weights.tensors if self._weights is not None else {}
+        if any(key in own and not torch.equal(own[key].cpu(), item.detach().cpu()) for key, item in theirs.items()):
+            warnings.warn(
+                f"{name} of the model was changed since the run started, which goes on with weights of its own: to go "
+                "on with the model's, close the run and start the plan again; girih.fit takes up what is changed "
+                "between two steps",
+                stacklevel=3,
             )
 
     def outputs(self, named: dict[str, Any], scalars: Mapping[str, float]) -> dict[str, Any]:

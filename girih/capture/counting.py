@@ -1,0 +1,210 @@
+"""Numbers that a step keeps and counts on: which later step is the first that takes another branch for them?
+
+While the program runs, its numbers are `_Whole` and `_Real`, which note on a tape what is computed of them, and how
+each question that is asked of them (`n % 17 == 0`, `t < 0.1`) was answered. Such a tape says, without the program,
+what the next step leaves, and so on until a question is answered otherwise: that step is run, and has its own tape.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+PATHS = 6
+"""Steps that are run: more ways through the program are not asked for."""
+WORK = 300_000
+"""Operations on tapes, which take 0.1 seconds; where a step adds one and asks one question it is the 100,000th step."""
+
+Number = int | float
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """What is computed. operands: numbers, and places on the tape. answer: of a question, what it was."""
+
+    function: Callable[..., Any]
+    operands: tuple[Any, ...]
+    answer: Any = None
+
+
+@dataclass(frozen=True)
+class _At:
+    place: int
+
+
+@dataclass
+class Tape:
+    """What one step computes of its numbers, which are first on it."""
+
+    count: int
+    entries: list[_Entry] = field(default_factory=list)
+    left: tuple[Any, ...] = ()
+
+    def start(self, numbers: Sequence[Number]) -> list[Number]:
+        """The numbers, as the program is to have them."""
+        return [self._noted(number, place) for place, number in enumerate(numbers)]
+
+    def end(self, numbers: Sequence[Number]) -> None:
+        """numbers: what the program has left."""
+        self.left = tuple(map(self._operand, numbers))
+
+    @property
+    def asks(self) -> bool:
+        return any(entry.answer is not None for entry in self.entries)
+
+    def is_lost(self, numbers: Sequence[Number]) -> bool:
+        """Is one left that is another than before, and not computed on the tape?"""
+        return any(type(new) is not _At and new != old for new, old in zip(self.left, numbers, strict=True))
+
+    def apply(self, function: Callable[..., Any], *operands: Any) -> Any:
+        if not all(isinstance(item, (int, float)) for item in operands):
+            return NotImplemented
+        result = function(*map(_plain, operands))
+        if type(result) not in (int, float, bool):
+            return result
+        asks = type(result) is bool
+        self.entries.append(_Entry(function, tuple(map(self._operand, operands)), result if asks else None))
+        return result if asks else self._noted(result, self.count + len(self.entries) - 1)
+
+    def _noted(self, number: Number, place: int) -> Any:
+        noted: Any = (_Whole if isinstance(number, int) else _Real)(number)
+        noted.tape, noted.place = self, place
+        return noted
+
+    def _operand(self, item: Any) -> Any:
+        return _At(item.place) if isinstance(item, _Noted) and item.tape is self else _plain(item)
+
+    def next(self, numbers: Sequence[Number]) -> list[Number] | None:
+        """What a step leaves that begins with these numbers; None if it goes another way."""
+        known = [*numbers]
+        for entry in self.entries:
+            result = entry.function(*(known[item.place] if type(item) is _At else item for item in entry.operands))
+            if entry.answer is not None and result != entry.answer:
+                return None
+            known.append(result)
+        return [known[item.place] if type(item) is _At else item for item in self.left]
+
+
+def _plain(item: Any) -> Any:
+    kind: Any = int if isinstance(item, int) else float
+    return kind.__pos__(item) if isinstance(item, _Noted) else item
+
+
+class _Noted:
+    """A number whose tape notes what is computed of it."""
+
+    tape: Tape
+    place: int
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other  # type: ignore[operator]
+
+    def __deepcopy__(self, _: Any) -> Any:
+        return self
+
+
+class _Whole(_Noted, int):
+    pass
+
+
+class _Real(_Noted, float):
+    pass
+
+
+def _method(function: Callable[..., Any], turned: bool = False) -> Callable[..., Any]:
+    def method(self: Any, *others: Any) -> Any:
+        return self.tape.apply(function, *((*others, self) if turned else (self, *others)))
+
+    return method
+
+
+def _value(kind: Callable[[Any], Any]) -> Callable[..., Any]:
+    """What becomes a plain number, or a key, so that nothing is known of it but that it is another for another one."""
+
+    def method(self: Any) -> Any:
+        self.tape.apply(operator.eq, self.tape.apply(kind, self) if kind is not hash else self, kind(_plain(self)))
+        return kind(_plain(self))
+
+    return method
+
+
+def _fill(kind: type) -> None:
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and", "or", "xor"):
+        if hasattr(kind, f"__{name}__"):
+            function = getattr(operator, f"__{name}__")
+            setattr(kind, f"__{name}__", _method(function))
+            setattr(kind, f"__r{name}__", _method(function, turned=True))
+    for name in ("neg", "abs", "eq", "ne", "lt", "le", "gt", "ge"):
+        setattr(kind, f"__{name}__", _method(getattr(operator, name)))
+    for name, function in (("bool", bool), ("round", round), ("floor", math.floor), ("ceil", math.ceil)):
+        setattr(kind, f"__{name}__", _method(function))
+    for name, function in (("int", int), ("float", float), ("hash", hash), ("trunc", int)):
+        setattr(kind, f"__{name}__", _value(function))
+
+
+_fill(_Whole)
+_fill(_Real)
+_FUNCTIONS = {name: item for name, item in vars(math).items() if callable(item)}
+
+
+def _lifted(function: Callable[..., Any]) -> Callable[..., Any]:
+    def lifted(*given: Any, **named: Any) -> Any:
+        noted = next((item for item in given if isinstance(item, _Noted)), None)
+        called = partial(function, **named) if named else function
+        return called(*given) if noted is None else noted.tape.apply(called, *given)
+
+    return lifted
+
+
+STAND_INS = {id(function): _lifted(function) for function in _FUNCTIONS.values()}
+"""By id, what is in the place of functions of Python's `math`, which know of plain numbers alone."""
+
+
+@contextmanager
+def math_noted() -> Iterator[None]:
+    """While open, functions of `math` are noted, too."""
+    vars(math).update((name, STAND_INS[id(function)]) for name, function in _FUNCTIONS.items())
+    try:
+        yield
+    finally:
+        vars(math).update(_FUNCTIONS)
+
+
+Later = tuple[int, Sequence[Number]]
+"""How many steps later it is, and the numbers with which a step begins then."""
+
+
+def first_new(tapes: Sequence[Tape], numbers: Sequence[Number]) -> Later | None:
+    """The first step that goes on none of the tapes; None if there is none within `WORK`, or numbers come back."""
+    if not any(tape.asks for tape in tapes):
+        return None
+    found, is_new = _follow(tapes, numbers, WORK)
+    return found if is_new else None
+
+
+def at_step(tapes: Sequence[Tape], numbers: Sequence[Number], steps: int) -> Later | None:
+    """So many steps later; None where the tapes do not lead so far."""
+    found, _ = _follow(tapes, numbers, steps) if tapes else ((steps, numbers), False)
+    return found if found[0] == steps else None
+
+
+def _follow(tapes: Sequence[Tape], numbers: Sequence[Number], most: int) -> tuple[Later, bool]:
+    """Where the tapes lead, and whether they end there because a step goes on none of them."""
+    now, steps, left = [*numbers], 0, WORK
+    while steps < most and left > 0:
+        left -= sum(len(tape.entries) + 1 for tape in tapes)
+        try:
+            later = next(filter(None, (tape.next(now) for tape in tapes)), None)
+        except (ArithmeticError, ValueError):
+            return (steps, now), False
+        if later is None:
+            return (steps, now), True
+        if later == now:
+            return (most, now), False
+        now, steps = later, steps + 1
+    return (steps, now), False
