@@ -107,7 +107,7 @@ def _local(name: str, count: int) -> Machine:
             "describe several hosts as HOSTSxDEVICES, such as 128x8"
         )
     memory = memory_here() // count
-    share = 0.0 if cores_for_copies(count, threads_here(count)) else 1.0
+    share = count / (os.cpu_count() or 1) if cores_for_copies(count, threads_here(count)) else 1.0
     return Machine(
         name,
         Device("CPU process", 30e9, memory, 8e9, 8e-6),
