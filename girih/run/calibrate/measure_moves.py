@@ -20,7 +20,7 @@ queued alone, and events say what they take.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
@@ -69,11 +69,12 @@ class MoveTask:
 
 def _between(copiers: Copiers, seconds: float) -> Moved:
     """Copies of the thread that computes, one behind each turn of the loop."""
-    turn, took = _Computing().both, []
+    turn = _Computing().both
+    took: list[float] = []
     for tensor in _tensors():
         host = copiers.host.place("", tensor)
         for target, source in ((host, tensor), (tensor, host)):
-            own = []
+            own: list[float] = []
             until = perf_counter() + seconds / 4
             while len(own) < ROUNDS or perf_counter() < until:
                 list(turn())
@@ -81,7 +82,7 @@ def _between(copiers: Copiers, seconds: float) -> Moved:
                 target.copy_(source)
                 own.append(perf_counter() - began)
             took.append(median(own))
-    return _moved(*took, 1.0)
+    return _moved(took, 1.0)
 
 
 def _beside(copiers: Copiers, seconds: float) -> Moved:
@@ -107,15 +108,16 @@ def _beside(copiers: Copiers, seconds: float) -> Moved:
     rate = median(alone)
     slower = [1 - median(rate_of for rate_of, _ in found) / rate for found in beside[:2]]
     took = [median(seconds for _, seconds in found) for found in beside]
-    return _moved(*took, min(1.0, max(0.0, sum(slower) / 2)))
+    return _moved(took, min(1.0, max(0.0, sum(slower) / 2)))
 
 
 def _tensors() -> tuple[Any, Any]:
     return torch.ones(LARGE // 4), torch.ones(SMALL // 4)
 
 
-def _moved(out: float, back: float, small_out: float, small_back: float, share: float) -> Moved:
-    """Of the seconds of large and small copies."""
+def _moved(took: Sequence[float], share: float) -> Moved:
+    """took: seconds of a large copy out and back, and of a small one out and back."""
+    out, back, small_out, small_back = took
     latency = max(0.0, min(small_out, small_back))
     per_out, per_in = (max(seconds - latency, seconds / 2) / LARGE for seconds in (out, back))
     return Moved(per_out, per_in, latency, share)
