@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from girih.layout.budget import Budget
 from girih.machine.units import format_bytes
 from girih.ops.gate import is_exact
 from girih.plans.plan import Plan
@@ -11,15 +12,21 @@ from girih.plans.scratch import notes_of
 from girih.program import Overlap, Program
 from girih.program.life.lifetimes import Lifetimes, lifetimes
 from girih.program.moves.residency import floor
-from girih.program.pieces import PieceFinder, Spend
+from girih.program.pieces import OutOfWorkError, PieceFinder, Spend
 
 
-def in_smaller_pieces(plan: Plan, spend: Spend) -> Plan:
+def in_smaller_pieces(plan: Plan, work: Budget) -> Plan:
     """The plan with those steps in pieces that alone need more than its limit, or come as near to it as they can.
 
-    Exchanges do not overlap with loops over pieces. spend: told nanoseconds of work.
+    Exchanges do not overlap with loops over pieces. work: after which nothing more is tried; it is spent there.
     """
     assert plan.memory is not None
+
+    def spend(nanoseconds: float) -> None:
+        work.spend(nanoseconds)
+        if work.late:
+            raise OutOfWorkError
+
     return Cutting.of(plan, spend).within(plan.memory, nearest=True)
 
 
@@ -56,7 +63,7 @@ def pieces_help(plan: Plan) -> str:
             "exact=True keeps each operator whole, since one in pieces has other last digits: without it less may do. "
         )
     if not plan.choice.pieces:
-        return "To compute it in pieces does not help. "
+        return "No way to compute it in pieces was found that helps. "
     whole = floor(plan.but(pieces=(), sequence=None, residency=()).lifetimes)[0]
     count = len({position for loop in plan.choice.pieces for position, _ in loop.steps})
     return f"Already {count} steps are to be computed in pieces; without, at least {format_bytes(whole)} are needed. "

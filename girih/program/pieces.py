@@ -47,7 +47,11 @@ DERIVED, WALKED = 10_000.0, 200_000.0
 loops, and to write and walk it."""
 
 Spend = Callable[[float], None]
-"""Told nanoseconds of work."""
+"""Told nanoseconds of work; raises `OutOfWorkError` where these are too many."""
+
+
+class OutOfWorkError(Exception):
+    """Nothing more is to be tried."""
 
 
 @dataclass(frozen=True)
@@ -209,6 +213,7 @@ class PieceFinder:
 
     def cuts(self, cap: int, *, nearest: bool = True) -> Cut:
         """Loops that keep every step within a cap; if none do, those with the lowest floor, or without `nearest` none.
+        Where the work is over, the lowest until then.
 
         The cap itself is aimed at first, then shares of the floor that do not depend on the cap: so the lowest floor
         that is named where a cap cannot be kept can be kept as a cap.
@@ -217,13 +222,17 @@ class PieceFinder:
         loops = any(isinstance(step, BlockStep | StartStep) for step in self.steps)
         if plain.floor <= cap or self.program.orders or loops:
             return plain
-        if (exact := self.cut(cap)).floor <= cap:
-            return exact
-        for share in GOALS if nearest else ():
-            candidate = self.cut(int(plain.floor * share))
-            best = min(best, candidate, key=lambda one: one.floor)
-            if candidate.floor <= cap or candidate.floor > plain.floor * share:
-                break
+        try:
+            if (exact := self.cut(cap)).floor <= cap:
+                return exact
+            for share in GOALS if nearest else ():
+                candidate = self.cut(int(plain.floor * share))
+                best = min(best, candidate, key=lambda one: one.floor)
+                if candidate.floor <= cap or candidate.floor > plain.floor * share:
+                    break
+        except OutOfWorkError:
+            if not nearest:
+                raise
         return best
 
     def cut(self, cap: int) -> Cut:

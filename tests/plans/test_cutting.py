@@ -12,7 +12,9 @@ from graphs import Maker
 import girih
 from girih.api import plan_graph
 from girih.graph import Output, Ref
+from girih.layout.budget import Budget
 from girih.plans.check import check
+from girih.plans.cutting import in_smaller_pieces
 from girih.program.moves.residency import floor
 
 
@@ -46,6 +48,16 @@ def test_a_limit_below_the_floor_of_whole_steps_is_kept(training, tmp_path: Path
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 
+def test_the_search_for_pieces_ends_with_its_work(training) -> None:
+    step, batch = training
+    free = girih.plan(step, batch, machine="local:1", compare=(), objective="bytes")
+    plan = free.but(memory=floor(free.lifetimes)[0] // 2)
+    few, enough = Budget(0.0), Budget(20.0)
+    assert in_smaller_pieces(plan, few) is plan
+    assert in_smaller_pieces(plan, enough).choice.pieces
+    assert few.spent < enough.spent
+
+
 def test_the_smallest_limit_with_pieces_is_named_and_works(training) -> None:
     step, batch = training
     with pytest.raises(girih.PlanError, match=r"Already \d+ steps are to be computed in pieces; without") as refused:
@@ -58,5 +70,5 @@ def test_the_smallest_limit_with_pieces_is_named_and_works(training) -> None:
 def test_where_pieces_do_not_help_the_message_says_so() -> None:
     make = Maker()
     wave = make.emit("aten.sin", (4096,), self=Ref(make.input((4096,))))
-    with pytest.raises(girih.PlanError, match=r"To compute it in pieces does not help\."):
+    with pytest.raises(girih.PlanError, match=r"No way to compute it in pieces was found that helps\."):
         plan_graph(make.graph([Output(wave, "result")]), machine="local:1", memory="1KB", objective="bytes")

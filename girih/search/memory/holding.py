@@ -92,6 +92,8 @@ SEGMENTS = (256, 64, 16, 4, 1)
 FACTORS = (2.0, 2**0.5)
 """Factors by which the price and the number of segments are refined."""
 
+CUTTING, LEAST_CUTTING = 0.5, 5.0
+"""The share of the work in which steps that alone need more than the limit are put in pieces, and its least seconds."""
 SMALL, FEW = 12, 4
 """Steps, and tensors of state, of programs for which the least that has to be copied is found exactly."""
 SHORT = 512
@@ -147,7 +149,9 @@ def held(
     if isinstance(hold, Baseline):
         tried = [plan.but(overlap=window) for window in windows]
         return held_as_published(plan, hold, tried, order=order, store=store, note=note)
-    plan = in_smaller_pieces(plan, work.spend)
+    cutting = Budget(max(CUTTING * work.seconds, LEAST_CUTTING))
+    plan = in_smaller_pieces(plan, cutting)
+    work.spend(cutting.spent)
     windows = (plan.choice.overlap,) if plan.choice.pieces else windows
     ways: list[_Ways] = []
     programs: list[tuple[Step, ...]] = []
@@ -173,7 +177,7 @@ def held(
     best, fastest = way.best.plan, way.best.seconds
     if best is None:
         leanest = min(ways, key=lambda way: way.smallest)
-        raise TooLittleError(leanest.refusal(), leanest.smallest, all(way.needed for way in ways))
+        raise TooLittleError(leanest.refusal(), leanest.smallest, all(way.needed for way in ways) and not cutting.over)
     if plan.machine.here:  # elsewhere nothing is run, or a GPU's allocator gives addresses
         addressed = way.addressed(best)
         if addressed is not best:

@@ -13,6 +13,7 @@ from pathlib import Path
 from girih.layout.budget import Budget
 from girih.plans.cutting import Cutting
 from girih.plans.plan import Observe, Plan, PlanError
+from girih.program.pieces import OutOfWorkError
 from girih.search.judge import Best, Judge
 from girih.search.memory.holding import held
 from girih.search.memory.orders.order import StepOrder
@@ -22,10 +23,6 @@ SHARES = (0.5, 0.25, 0.125)
 """Shares of the limit: steps that alone need more are computed in pieces."""
 WORTH = 1.01
 """Where the step takes at most so many times its time with unlimited memory nothing is cut that fits."""
-
-
-class _OutOfTimeError(Exception):
-    """Loops for a share are not known in time."""
 
 
 def cheaper_in_pieces(
@@ -54,7 +51,7 @@ def cheaper_in_pieces(
     def measured(nanoseconds: float) -> None:
         work.spend(nanoseconds)
         if work.late:
-            raise _OutOfTimeError
+            raise OutOfWorkError
 
     for number, share in enumerate(SHARES):
         if best.seconds <= WORTH * whole.predicted.unlimited or work.late:
@@ -63,7 +60,7 @@ def cheaper_in_pieces(
         cutting = cutting or Cutting.of(plan, measured)
         try:
             cut = cutting.within(int(plan.memory * share))
-        except _OutOfTimeError:
+        except OutOfWorkError:  # loops for a share are not known in time
             break
         if not cut.choice.pieces or cut.choice.pieces == chosen.choice.pieces:
             continue

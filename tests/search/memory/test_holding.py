@@ -26,7 +26,7 @@ from girih.partition.search import nobody
 from girih.plans.check import check
 from girih.program import MoveStep
 from girih.program.life.accounts import host_bytes
-from girih.search.memory.holding import held
+from girih.search.memory.holding import TooLittleError, held
 
 
 @pytest.fixture(scope="module")
@@ -304,3 +304,16 @@ def test_without_work_the_first_way_that_keeps_the_limit_is_taken(hold: str) -> 
         spent.append(work.spent)
     assert seconds[1] <= seconds[0]
     assert 0 < spent[0] < spent[1]
+
+
+def test_where_nothing_can_fit_nothing_else_is_tried_without_work() -> None:
+    free = plan_graph(perceptron(8, 512, 16), machine="local:2", compare=(), objective="bytes")
+    plan = free.but(memory=free.memory_by_device[0].state)
+    spent = []
+    for given in (0.0, 20.0):
+        work = Budget(given)
+        with pytest.raises(TooLittleError, match="each in the orders of steps that were tried needs") as refused:
+            held(plan, "recompute", store=None, note=nobody, work=work)
+        assert refused.value.proved
+        spent.append(work.spent)
+    assert spent[0] < spent[1] <= 20e9
