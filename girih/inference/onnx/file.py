@@ -85,12 +85,18 @@ def from_proto(model: ModelProto, path: Path | None = None) -> OnnxFile:
     _check_order(model.graph, set())
     weights = _taken_out(model, path)
     _check_names(model)
+    kinds = [item.type.tensor_type for item in model.graph.output if item.type.WhichOneof("value") == "tensor_type"]
+    bare = [kind for kind in kinds if not kind.HasField("shape")]
+    for kind in bare:  # ONNX Runtime, which writes such files, asks for none, but the checker does
+        kind.shape.SetInParent()
     try:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
         raise OnnxError(f"it is no valid ONNX model: {first_line(error)}") from error
     except UnicodeDecodeError as error:
         raise OnnxError("it is no valid ONNX model: a name is not UTF-8") from error
+    for kind in bare:
+        kind.ClearField("shape")
     model, opset = _converted(model, opset or newest)
     weights |= {item.name: tensor_of(item) for item in model.graph.initializer if item.name not in weights}
     functions = {(item.domain, item.name): item for item in model.functions}

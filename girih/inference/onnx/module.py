@@ -156,7 +156,13 @@ class OnnxModule(nn.Module):
                 raise ValueError(f"expected the inputs {', '.join(self.names)}, all by name or all in this order")
             inputs = tuple(named[name] for name in self.names)
         if len(inputs) != len(self.names):
-            raise ValueError(f"expected {len(self.names)} inputs ({', '.join(self.names)}), got {len(inputs)}")
+            told = f"expected {len(self.names)} inputs ({', '.join(self.names)}), got {len(inputs)}"
+            if self.fixed:
+                told += (
+                    f": shapes or branches depend on {', '.join(self.fixed)}, which the file was read for as the "
+                    "example had it; leave it out, and read the file again for other numbers"
+                )
+            raise ValueError(told)
         if wrong := [item for item in inputs if not isinstance(item, torch.Tensor)]:
             raise ValueError(f"expected tensors ({', '.join(self.names)}), got {type(wrong[0]).__name__}")
         if tuple((tensor.shape, tensor.dtype) for tensor in inputs) != self._shapes:

@@ -117,11 +117,22 @@ def test_inputs_on_which_shapes_depend_are_fixed() -> None:
     assert module.names == ("x",)
     assert module.fixed["shape"].tolist() == [2, 3]
     assert module(torch.arange(6.0)).shape == (2, 3)
+    with pytest.raises(
+        ValueError, match=r"expected 1 inputs \(x\), got 2: shapes or branches depend on shape, which the"
+    ):
+        module(torch.arange(6.0), torch.tensor([2, 3]))
     with pytest.raises(OnnxError, match="'shape' of operator Reshape depends on the input shape: give an example"):
         of(proto)
     data = model("(float[6] x) => (int64[N, M] y) { y = NonZero (x) }")
     with pytest.raises(OnnxError, match="node NonZero: its result's shape depends on data"):
         of(data, torch.arange(6.0))
+
+
+def test_outputs_need_no_declared_shape() -> None:
+    """ONNX Runtime writes and reads such files."""
+    proto = model("(float[2, 3] x) => (float[2, 3] y) { y = Relu (x) }")
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    assert torch.equal(of(proto)(X[0, :2, :3]), X[0, :2, :3].relu())
 
 
 @pytest.mark.parametrize(
