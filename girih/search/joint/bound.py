@@ -7,8 +7,8 @@ it may be messages. Here all three have a price, and the strategy that is cheape
     T >= (bytes that devices receive) / (all ports)    the ports of all levels together carry so much in a second
     T >= (copies of a device out and back)             what does not fit at the fullest moment left, and comes back
 
-for each strategy. What a device computes is taken in the mean of some devices, since no step is shorter than what any of
-them works in it: each piece at its own size, and for each transfer what the route on which that is least takes of a
+for each strategy. What a device computes is taken in the mean of some devices, since no step is shorter than what any
+of them works in it: each piece at its own size, and for each transfer what the route on which that is least takes of a
 device (`girih.search.joint.handling`). So for weights that add up to 1, T is at least the least weighted sum of the
 right sides over all strategies (Everett 1963), which the solver of divisions bounds from below
 (`girih.partition.solver.elimination`).
