@@ -75,7 +75,7 @@ TABLES = "computing, and bytes over all links, of any division"
 MEMORY = "computing, links, and copies of what exceeds the limit"
 ROUNDS = 8
 """Times that the weights are moved."""
-SHARE = 0.5
+SHARE = 0.7
 """The share of the seconds that are left which each solution has, at most: the known strategies give good weights, and
 the solver's bound rises with its time."""
 NEAR = 1e-3
@@ -147,7 +147,10 @@ def step_bound(relaxed: Relaxed, limit: int | None, budget: Budget, known: Seque
     graph, machine = relaxed.graph, relaxed.machine
     parts = list(bound_of(graph, machine).parts)
     if machine.devices > 1 and not budget.late:
-        parts.append((TABLES, relaxed.solved(budget, known)))
+        own = budget if limit is None else budget.part(budget.seconds / 2)
+        parts.append((TABLES, relaxed.solved(own, known)))
+        if own is not budget:
+            budget.spend(own.spent)
     if limit is not None and len(graph.nodes) <= MOST_NODES and not budget.late:
         moment = fullest(graph, machine)
         if moment is not NEVER:
@@ -310,8 +313,8 @@ class Relaxed:
                 break
             found.append((labels, line))
             lines.append(line)
-            hoped, weights = self.weights(lines)
-            if hoped <= best * (1 + NEAR):
+            before, (hoped, weights) = weights, self.weights(lines)
+            if hoped <= best * (1 + NEAR) or np.allclose(weights, before, rtol=NEAR):  # less time gives no more
                 break
         return best
 
