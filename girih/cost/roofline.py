@@ -81,6 +81,15 @@ class Roofline:
         seconds *= np.asarray([factors.get(work.operator, 1.0) for work in works])
         return seconds
 
+    def of_operator(self, kind: str, operator: str, operations: Floats, sizes: Floats, dtype: str) -> Floats:
+        """The same of calls of one operator, in arrays of any shape."""
+        rates = dict(self.rates)
+        name = operator if operator in rates else kind
+        if name == VIEW and name not in rates:
+            return np.zeros(operations.shape)
+        rate, factor = rates.get(name, _plain(self.device)), dict(self.factors).get(operator, 1.0)
+        return _predict(rate, self.device, operations, sizes, self.device.flops(dtype)) * factor
+
     def calibrated(self, work: Work) -> bool:
         """Do measurements speak of this operator or of its kind?"""
         return any(name in (work.operator, work.kind) for name, _ in self.rates)

@@ -145,6 +145,8 @@ class Kinds:
     def __init__(self, machine: Machine, roofline: Roofline | None = None) -> None:
         roofline = roofline or data_sheet_roofline(machine.fastest)
         self.mesh = machine.mesh
+        self.measured = machine.here or machine.on_gpus
+        self.rooflines = [data_sheet_roofline(kind) for kind in machine.kinds]
         self.device = roofline.device
         self.rates = dict(roofline.rates)
         self.factors = dict(roofline.factors)
@@ -152,7 +154,7 @@ class Kinds:
     def best(self, kind: str, operator: str, operations: Floats, sizes: Floats, dtype: str = "float32") -> Floats:
         """Seconds of pieces, at the largest share of the peaks that any size reaches."""
         if kind == VIEW:
-            return np.zeros(len(operations))
+            return np.zeros(operations.shape)
         launch, flops, memory = self.device.launch_seconds, 1.0, 1.0
         if kind in self.rates:
             rates = self.rates[kind]
@@ -201,6 +203,19 @@ class Kinds:
         if 0 in description.sizes:
             seconds, together = np.zeros(len(seconds)), np.zeros(len(together))
         return seconds, together, tuple(chained)
+
+    def own(self, description: Description, points: Floats, sizes: Floats) -> Floats:
+        """Seconds of pieces of so many points of the index space that read and write so many bytes, whatever their
+        shape; none of what is empty. At the rates of their own sizes, but where those were measured here, of which
+        single calls may be faster: at the best."""
+        kind, name, dtype = kind_of(description), description.operator.name, dtype_of_products(description)
+        operations = points * (0.0 if kind == LOOK_UP else operations_per_point(description))
+        if self.measured:
+            seconds = self.best(kind, name, operations, sizes, dtype)
+        else:
+            each = [item.of_operator(kind, name, operations, sizes, dtype) for item in self.rooflines]
+            seconds = np.minimum.reduce(each)
+        return np.where(points > 0, seconds, 0.0)
 
     def again(self, description: Description, written: float) -> float:
         """Seconds of what a node does, and of writing its result of so many bytes; without launches."""

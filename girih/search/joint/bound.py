@@ -3,12 +3,15 @@
 `girih.simulate.bounds` knows the work alone. Under a limit most of a step may be copies, and between slow links most of
 it may be messages. Here all three have a price, and the strategy that is cheapest under the prices bounds them all:
 
-    T >= (computing of a device)                       the smallest piece of each node, and what transfers take of it
+    T >= (computing of a device)                       its pieces of all nodes, and its own work for all transfers
     T >= (bytes that devices receive) / (all ports)    the ports of all levels together carry so much in a second
     T >= (copies of a device out and back)             what does not fit at the fullest moment left, and comes back
 
-for each strategy; so for weights that add up to 1, T is at least the least weighted sum of the right sides over all
-strategies (Everett 1963), which the solver of divisions bounds from below (`girih.partition.solver.elimination`).
+for each strategy. What a device computes is taken in the mean of some devices, since no step is shorter than what any
+of them works in it: each piece at its own size, and for each transfer what the route on which that is least takes of a
+device (`girih.search.joint.handling`). So for weights that add up to 1, T is at least the least weighted sum of the
+right sides over all strategies (Everett 1963), which the solver of divisions bounds from below
+(`girih.partition.solver.elimination`).
 
 With a limit, divisions are left out under which a node alone holds more: what it reads and makes, and the scratch of
 its kernel.
@@ -36,7 +39,7 @@ tables.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -44,11 +47,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
+from girih.layout import bounds
 from girih.layout.budget import Budget
 from girih.layout.mesh import bounds_of_codes
 from girih.machine import Machine
 from girih.ops import Description
 from girih.ops.derive.in_place import writes_over
+from girih.ops.derive.kinds import LOOK_UP, kind_of
 from girih.ops.derive.pieces import make_piece
 from girih.ops.derive.temporaries import KernelCall, Measured, Operand
 from girih.ops.known import descriptions
@@ -56,10 +61,10 @@ from girih.ops.scratch import at_most, held, rule_for
 from girih.partition import Strategy
 from girih.partition.solver.elimination import Problem, minimise
 from girih.partition.solver.held import HeldTables, Liveness, view_bases
-from girih.partition.space.options import SECONDS, NodeOptions
+from girih.partition.space.options import SECONDS
 from girih.partition.space.problem import Objective, PartitionProblem, build
 from girih.plans.scratch import ELSEWHERE_THREADS
-from girih.search.joint.handling import Handled
+from girih.search.joint.handling import Handled, followed
 from girih.simulate.bounds import Bound, Kinds, bound_of, least_read
 
 ANY = "divisions of every node over all devices, orders, movements"
@@ -70,6 +75,9 @@ TABLES = "computing, and bytes over all links, of any division"
 MEMORY = "computing, links, and copies of what exceeds the limit"
 ROUNDS = 8
 """Times that the weights are moved."""
+SHARE = 0.7
+"""The share of the seconds that are left which each solution has, at most: the known strategies give good weights, and
+the solver's bound rises with its time."""
 NEAR = 1e-3
 """Where the solver's bound is so near to that of the linear program, the weights are not moved further."""
 MOST_NODES = 20_000
@@ -139,7 +147,10 @@ def step_bound(relaxed: Relaxed, limit: int | None, budget: Budget, known: Seque
     graph, machine = relaxed.graph, relaxed.machine
     parts = list(bound_of(graph, machine).parts)
     if machine.devices > 1 and not budget.late:
-        parts.append((TABLES, relaxed.solved(budget, known)))
+        own = budget if limit is None else budget.part(budget.seconds / 2)
+        parts.append((TABLES, relaxed.solved(own, known)))
+        if own is not budget:
+            budget.spend(own.spent)
     if limit is not None and len(graph.nodes) <= MOST_NODES and not budget.late:
         moment = fullest(graph, machine)
         if moment is not NEVER:
@@ -183,31 +194,49 @@ class Relaxed:
         return total
 
     @cached_property
-    def computing(self) -> tuple[Floats, ...]:
-        """The least seconds that each device computes, for each node under each of its divisions."""
+    def seconds(self) -> tuple[Floats, ...]:
+        """What each device computes, for each node under each of its divisions: [divisions, devices]."""
         kinds, known = Kinds(self.machine), dict[int, Floats]()
-        graph, found = self.graph, []
+        graph, mesh = self.graph, self.machine.mesh
         for node, description, options in zip(graph.nodes, descriptions(graph), self.tables.options, strict=True):
-            if id(options) not in known:
-                if description is None:
-                    known[id(options)] = np.full(len(options.divisions), kinds.undivided(graph, node).piece)
-                else:
-                    items = [graph.values[name].item_bytes for name in (*node.inputs, node.outputs[0])]
-                    parts = _parts(options, len(description.sizes), self.machine.mesh.sizes)
-                    known[id(options)] = kinds.pieces(description, items, parts)[0]
-            found.append(known[id(options)])
-        return tuple(found) if self.moment is NEVER else self.fitting(found)
+            if id(options) in known:
+                continue
+            shape = len(options.divisions), mesh.devices
+            if description is None:
+                known[id(options)] = np.full(shape, kinds.undivided(graph, node).piece)
+                continue
+            starts, stops = bounds(options.divisions, description.sizes, mesh)
+            touched = [*zip(node.outputs, options.makes, strict=True)]
+            if kind_of(description) != LOOK_UP:
+                touched += zip(node.inputs, options.needs, strict=True)
+            sizes = np.zeros(shape)
+            for name, places in touched:
+                regions = places.regions
+                sizes += (regions[..., 1] - regions[..., 0]).prod(axis=-1) * graph.values[name].item_bytes
+            points = (stops - starts).prod(axis=-1, dtype=np.float64)
+            known[id(options)] = kinds.own(description, points, sizes)
+        return tuple(known[id(options)] for options in self.tables.options)
 
-    def fitting(self, computing: Sequence[Floats]) -> tuple[Floats, ...]:
-        """The same, infinite for divisions with which a node alone needs more than the limit."""
+    @cached_property
+    def computing(self) -> tuple[Floats, ...]:
+        """What the followed devices compute in their mean, for each node under each of its divisions; infinite for
+        divisions with which a node alone needs more than the limit."""
+        return self.fitting(lambda seconds: seconds[:, followed(self.machine.devices)].mean(axis=1))
+
+    @cached_property
+    def last(self) -> tuple[Floats, ...]:
+        """The same of the last device, of which it is known what it holds at the moment."""
+        return self.fitting(lambda seconds: seconds[:, -1])
+
+    def fitting(self, table: Callable[[Floats], Floats]) -> tuple[Floats, ...]:
         known: dict[tuple[int, int], Floats] = {}
-        found = []
-        for number, (own, options) in enumerate(zip(computing, self.tables.options, strict=True)):
+        for number, (seconds, options) in enumerate(zip(self.seconds, self.tables.options, strict=True)):
             key = id(options), id(descriptions(self.graph)[number])
             if key not in known:
-                known[key] = np.where(self.pieces.bytes(number) > self.limit, np.inf, own)
-            found.append(known[key])
-        return tuple(found)
+                fits = self.moment is NEVER or self.pieces.bytes(number) <= self.limit
+                known[key] = np.where(fits, table(seconds), np.inf)
+        every = zip(self.tables.options, descriptions(self.graph), strict=True)
+        return tuple(known[id(options), id(description)] for options, description in every)
 
     @cached_property
     def pieces(self) -> Pieces:
@@ -251,8 +280,9 @@ class Relaxed:
         """What a strategy takes, as factors of the weights and prices."""
         problem, values = self.tables.problem, len(self.tables.layouts)
         line = np.zeros(FIXED + len(self.kinds))
-        for number, (table, places) in enumerate(zip(self.computing, self.parts, strict=True)):
-            line[[COMPUTING, *places]] += table[labels[values + number]]
+        for number, (mean, last, places) in enumerate(zip(self.computing, self.last, self.parts, strict=True)):
+            line[COMPUTING] += mean[labels[values + number]]
+            line[list(places)] += last[labels[values + number]]
         pairs = zip(problem.pairs, self.handling, strict=False)
         line[COMPUTING] += sum(float(table[labels[a], labels[b]]) for (a, b, _), table in pairs)
         received = sum(float(problem.tables[table][labels[a], labels[b]]) for a, b, table in problem.pairs)
@@ -267,21 +297,24 @@ class Relaxed:
 
     def solved(self, budget: Budget, known: Sequence[Strategy]) -> float:
         """Seconds that no strategy is below."""
-        found = (self.line(labels) for labels in map(self.tables.labels, known) if labels is not None)
-        lines = [line for line in found if np.isfinite(line).all()]
+        found = [(labels, self.line(labels)) for labels in map(self.tables.labels, known) if labels is not None]
+        found = [(labels, line) for labels, line in found if np.isfinite(line).all()]
+        lines = [line for _, line in found]
         best, weights = 0.0, self.weights(lines)[1] if lines else self.first()
         for _ in range(ROUNDS):
+            begin = min(found, key=lambda one: float(one[1] @ weights), default=None)
             try:
-                least, labels = self.cheapest(weights, budget)
+                least, labels = self.cheapest(weights, budget, begin[0] if begin else None)
             except ValueError:  # no strategy keeps the limit
                 return np.inf
             best = max(best, least - self.limit * float(weights[LIMIT]))
             line = self.line(labels)
             if budget.late or not np.isfinite(line).all():  # the solver had no time
                 break
+            found.append((labels, line))
             lines.append(line)
-            hoped, weights = self.weights(lines)
-            if hoped <= best * (1 + NEAR):
+            before, (hoped, weights) = weights, self.weights(lines)
+            if hoped <= best * (1 + NEAR) or np.allclose(weights, before, rtol=NEAR):  # less time gives no more
                 break
         return best
 
@@ -338,27 +371,27 @@ class Relaxed:
             given[number] = min(given[number], given[LIMIT], *kind.costs(given))
         return float(found.x[-1]) * seconds, given
 
-    def cheapest(self, weights: Floats, budget: Budget) -> tuple[float, Labels]:
+    def cheapest(self, weights: Floats, budget: Budget, begin: Labels | None) -> tuple[float, Labels]:
         """(a bound below what any strategy costs under the weights, what the limit is worth left out; labels of a cheap
-        one)."""
+        one). begin: labels with which the solver begins: what costs more is ruled out."""
         plain, values = self.tables.problem, len(self.tables.layouts)
         computing, links = float(weights[COMPUTING]) * SCALE, float(weights[LINKS]) * SCALE / (self.ports or 1.0)
         prices = dict(zip(self.kinds, (weights[FIXED:] * SCALE).tolist(), strict=True))
         tables, pairs = self.transfers(links, computing)
         unary, numbers, added = list(plain.unary), dict[tuple[int, float], int](), dict[int, Floats]()
-        for number, (own, places) in enumerate(zip(self.computing, self.parts, strict=True)):
-            factor = computing + float(weights[list(places)].sum()) * SCALE
-            if (id(own), factor) not in numbers:
-                numbers[id(own), factor] = len(tables)
-                tables.append(_times(own, factor))
-            unary[values + number] = numbers[id(own), factor]
+        for number, (mean, last, places) in enumerate(zip(self.computing, self.last, self.parts, strict=True)):
+            factor = float(weights[list(places)].sum()) * SCALE
+            if (id(mean), factor) not in numbers:
+                numbers[id(mean), factor] = len(tables)
+                tables.append(_times(mean, computing) + _times(last, factor))
+            unary[values + number] = numbers[id(mean), factor]
         for variable, kind, part in self.held:
             added[variable] = added.get(variable, 0.0) + prices[kind] * part
         for variable, table in added.items():
             tables.append(table if unary[variable] < 0 else table + tables[unary[variable]])
             unary[variable] = len(tables) - 1
         problem = Problem(plain.domains, tuple(unary), pairs, tuple(tables))
-        solution = minimise(problem, seconds=max(budget.seconds / 4, 0.2), enough=NEAR)
+        solution = minimise(problem, seconds=max(budget.seconds * SHARE, 0.2), upper=begin, enough=NEAR)
         budget.spend(float(solution.statistics["seconds of work"]) * 1e9)
         least = sum(amount * prices[kind] for amount, kind in self.least)
         return (solution.bound + least) / SCALE, solution.labels
@@ -431,14 +464,6 @@ class Pieces:
             work = KernelCall(piece.attributes, inputs, output, frozenset(), ELSEWHERE_THREADS)
             found.append(held(temporary, piece.operator, work, at_most))
         return np.asarray(found, np.float64)
-
-
-def _parts(options: NodeOptions, variables: int, sizes: Sequence[int]) -> NDArray[np.int64]:
-    """Into how many parts each division cuts each index variable: [divisions, variables]."""
-    parts = np.ones((len(options.divisions), variables), np.int64)
-    for axis, size in enumerate(sizes):
-        parts *= np.where(options.divisions[:, axis, None] == np.arange(variables), size, 1)
-    return parts
 
 
 def _times(table: Floats, factor: float) -> Floats:

@@ -74,8 +74,9 @@ def bound(rounds: Rounds, best: Plan) -> tuple[Bound, str]:
     if work.seconds >= rounds.seconds:
         return work, SPACE
     whole = choice.schedule == "graph" and not choice.pieces and choice.blocks is None
-    budget = Budget(BOUNDING * rounds.budget.left / 1e9)
-    own = Relaxed.of(best.graph, machine, budget)
+    # Without its tables a graph has no bound but that of its work; they may take as long as the search.
+    budget, making = Budget(BOUNDING * rounds.budget.left / 1e9), Budget(rounds.budget.left / 1e9)
+    own = Relaxed.of(best.graph, machine, making)
     if own.tables.labels(best.strategy) is None:
         return work, SPACE  # it has places
     held = sorted((item for item in rounds.seen.values() if item is not None), key=lambda item: item[0])
@@ -86,7 +87,10 @@ def bound(rounds: Rounds, best: Plan) -> tuple[Bound, str]:
         least, known, graph = waiting[place]
         if known:
             break
-        item = own if graph is best.graph else Relaxed.of(graph, machine, budget)
+        if making.late and graph is not best.graph:
+            waiting[place] = least, True, graph
+            continue
+        item = own if graph is best.graph else Relaxed.of(graph, machine, making)
         strategies = [plan.strategy for _, plan in ((0.0, best), *held) if plan.graph is graph][:KNOWN]
         part = budget.part(budget.seconds / sum(not known for _, known, _ in waiting))
         waiting[place] = step_bound(item, rounds.limit if whole else None, part, strategies), True, graph

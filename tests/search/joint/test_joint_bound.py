@@ -21,11 +21,12 @@ from girih.ops.known import descriptions
 from girih.partition.search import nobody
 from girih.plans.choice import Choice
 from girih.plans.plan import Goal, Plan, PlanError
-from girih.plans.predict import predict
+from girih.plans.predict import predict, priced_on
 from girih.program import ComputeStep
 from girih.program.moves.residency import alone
 from girih.rewrite.certificate import Certificate
-from girih.search.joint.bound import FIXED, MEMORY, TABLES, Relaxed, _families, _moment, _Order, step_bound
+from girih.search.joint.bound import COMPUTING, FIXED, MEMORY, TABLES, Relaxed, _families, _moment, _Order, step_bound
+from girih.search.joint.handling import followed
 from girih.search.memory.holding import held
 from girih.search.memory.limit import WINDOWS
 from girih.simulate.bounds import Bound
@@ -66,6 +67,23 @@ def test_no_plan_beats_it(seed: int, sizes: tuple[int, ...], training: bool, sha
         for plan in own:
             seconds = predict(plan, memory=False).seconds + len(plan.program.steps) / TICKS_PER_SECOND
             assert all(part <= seconds * (1 + 1e-9) for _, part in found.parts), (found, seconds, plan.choice)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([(2,), (3,), (4,), (2, 2), (2, 3)]), st.booleans())
+@settings(max_examples=random_cases(40), suppress_health_check=[HealthCheck.too_slow])
+def test_devices_are_busy_for_at_least_what_is_counted(seed: int, sizes: tuple[int, ...], training: bool) -> None:
+    """Under any division, also uneven ones and unequal devices: most of the bound is this sum."""
+    random = np.random.default_rng(seed)
+    graph = perceptron(2, 6, 10) if training else random_graph(random, int(random.integers(2, 8)))
+    at = machine_of(sizes, random)
+    relaxed = Relaxed.of(graph, at, Budget(20.0))
+    labels = fitting_labels(relaxed.tables, random)
+    plan = Plan(graph, at, Choice(relaxed.tables.strategy(labels)), NOTHING, Goal("joint", "time", None))
+    prices = priced_on(plan, at, None, "processes").priced.prices
+    busy = (prices.before + prices.after).sum(axis=0)[followed(at.devices)].mean()
+    counted = relaxed.line(labels)[COMPUTING]
+    assert counted <= busy * (1 + 1e-9)
+    assert counted >= 0.5 * busy
 
 
 CHAIN = """graph
@@ -178,8 +196,8 @@ def test_no_division_is_left_with_which_a_node_alone_exceeds_the_limit(over: int
 
 @pytest.mark.parametrize(("link", "least"), [(1e4, 0.8), (1e12, 0.49)])
 def test_between_slow_links_dividing_is_no_help(link: float, least: float) -> None:
-    """The bound then is near the work of one device, and between fast links half of it."""
+    """The bound then is near the work of one device; between fast links half of it, and what devices copy."""
     graph = parse_graph(CHAIN.replace("%KEPT", "%x"))
     parts = dict(bound(graph, at(2, link, 2e6), None).parts)
     alone = dict(bound(graph, at(1, 0.0, 2e6), None).parts)["work of all nodes over all devices"]
-    assert least * alone <= parts[TABLES] <= alone * (0.51 if least < 0.5 else 1 + 1e-6)
+    assert least * alone <= parts[TABLES] <= alone * (0.55 if least < 0.5 else 1 + 1e-6)
