@@ -204,7 +204,7 @@ def memory_constrained(
 
     first: what the search without a cap has found. rules: what may be chosen; None: all. more: effort on top where
     nothing that was found meets the cap. seconds: of work (`Budget`), after which no further level of the ladder is
-    begun; what comes on top has those that are left, and half of them at least.
+    begun; what comes on top has those that are left, and half of them at least; the bound of a refusal a quarter.
 
     Raises:
         CannotFitError: with the least peak that was found, and the least that any strategy can have.
@@ -212,7 +212,7 @@ def memory_constrained(
     front = front_of(graph, objective, measure, exchanged, first=first, rules=rules, effort=effort, seconds=seconds)
     if more is not None and not front.whole and front.cheapest(cap) is None:
         by_prices(front, more, max(seconds - front.spent / 1e9, seconds / 2))
-    return answer(front, cap, seconds)
+    return answer(front, cap, max(seconds - front.spent / 1e9, seconds / 4))
 
 
 def front_of(

@@ -56,6 +56,8 @@ def jointly(
     if refused and limit is not None and too_much_state(graph, aim.machine, limit):
         raise refused
     for number, (other, rewrites) in enumerate(_rewritten(graph, rounds, search.seconds)):
+        if number and rounds.best is None:  # it holds about as much as the two that do not fit
+            break
         if bound_of(other, aim.machine).seconds < rounds.seconds:  # else no plan of it is faster
             seconds = max(rounds.budget.seconds, 1.0) if number else search.seconds  # as it would have by itself
             rounds.compose(other, rewrites, partial(sequential, other, seconds))
