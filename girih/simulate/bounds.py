@@ -145,7 +145,7 @@ class Kinds:
     def __init__(self, machine: Machine, roofline: Roofline | None = None) -> None:
         roofline = roofline or data_sheet_roofline(machine.fastest)
         self.mesh = machine.mesh
-        self.measured = machine.here or machine.on_gpus
+        self.measured = may_be_measured(machine)
         self.rooflines = [data_sheet_roofline(kind) for kind in machine.kinds]
         self.device = roofline.device
         self.rates = dict(roofline.rates)
@@ -206,8 +206,8 @@ class Kinds:
 
     def own(self, description: Description, points: Floats, sizes: Floats) -> Floats:
         """Seconds of pieces of so many points of the index space that read and write so many bytes, whatever their
-        shape; none of what is empty. At the rates of their own sizes, but where those were measured here, of which
-        single calls may be faster: at the best."""
+        shape; none of what is empty. At the rates of their own sizes; where calls may have been measured, of which
+        single ones may be faster, at the best."""
         kind, name, dtype = kind_of(description), description.operator.name, dtype_of_products(description)
         operations = points * (0.0 if kind == LOOK_UP else operations_per_point(description))
         if self.measured:
@@ -226,6 +226,11 @@ class Kinds:
             for work, size in ((0.0, 0.0), (operations, written))
         )
         return float(all_of_it - nothing)
+
+
+def may_be_measured(machine: Machine) -> bool:
+    """May calls and transfers have prices that were measured, so that single ones are cheaper than data sheets say?"""
+    return machine.here or machine.on_gpus or any(level.points for level in machine.levels)
 
 
 def _divisions(description: Description, mesh: Mesh) -> NDArray[np.int64]:

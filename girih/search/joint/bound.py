@@ -195,13 +195,15 @@ class Relaxed:
 
     @cached_property
     def seconds(self) -> tuple[Floats, ...]:
-        """What each device computes, for each node under each of its divisions: [divisions, devices]."""
+        """What the followed devices compute, and the last one, for each node under each of its divisions: [divisions,
+        devices]."""
         kinds, known = Kinds(self.machine), dict[int, Floats]()
         graph, mesh = self.graph, self.machine.mesh
+        some = [*followed(mesh.devices).tolist(), mesh.devices - 1]
         for node, description, options in zip(graph.nodes, descriptions(graph), self.tables.options, strict=True):
             if id(options) in known:
                 continue
-            shape = len(options.divisions), mesh.devices
+            shape = len(options.divisions), len(some)
             if description is None:
                 known[id(options)] = np.full(shape, kinds.undivided(graph, node).piece)
                 continue
@@ -211,9 +213,9 @@ class Relaxed:
                 touched += zip(node.inputs, options.needs, strict=True)
             sizes = np.zeros(shape)
             for name, places in touched:
-                regions = places.regions
+                regions = places.regions[:, some]
                 sizes += (regions[..., 1] - regions[..., 0]).prod(axis=-1) * graph.values[name].item_bytes
-            points = (stops - starts).prod(axis=-1, dtype=np.float64)
+            points = (stops - starts)[:, some].prod(axis=-1, dtype=np.float64)
             known[id(options)] = kinds.own(description, points, sizes)
         return tuple(known[id(options)] for options in self.tables.options)
 
@@ -221,7 +223,7 @@ class Relaxed:
     def computing(self) -> tuple[Floats, ...]:
         """What the followed devices compute in their mean, for each node under each of its divisions; infinite for
         divisions with which a node alone needs more than the limit."""
-        return self.fitting(lambda seconds: seconds[:, followed(self.machine.devices)].mean(axis=1))
+        return self.fitting(lambda seconds: seconds[:, :-1].mean(axis=1))
 
     @cached_property
     def last(self) -> tuple[Floats, ...]:

@@ -25,6 +25,7 @@ from girih.layout.mesh import COUNTED
 from girih.machine import Machine
 from girih.partition.space.problem import Objective
 from girih.program.exchange import distances
+from girih.simulate.bounds import may_be_measured
 
 Floats = NDArray[np.float64]
 
@@ -105,7 +106,7 @@ class Handled(Objective):
             plain.submeshes,
             device.launch_seconds,
             1 / device.memory_bytes_per_second,
-            not (self.machine.here or self.machine.on_gpus),  # where it was measured, workers may share memory
+            not may_be_measured(self.machine),  # workers that were measured may share memory
         )
 
     @staticmethod
