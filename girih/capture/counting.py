@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 
 PATHS = 8
-"""Steps that are run: more ways through the program are not asked for."""
+"""Later steps that are run: more ways through the program are not asked for."""
+CALLS = 20_000
+"""Of all of them together: programs that make more calls are run fewer times, but twice at least."""
 WORK = 300_000
 """Operations on tapes, which take 0.1 seconds; where a step adds one and asks one question it is the 100,000th step."""
 
@@ -96,6 +98,11 @@ class Tape:
                 return None
             known.append(result)
         return [known[item.place] if type(item) is _At else item for item in self.left]
+
+
+def paths_of(calls: int) -> int:
+    """How many later steps are run of a program that makes so many calls."""
+    return min(PATHS, max(2, CALLS // max(1, calls)))
 
 
 def is_number(item: Any) -> bool:

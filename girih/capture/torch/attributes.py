@@ -38,7 +38,7 @@ import numpy as np
 import torch
 
 from girih.capture.canonicalize.canonical import CONSTANT_ELEMENTS
-from girih.capture.counting import FAR, PATHS, STAND_INS, Later, Tape, at_step, first_new, is_number, math_noted
+from girih.capture.counting import FAR, STAND_INS, Later, Tape, at_step, first_new, is_number, math_noted
 from girih.capture.errors import CaptureError
 from girih.capture.torch.record import ForeignTensorError, Recorder, Slot
 from girih.capture.torch.weights import has_memory, sample
@@ -286,18 +286,21 @@ class Attributes:
         ]
 
     def later_steps(
-        self, numbers: Sequence[_Number], grown: Sequence[_Grown]
+        self, numbers: Sequence[_Number], grown: Sequence[_Grown], paths: int
     ) -> Generator[tuple[int, Callable[[], bool]]]:
         """Has the program begin as the step that was run, then as each first one that goes another way for the numbers
         (`girih.capture.counting`), where lists are MOST long, and FAR later, for numbers that are no question: as a
-        subscript. Gives how many steps later that is, and what says, behind it, whether there is such a step."""
+        subscript. Gives how many steps later that is, and what says, behind it, whether there is such a step.
+
+        paths: the most ways that are gone.
+        """
         tapes: list[Tape] = []
         first = [number.value for number in numbers]
         found: Later | None = (0, first) if numbers else None
         undo = self.replaced(STAND_INS)
         try:
             with math_noted():
-                while found and len(tapes) < PATHS:
+                while found and len(tapes) < paths:
                     tape = Tape(len(numbers))
                     _begin(numbers, tape.start(found[1]), grown, found[0])
                     yield found[0], _always
@@ -750,9 +753,9 @@ def check_later_steps(
         raise _refused_later(changed, steps + 1)
 
 
-def check_further_steps(changed: Sequence[tuple[str, Any, Any]], differs: Callable[[], bool]) -> None:
+def check_further_steps(changed: Sequence[tuple[str, Any, Any]], differs: Callable[[], bool], most: int) -> None:
     """The same of those behind the second, for what nobody can follow: strings that count, dictionaries that grow."""
-    for steps in range(2, 2 + PATHS):
+    for steps in range(2, 2 + most):
         try:
             if not differs():
                 continue
