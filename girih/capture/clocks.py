@@ -33,6 +33,7 @@ from girih.capture.torch.attributes import Attributes, is_of_libraries, is_users
 AHEAD = 463 * 86_400 + 43_201.37
 """Seconds: another year, month, day of the week, half of the day and odd second, for branches that ask for these."""
 
+_NEXT = "the next of"
 MOST = 6
 """Readings that a message names."""
 
@@ -45,6 +46,11 @@ class Readings:
     ahead: float
     told: list[str] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def follow(self) -> bool:
+        """Is an iterator among it, of which further items tell more?"""
+        return any(text.startswith(_NEXT) for text in self.told)
 
     def note(self, name: str, frame: FrameType) -> float:
         """The seconds to add: more at each reading, so that it is also long from one to the next."""
@@ -169,7 +175,7 @@ class _Following:
 
     def __next__(self) -> Any:
         if readings := _OPEN.get(get_ident()):
-            readings.note(f"the next of {self._name!r}", sys._getframe(1))
+            readings.note(f"{_NEXT} {self._name!r}", sys._getframe(1))
         return next(self._real)
 
     def __getattr__(self, name: str) -> Any:

@@ -15,12 +15,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-PATHS = 6
-"""Steps that are run: more ways through the program are not asked for."""
+import numpy as np
+
+PATHS = 8
+"""Later steps that are run: more ways through the program are not asked for."""
+CALLS = 20_000
+"""Of all of them together: programs that make more calls are run fewer times, but twice at least."""
 WORK = 300_000
 """Operations on tapes, which take 0.1 seconds; where a step adds one and asks one question it is the 100,000th step."""
 
+FAR = 1_000
+"""Steps later, of one that is run whatever the tapes say."""
+
 Number = int | float
+_NUMBERS = int, float, np.integer, np.floating
 
 
 @dataclass(frozen=True)
@@ -62,9 +70,11 @@ class Tape:
         return any(type(new) is not _At and new != old for new, old in zip(self.left, numbers, strict=True))
 
     def apply(self, function: Callable[..., Any], *operands: Any) -> Any:
-        if not all(isinstance(item, (int, float)) for item in operands):
+        if not all(isinstance(item, _NUMBERS) for item in operands):
             return NotImplemented
         result = function(*map(_plain, operands))
+        if isinstance(result, np.generic):
+            result = result.item()
         if type(result) not in (int, float, bool):
             return result
         asks = type(result) is bool
@@ -90,6 +100,15 @@ class Tape:
         return [known[item.place] if type(item) is _At else item for item in self.left]
 
 
+def paths_of(calls: int) -> int:
+    """How many later steps are run of a program that makes so many calls."""
+    return min(PATHS, max(2, CALLS // max(1, calls)))
+
+
+def is_number(item: Any) -> bool:
+    return isinstance(item, _NUMBERS) and not isinstance(item, bool)
+
+
 def _plain(item: Any) -> Any:
     kind: Any = int if isinstance(item, int) else float
     return kind.__pos__(item) if isinstance(item, _Noted) else item
@@ -103,6 +122,11 @@ class _Noted:
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other  # type: ignore[operator]
+
+    def __array_ufunc__(self, function: Any, method: str, *items: Any, **named: Any) -> Any:
+        if method == "__call__" and not named and all(isinstance(item, _NUMBERS) for item in items):
+            return self.tape.apply(function, *items)
+        return getattr(function, method)(*map(_plain, items), **named)
 
     def __deepcopy__(self, _: Any) -> Any:
         return self

@@ -6,8 +6,10 @@ import os
 import random
 import threading
 from array import array
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from functools import partial
 from math import exp
 from typing import Any
@@ -531,6 +533,46 @@ def test_a_number_that_falls_below_another_is_refused(falls: Any, later: int | N
         with pytest.raises(CaptureError, match=rf"temperature.* {later} steps later it computes otherwise"):
             capture(step_of(net), batch())
     assert type(net.temperature) is float
+
+
+@dataclass(frozen=True)
+class Phase:
+    number: int = 0
+
+
+FORMS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], bool]]] = {
+    "a number of NumPy's": (np.int64(0), lambda n: n + 1, lambda n: n >= 6),
+    "of float32": (np.float32(1), lambda t: t * np.float32(0.5), lambda t: t < 0.02),
+    "a function of NumPy's": (0, lambda n: n + 1, lambda n: np.exp(-n / 10) < 0.1),
+    "a tuple": ((0, 1.0), lambda pair: (pair[0] + 1, 1.0), lambda pair: pair[0] >= 6),
+    "an object anew": (Phase(), lambda phase: replace(phase, number=phase.number + 1), lambda phase: phase.number >= 6),
+    "an array": (np.zeros(2), lambda x: x + 1, lambda x: x[0] >= 6),
+    "a string": ("", lambda text: text + "x", lambda text: len(text) >= 6),
+    "a dictionary that grows": ({}, lambda seen: seen | {len(seen): 1}, lambda seen: len(seen) >= 6),
+    "a key that is new": (Counter[str](), lambda seen: seen.update("a") or seen, lambda seen: seen["a"] >= 30),
+    "a set": (set(), lambda seen: seen.add(len(seen)) or seen, lambda seen: len(seen) >= 6),
+    "a list anew": ([], lambda seen: [*seen, 1], lambda seen: len(seen) >= 6),
+    "a list": ([], lambda seen: seen.append(1) or seen, lambda seen: sum(seen) >= 60),
+    "a subscript": (0, lambda n: n + 1, lambda n: ([False] * 9 + [True] * 2000)[n]),
+    "an iterator": (iter([*range(99)]), lambda items: items, lambda items: next(items) >= 6),
+    "a tensor": (torch.zeros(()), lambda x: x + 1, lambda x: bool(x >= 6)),
+}
+
+
+class Follows(Module):
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self.kept, self.onward, self.asks = FORMS[form]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept = self.onward(self.kept)
+        return self.layer(x) * (2 if self.asks(self.kept) else 1)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_counts_in_any_form_is_refused(form: str) -> None:
+    with pytest.raises(CaptureError, match=r"steps later it computes otherwise|at another time|leaves a tensor in"):
+        capture(step_of(Follows(form)), batch())
 
 
 class Turns(Module):

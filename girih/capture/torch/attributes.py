@@ -38,7 +38,7 @@ import numpy as np
 import torch
 
 from girih.capture.canonicalize.canonical import CONSTANT_ELEMENTS
-from girih.capture.counting import PATHS, STAND_INS, Later, Tape, at_step, first_new, math_noted
+from girih.capture.counting import FAR, STAND_INS, Later, Tape, at_step, first_new, is_number, math_noted
 from girih.capture.errors import CaptureError
 from girih.capture.torch.record import ForeignTensorError, Recorder, Slot
 from girih.capture.torch.weights import has_memory, sample
@@ -260,51 +260,64 @@ class Attributes:
             if not isinstance(item, set):
                 found.append((item, dict(content) if isinstance(item, dict) else dict(enumerate(content))))
         return [
-            _Number(owner, key, now[key])
+            _Number(owner, key, old.item() if isinstance(old, np.generic) else old)
             for owner, held in found
             for now in (_items(owner),)
             for key, old in held.items()
-            if type(old) in (int, float) and type(now.get(key)) in (int, float) and now[key] != old
+            if is_number(old) and is_number(now.get(key)) and now[key] != old
         ]
+
+    def is_followed(self, old: Any, new: Any) -> bool:
+        """Of what has changed: is it known what becomes of it in later steps? (Of generators, what the next draws.)"""
+        if isinstance(new, dict):
+            before = dict(self.containers[id(new)][1]) if id(new) in self.containers else {}
+            others = [key for key in new if before.get(key, _NONE) is not new[key]]
+            return before.keys() == new.keys() and all(self.is_followed(before[key], new[key]) for key in others)
+        if isinstance(new, (list, deque)):
+            return new is old
+        return isinstance(new, torch.Tensor) or (is_number(old) and is_number(new)) or str(new).startswith("state ")
 
     def grown(self) -> list[_Grown]:
         """Lists that the step that was run has made longer."""
         return [
-            _Grown(item, item[-1], len(item), len(item) - len(content))
+            _Grown(item, item[-1], len(content), len(item) - len(content))
             for item, content in self.containers.values()
             if isinstance(item, (list, deque)) and len(item) > len(content) and not isinstance(item[-1], torch.Tensor)
         ]
 
     def later_steps(
-        self, numbers: Sequence[_Number], grown: Sequence[_Grown]
+        self, numbers: Sequence[_Number], grown: Sequence[_Grown], paths: int
     ) -> Generator[tuple[int, Callable[[], bool]]]:
-        """Has the program begin as the next step does, then as each first one that goes another way for the numbers
-        (`girih.capture.counting`), and where lists are MOST long. Gives how many steps later that is, and what
-        says, behind it, whether there is such a step."""
+        """Has the program begin as the step that was run, then as each first one that goes another way for the numbers
+        (`girih.capture.counting`), where lists are MOST long, and FAR later, for numbers that are no question: as a
+        subscript. Gives how many steps later that is, and what says, behind it, whether there is such a step.
+
+        paths: the most ways that are gone.
+        """
         tapes: list[Tape] = []
         first = [number.value for number in numbers]
         found: Later | None = (0, first) if numbers else None
         undo = self.replaced(STAND_INS)
         try:
             with math_noted():
-                while found and len(tapes) < PATHS:
+                while found and len(tapes) < paths:
                     tape = Tape(len(numbers))
                     _begin(numbers, tape.start(found[1]), grown, found[0])
-                    yield found[0] + 1, _always
+                    yield found[0], _always
                     left = [number.read() for number in numbers]
                     tape.end(left)
-                    if not all(isinstance(item, (int, float)) for item in left) or tape.is_lost(found[1]):
+                    if not all(map(is_number, left)) or tape.is_lost(found[1]):
                         return
                     tapes.append(tape)
                     found = first_new(tapes, first)
         finally:
             undo()
-        for before in (0, 1) if grown else ():
-            steps = max(0, (MOST - grown[0].length) // grown[0].by - before)
+        far = [(MOST - grown[0].length) // grown[0].by - before for before in (0, 1)] if grown else []
+        for steps in [max(0, steps) for steps in far] + ([FAR] if numbers else []):
             if (found := at_step(tapes, first, steps)) is None:
                 return
             _begin(numbers, found[1], grown, steps)
-            yield steps + 1, partial(_grown_on, grown, steps + 1)
+            yield steps, partial(_grown_on, grown, steps + 1)
 
     def replaced(self, stand_ins: Mapping[int, Any]) -> Callable[[], None]:
         """Have a stand-in wherever an attribute or variable has the thing of this id; what undoes it."""
@@ -355,7 +368,7 @@ class Attributes:
 
 @dataclass(frozen=True)
 class _Number:
-    """Of an object, a function, a list or a dictionary, a number, and what it was behind the step that was run."""
+    """Of an object, a function, a list or a dictionary, a number, and what it was before the step that was run."""
 
     owner: Any
     key: Any
@@ -373,7 +386,7 @@ class _Number:
 
 @dataclass(frozen=True)
 class _Grown:
-    """A list to which each step appends as many items, such as this one, and how long it was behind the step that was
+    """A list to which each step appends as many items, such as this one, and how long it was before the step that was
     run."""
 
     owner: list[Any] | deque[Any]
@@ -694,9 +707,10 @@ def check_next_step(
             return
     except ForeignTensorError as error:
         slot = recorder.known(error.tensor)
-        if slot is not None and slot not in _computed(recorder, entries):
-            return  # a table that is made once
-        path = next((path for path, _, new in changed if _holds(new, error.tensor)), "an attribute")
+        holders = [(path, old) for path, old, new in changed if _holds(new, error.tensor)]
+        path, old = holders[0] if holders else ("an attribute", None)
+        if not isinstance(old, torch.Tensor) and slot is not None and slot not in _computed(recorder, entries):
+            return  # a table
         raise CaptureError(
             f"the step leaves a tensor in {path!r} and the next one reads it, which a plan does not carry over: make "
             "it a buffer of the model (register_buffer) that the step writes into, or give it with the batch; a model "
@@ -727,20 +741,35 @@ def check_later_steps(
     differs: Callable[[], bool],
 ) -> None:
     """Raises CaptureError if a step that comes later does something else. What cannot be captured is no such step:
-    whatever else a program keeps is not that of so many steps. later: of `Attributes.later_steps`."""
+    whatever else a program keeps is not that of so many steps. later: of `Attributes.later_steps`, for the second."""
     for steps, comes in later:
         try:
             if not (differs() and comes()):
                 continue
         except Exception:
             return
-        if steps == 1:  # a number that is noted is another one for this program
+        if steps == 0:  # a number that is noted is another one for this program
             return
-        raise CaptureError(
-            f"the step counts {_told(changed)}, and {steps} steps later it computes otherwise for it; a plan repeats "
-            "one step: have the step compute with a buffer of the model (register_buffer) that it counts up, by "
-            "torch.where, or do what belongs to some steps only outside of the step"
-        )
+        raise _refused_later(changed, steps + 1)
+
+
+def check_further_steps(changed: Sequence[tuple[str, Any, Any]], differs: Callable[[], bool], most: int) -> None:
+    """The same of those behind the second, for what nobody can follow: strings that count, dictionaries that grow."""
+    for steps in range(2, 2 + most):
+        try:
+            if not differs():
+                continue
+        except Exception:
+            return
+        raise _refused_later(changed, steps)
+
+
+def _refused_later(changed: Sequence[tuple[str, Any, Any]], steps: int) -> CaptureError:
+    return CaptureError(
+        f"the step counts {_told(changed)}, and {steps} steps later it computes otherwise for it; a plan repeats one "
+        "step: have the step compute with a buffer of the model (register_buffer) that it counts up, by torch.where, "
+        "or do what belongs to some steps only outside of the step"
+    )
 
 
 def _told(changed: Sequence[tuple[str, Any, Any]]) -> str:

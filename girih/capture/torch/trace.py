@@ -21,9 +21,16 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from girih.capture.batches import NotGiven, hides_fakes, leaves_of, with_leaves
 from girih.capture.canonicalize.canonical import EnteringTensor, Exit, canonicalise
 from girih.capture.clocks import AHEAD, check_later, check_seeds, read_in, warn_of_files
+from girih.capture.counting import paths_of
 from girih.capture.errors import CaptureError, MoreBuffersError
 from girih.capture.scaled_step import SCALE, Scaling, scaled_steps
-from girih.capture.torch.attributes import attributes_of, check_later_steps, check_next_step
+from girih.capture.torch.attributes import (
+    Attributes,
+    attributes_of,
+    check_further_steps,
+    check_later_steps,
+    check_next_step,
+)
 from girih.capture.torch.environment import surroundings
 from girih.capture.torch.initial import Initial, initial_of, is_real
 from girih.capture.torch.memory import check_shared, check_writes
@@ -124,19 +131,26 @@ def _captured(step: Step, batch: Any) -> Captured:
             return _told(first.run()) != _told(captured)
 
         warn_of_files(readings)
+        paths = paths_of(len(first.recorder.records))
         if readings.told:
             if any(record.note.draw is not None for record in first.recorder.records):
                 check_seeds(readings)
             attributes.put_back()
             with read_in(attributes, AHEAD):
-                check_later(readings, differs)
+                for _ in range(paths if readings.follow else 1):
+                    check_later(readings, differs)
         if changed := attributes.changed():
             recorder, entries = first.recorder, [entry.slot for entry in first.entries]
-            numbers, grown = attributes.numbers(), attributes.grown()
-            for _ in attributes.next_steps():
+            second = Attributes(roots)
+            for number, _ in enumerate(attributes.next_steps()):
                 check_next_step(changed, recorder, entries, differs)
-            with closing(attributes.later_steps(numbers, grown)) as later:
-                check_later_steps(changed, later, differs)
+                if number == 0:
+                    again, numbers, grown = second.changed(), second.numbers(), second.grown()
+                    if not all(second.is_followed(old, new) for _, old, new in again):
+                        check_further_steps(changed, differs, paths)
+            if again:
+                with closing(second.later_steps(numbers, grown, paths)) as later:
+                    check_later_steps(changed, later, differs)
     return captured
 
 
