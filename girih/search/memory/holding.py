@@ -140,10 +140,12 @@ def held(
     assert limit is not None
     if host is None and hold == "swap":
         raise PlanError(f"{plan.machine.name} has no large memory to move tensors to: give its file a `host`")
+    work = Budget(SECONDS) if work is None else work
+    if (host is None or hold == "recompute") and work.late:
+        _refuse_state(plan)
     windows = WINDOWS if plan.lowered.transfers and plan.choice.schedule == "graph" else (plan.choice.overlap,)
     unlimited = predict(plan.but(memory=None, overlap=windows[0]), store=store, memory=False).seconds
     plan = plan.but(unlimited=unlimited)
-    work = Budget(SECONDS) if work is None else work
     if plan.lowered.orders:
         return held_apart(plan, hold, store=store, note=note, work=work)
     if isinstance(hold, Baseline):
@@ -183,6 +185,24 @@ def held(
         if addressed is not best:
             best, fastest = addressed, predict(addressed, store=store, memory=False).seconds
     return best.but(memory_bound=way.bound, simulated=fastest)
+
+
+def _refuse_state(plan: Plan) -> None:
+    """Refuse a plan that moves nothing and has more state than its limit: all of it is there when the step begins.
+
+    Raises:
+        TooLittleError: if so.
+    """
+    state = max(use.state for use in plan.memory_by_device)
+    assert plan.memory is not None
+    if state > plan.memory:
+        raise TooLittleError(
+            f"{format_bytes(plan.memory)} for each device cannot be met without movements: what lives from step to "
+            f"step needs {format_bytes(state)} ({state} bytes) of one. Raise the limit, divide it over more devices, "
+            "or give the machine's file a `host` to move to",
+            state,
+            proved=True,
+        )
 
 
 def _note_part(note: Observe, number: int, count: int, share: float) -> None:
