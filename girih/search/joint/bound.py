@@ -71,6 +71,9 @@ ANY = "divisions of every node over all devices, orders, movements"
 """What the bound without a limit speaks of, in the sentence of a certificate behind the ways to write the graph."""
 WHOLE = "divisions of every node over all devices, orders that all devices share, movements of what is computed whole"
 """What the bound under a limit speaks of."""
+LEAST = 1e-4
+"""Seconds for each variable that a solution has in any case: a solver that has a strategy to begin with ends at once
+when its time is over, before its first sweep."""
 TABLES = "computing, and bytes over all links, of any division"
 MEMORY = "computing, links, and copies of what exceeds the limit"
 ROUNDS = 8
@@ -393,7 +396,8 @@ class Relaxed:
             tables.append(table if unary[variable] < 0 else table + tables[unary[variable]])
             unary[variable] = len(tables) - 1
         problem = Problem(plain.domains, tuple(unary), pairs, tuple(tables))
-        solution = minimise(problem, seconds=max(budget.seconds * SHARE, 0.2), upper=begin, enough=NEAR)
+        seconds = max(budget.seconds * SHARE, len(problem.domains) * LEAST)
+        solution = minimise(problem, seconds=seconds, upper=begin, enough=NEAR)
         budget.spend(float(solution.statistics["seconds of work"]) * 1e9)
         least = sum(amount * prices[kind] for amount, kind in self.least)
         return (solution.bound + least) / SCALE, solution.labels
