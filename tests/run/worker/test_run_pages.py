@@ -13,6 +13,7 @@ from girih.run.engines.processes import ProcessCrew
 from girih.run.worker.service import Options
 
 TIMES, MEGABYTES = 10, 48  # glibc itself keeps up to 32
+PR_SET_THP_DISABLE = 41  # of linux/prctl.h: else the kernel may hand out 2 MB at once, where it has them
 
 
 class Faults:
@@ -20,6 +21,8 @@ class Faults:
 
     def __call__(self, transport: object, rank: int, device: object) -> int:
         import torch
+
+        ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
         def touch() -> None:
             torch.ones(MEGABYTES << 18)
