@@ -20,7 +20,7 @@ import numpy as np
 PATHS = 8
 """Later steps that are run: more ways through the program are not asked for."""
 CALLS = 20_000
-"""Of all of them together: programs that make more calls are run fewer times, but twice at least."""
+"""Of PyTorch, in all later steps together: a program that makes many is run fewer times, but at least twice."""
 WORK = 300_000
 """Operations on tapes, which take 0.1 seconds; where a step adds one and asks one question it is the 100,000th step."""
 

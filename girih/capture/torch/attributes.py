@@ -268,7 +268,7 @@ class Attributes:
         ]
 
     def is_followed(self, old: Any, new: Any) -> bool:
-        """Of what has changed: is it known what becomes of it in later steps? (Of generators, what the next draws.)"""
+        """Is it known what later steps make of this change? (Of a generator: what the next step draws.)"""
         if isinstance(new, dict):
             before = dict(self.containers[id(new)][1]) if id(new) in self.containers else {}
             others = [key for key in new if before.get(key, _NONE) is not new[key]]

@@ -143,7 +143,7 @@ class StepTask:
         return dict(zip(computed, samples_of(took, self.crowded), strict=True))
 
     def _copies(self, rank: int, rounds: Sequence[Mapping[int, float]]) -> Iterator[Copied]:
-        """Of each its start and its end together."""
+        """The copies of a step; each takes what its start and its end take together."""
         program = self.program
         parts: dict[MoveStep, list[int]] = {}
         for at in program.order_of(rank):
@@ -173,7 +173,7 @@ def _stepped(worker: Worker, inputs: Mapping[str, Tensor]) -> float | None:
 
 
 def _seconds(worker: Worker) -> dict[int, float]:
-    """Of each instruction of the last step, by its position, with what is freed behind it."""
+    """Seconds of the instructions of the last step, by position. Freeing counts to the instruction before it."""
     seconds: dict[int, float] = {}
     last = -1
     for item in worker.intervals:
