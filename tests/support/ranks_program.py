@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch.distributed as dist
 
 import girih
 from girih.cli.main import main as command
+from girih.plans.inputs import source_of
 from girih.run.engines.engine import Processes
 
 STEPS, COMMAND_STEPS = 3, 30
@@ -105,6 +107,21 @@ def planned_step() -> girih.TrainingStep:
     return girih.TrainingStep(own, loss=loss, optimizer=optimizer)
 
 
+def written_behind_a_run(rank: int) -> None:
+    """One rank writes into its model while the run has weights of its own: it is told, and no rank waits for it."""
+    with warnings.catch_warnings(record=True) as told, plan(2).start() as run:
+        warnings.simplefilter("always")
+        losses = [run.step(*batch(0))]
+        if rank == 0:
+            source = source_of(run.plan)
+            assert source is not None
+            with torch.no_grad():
+                next(source.step.model.parameters()).zero_()
+        losses += [run.step(*batch(number)) for number in range(1, STEPS)]
+    assert losses == pytest.approx(on_one_device()[0], rel=1e-5)
+    assert sum("goes on with weights of its own" in str(item.message) for item in told) == (rank == 0)
+
+
 def received_over(interface: str) -> int:
     """Bytes that this host has received over a network interface."""
     lines = Path("/proc/net/dev").read_text().splitlines()
@@ -124,6 +141,7 @@ def main(path: str, folder: str, interface: str) -> None:
         seen |= {"again": trained(planned, backend=Processes()), "named": trained(planned, backend="torchrun")}
         seen["fit"] = fitted(planned.machine.devices)
         drivers_that_differ(planned, rank)
+        written_behind_a_run(rank)
         dist.init_process_group("gloo")  # by the user, who keeps it
         seen["theirs"] = trained(planned)
         dist.destroy_process_group()

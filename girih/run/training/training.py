@@ -25,7 +25,7 @@ from girih.plans.indices import check_numbers, look_ups
 from girih.plans.inputs import constants_of, flatten_batch, learning_rates, rates_of, source_of
 from girih.plans.plan import Plan, PlanError
 from girih.program import MoveStep, TransferStep
-from girih.run.engines.crew import resident_bytes
+from girih.run.engines.crew import AgreeingCrew, resident_bytes
 from girih.run.engines.engine import TRAINING, Engine, engine_here, engine_of
 from girih.run.engines.launcher import launched_rank, local_rank
 from girih.run.engines.ray_connect import RayUnavailableError
@@ -392,18 +392,23 @@ class TrainingRun:
         return None if source is None or source.given_up else Weights(source.step.model)
 
     def _check_weights(self) -> None:
-        """Warn where the model was given other weights than those that the run has."""
+        """Warn where the model was given other weights than those that the run has; of several ranks each by itself,
+        which has not all of the run's: there whatever is written into the model is told of."""
         if self._weights is None or not (name := self._weights.changed()):
             return
-        self._weights, own = self._weights_now(), self.state_dict()
-        theirs = self._weights.tensors if self._weights is not None else {}
-        if any(key in own and not torch.equal(own[key].cpu(), item.detach().cpu()) for key, item in theirs.items()):
+        self._weights = self._weights_now()
+        if isinstance(self.run.crew, AgreeingCrew) or self._has_others():
             warnings.warn(
                 f"{name} of the model was changed since the run started, which goes on with weights of its own: to go "
                 "on with the model's, close the run and start the plan again; girih.fit takes up what is changed "
                 "between two steps",
                 stacklevel=3,
             )
+
+    def _has_others(self) -> bool:
+        """Has the model other weights than the run?"""
+        own, theirs = self.state_dict(), self._weights.tensors if self._weights is not None else {}
+        return any(key in own and not torch.equal(own[key].cpu(), item.detach().cpu()) for key, item in theirs.items())
 
     def outputs(self, named: dict[str, Any], scalars: Mapping[str, float]) -> dict[str, Any]:
         """All that a step makes and does not keep, by name, of tensors and numbers by name; see `inputs`.
