@@ -11,7 +11,7 @@ from girih.machine import Machine
 from girih.ops import first_description
 from girih.ops.derive.arithmetic import operations_per_point
 from girih.partition import Strategy
-from girih.program import Program
+from girih.program import Program, TransferStep
 from girih.program.lower import node_placements
 
 Amounts = NDArray[np.float64]  # [devices]
@@ -43,10 +43,23 @@ def compute(graph: Graph, machine: Machine, strategy: Strategy) -> tuple[Amounts
 
 def transfer_seconds(program: Program, machine: Machine) -> Amounts:
     """Seconds of each device in transfers in one step."""
-    mesh, links = machine.mesh, machine.links
-    per_byte, latency = np.asarray(links.seconds_per_byte), np.asarray(links.latency)
-    total = np.zeros(mesh.devices)
-    for step in program.transfers:
-        volumes = level_volumes(mesh, step.before, step.after) * program.graph.values[step.value].item_bytes
-        total += (volumes * per_byte + (volumes > 0) * latency).sum(axis=1)
-    return total
+    each = TransferSeconds(program, machine)
+    return sum(map(each.of, program.transfers), start=np.zeros(machine.mesh.devices))
+
+
+class TransferSeconds:
+    """Seconds of each device while the links carry what it receives in a transfer; equal transfers are priced once."""
+
+    def __init__(self, program: Program, machine: Machine) -> None:
+        self.values, self.mesh, links = program.graph.values, machine.mesh, machine.links
+        self.per_byte, self.latency = np.asarray(links.seconds_per_byte), np.asarray(links.latency)
+        self.known: dict[object, Amounts] = {}
+
+    def of(self, step: TransferStep) -> Amounts:
+        """[devices]"""
+        item = self.values[step.value].item_bytes
+        key = id(step.before), id(step.after), item
+        if key not in self.known:
+            volumes = level_volumes(self.mesh, step.before, step.after) * item
+            self.known[key] = (volumes * self.per_byte + (volumes > 0) * self.latency).sum(axis=1)
+        return self.known[key]

@@ -1,9 +1,11 @@
-"""The steps of a program in another sequence, in which some come again: what was dropped is computed again.
+"""The steps of a program in another sequence, in which some come again: what was dropped is made again.
 
 A sequence is positions among the program's steps that are not frees. A step that comes a second time writes new
 buffers, `x~1`, and whoever reads `x` behind it reads those; so `x` is freed after its last reader before, and need not
 be kept in between (Chen, Xu, Zhang, Guestrin, "Training Deep Nets with Sublinear Memory Cost", 2016). Views of what is
-computed again are steps that come again too.
+computed again are steps that come again too. A transfer that comes again brings what it has brought before once more,
+from sources that are still there, or were made again themselves; where it had a start of its own, that comes right
+before it.
 """
 
 from __future__ import annotations
@@ -16,15 +18,15 @@ from girih.program.life.lifetimes import Lifetimes
 from girih.program.liveness import lasting
 from girih.program.orders import arranged
 from girih.program.program import Program
-from girih.program.steps import BlockStep, ComputeStep, FreeStep, Step, renamed
+from girih.program.steps import FreeStep, StartStep, Step, TransferStep, renamed
 
 
 def sequenced(program: Program, sequence: Sequence[int]) -> Program:
     """The program with these steps, in this order.
 
     Raises:
-        ProgramError: a step is left out, one comes that there is not, before what it reads, or again though it computes
-            nothing, or makes what stays when the program has ended.
+        ProgramError: a step is left out, one comes that there is not, before what it reads, or again though it makes
+            what stays when the program has ended; or a transfer is not started as often as it ends.
     """
     steps = [step for step in program.steps if not isinstance(step, FreeStep)]
     kept = lasting(program.graph)
@@ -47,13 +49,22 @@ def sequenced(program: Program, sequence: Sequence[int]) -> Program:
         if not 0 <= number < len(steps):
             raise ProgramError(f"the sequence has step {number}: there are {len(steps)}, counted from 0")
         step = steps[number]
-        if times[number] and (not isinstance(step, ComputeStep | BlockStep) or not kept.isdisjoint(step.targets)):
-            raise ProgramError(f"step {number} comes again, but only what computes, and nothing that stays, can")
+        if times[number] and not kept.isdisjoint(_made(step).targets):
+            raise ProgramError(f"step {number} comes again, but what it makes stays")
         ordered.append(renamed(step, read, write))
         times[number] += 1
     if 0 in times:
         raise ProgramError(f"the sequence leaves out step {times.index(0)} of {len(steps)}")
+    ends = {step.target: number for number, step in enumerate(steps) if isinstance(step, TransferStep)}
+    for number, step in enumerate(steps):
+        if isinstance(step, StartStep) and times[number] != times[ends[step.transfer.target]]:
+            raise ProgramError(f"step {number} starts a transfer {times[number]} times, which ends otherwise")
     return arranged(replace(program, places=places, value_of=value_of), ordered, kept)
+
+
+def _made(step: Step) -> Step:
+    """What makes the targets: of a start the transfer that it begins."""
+    return step.transfer if isinstance(step, StartStep) else step
 
 
 def with_again(lives: Lifetimes, behind: int, again: Collection[int]) -> tuple[int, ...]:
@@ -62,7 +73,7 @@ def with_again(lives: Lifetimes, behind: int, again: Collection[int]) -> tuple[i
     lives: of the program. behind: a position among its steps. again: those that come again, if anything behind reads
     what they make; views of that come again too. Cost: linear.
     """
-    maker, makers = lives.maker, lives.makers
+    maker, makers, begun = lives.maker, lives.makers, lives.begun
     renewed = set(again)
     for position, base in sorted(lives.views.values()):
         if maker.get(base) in renewed:
@@ -74,13 +85,13 @@ def with_again(lives: Lifetimes, behind: int, again: Collection[int]) -> tuple[i
         return [number for number in makers[number] if number in renewed and number not in done]
 
     for number in range(len(lives.steps)):
-        if number > behind and not renewed.isdisjoint(makers[number]):
+        if begun.get(number, number) > behind and not renewed.isdisjoint(makers[number]):  # a start reads the source
             pending = missing(number)[::-1]
             while pending:
                 if before := missing(pending[-1]):
                     pending += before[::-1]
                 elif (first := pending.pop()) not in done:
                     done.add(first)
-                    sequence.append(first)
+                    sequence += [begun[first], first] if first in begun else [first]
         sequence.append(number)
     return tuple(sequence)

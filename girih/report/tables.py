@@ -16,6 +16,7 @@ from girih.machine.units import format_bytes, format_count, format_gap, format_s
 from girih.ops import first_description
 from girih.ops.derive.arithmetic import floating_point_operations
 from girih.ops.derive.kinds import CONTRACTIONS, dtype_of_products, kind_of
+from girih.program import BlockStep, ComputeStep
 from girih.program.life.accounts import host_bytes
 from girih.report.tiles import axis_divisions, division_words
 from girih.rewrite.certificate import explained
@@ -148,8 +149,12 @@ def held_words(plan: Plan) -> str:
         repeated = sum(len(loop.steps) for loop in choice.pieces) - count
         times = f", {repeated} of them again" if repeated else ""
         ways.append(f"by computing {count} steps in pieces{times}")
-    if again := len(choice.sequence or ()) - len(set(choice.sequence or ())):
-        ways.append(f"by computing {again} of {len(plan.lifetimes.steps) - again} steps again")
+    if choice.sequence is not None:
+        own, once = ([isinstance(step, ComputeStep | BlockStep) for step in program.steps].count(True)
+                     for program in (plan.unmoved, plan.lowered))  # fmt: skip
+        ways += [f"by computing {own - once} of {once} steps again"] if own > once else []
+        if (anew := int(plan.bytes_received.sum() - plan.lowered.bytes_received().sum())) > 0:
+            ways.append(f"by receiving {format_bytes(anew)} of all devices again")
     line = f"within {format_bytes(plan.memory)} {', and '.join(ways) or 'by the order of steps'}"
     if plan.costs.simulated:
         slower = plan.costs.simulated / told.unlimited

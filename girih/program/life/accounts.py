@@ -572,9 +572,12 @@ def _alike(one: tuple[PieceCall, frozenset[str]], other: tuple[PieceCall, frozen
     )
 
 
+MESSAGES = " (messages)"
+
+
 def messages_of(target: str) -> str:
     """The storage of an exchange's messages while it is under way, by the exchange's target."""
-    return f"{target} (messages)"
+    return target + MESSAGES
 
 
 def _number_bytes(node: Node, operand: Value) -> int:

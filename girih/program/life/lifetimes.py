@@ -25,7 +25,7 @@ from girih.program.life.strides import Shape
 from girih.program.life.touches import Touches
 from girih.program.liveness import lasting
 from girih.program.program import Program
-from girih.program.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, TransferStep
+from girih.program.steps import BlockStep, ComputeStep, FreeStep, MoveStep, StartStep, Step, TransferStep
 from girih.program.table import BLOCKS, FETCH, FREE, NOBODY, START, STORE, Table, table_of
 
 
@@ -130,20 +130,46 @@ class Lifetimes:
         return tuple(tuple(made[begin:end]) for begin, end in pairwise([0, *ends]))
 
     @cached_property
+    def begun(self) -> Mapping[int, int]:
+        """By the step that ends a transfer, or a move, the one that starts it, where that is another."""
+        starts = {step.transfer.target: number for number, step in enumerate(self.steps) if isinstance(step, StartStep)}
+        return {
+            number: starts[step.target]
+            for number, step in enumerate(self.steps)
+            if isinstance(step, TransferStep | MoveStep) and step.target in starts
+        }
+
+    @cached_property
     def needs(self) -> tuple[tuple[int, ...], ...]:
         """By step, ascending, the steps that make what it reads, and the start of its exchange."""
-        begun = {step.transfer.target: number for number, step in enumerate(self.steps) if isinstance(step, StartStep)}
-        if not begun:
-            return tuple(tuple(sorted(makers)) for makers in self.makers)
         return tuple(
-            tuple(sorted({*makers, *(begun[buffer] for buffer in step.targets if buffer in begun)}))
-            for makers, step in zip(self.makers, self.steps, strict=True)
+            tuple(sorted({*makers, *([self.begun[number]] if number in self.begun else ())}))
+            for number, makers in enumerate(self.makers)
         )
 
     @property
     def computes(self) -> NDArray[np.bool_]:
         """Does a step compute?"""
         return self.table.kind <= BLOCKS
+
+    @property
+    def repeats(self) -> NDArray[np.bool_]:
+        """May a step come again, if what it makes does not stay: does it compute, or bring what other devices have? The
+        start of a transfer comes with it."""
+        return self.table.kind <= STORE
+
+    @cached_property
+    def remakes(self) -> NDArray[np.int64]:
+        """By storage the step that makes it, and may make it again; NOBODY where none does."""
+        born, table = self.touches.born, self.table
+        remakes = np.where((born >= 0) & self.computes[np.maximum(born, 0)], born, NOBODY)
+        ends = np.flatnonzero((table.kind == FETCH) | (table.kind == STORE))
+        target = table.writes[table.write_starts[ends]]
+        here = target < len(self.lies_in)
+        brought = self.lies_in[target[here]]
+        fresh = remakes[brought] == NOBODY
+        remakes[brought[fresh]] = ends[here][fresh]
+        return remakes
 
     @cached_property
     def operands(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -182,8 +208,7 @@ class Lifetimes:
         for number, item in enumerate(storages):
             if item.born >= 0:
                 makes[item.born].append(number)
-        begins = {step.transfer.target: number for number, step in enumerate(steps) if isinstance(step, StartStep)}
-        begun = [begins.get(step.target, NOBODY) if isinstance(step, TransferStep) else NOBODY for step in steps]
+        begun = [self.begun.get(number, NOBODY) for number in range(len(steps))]
         scratch = self.extra[:-1].copy()
         for step, operand in self.taken.items():
             scratch[step] += storages[operand].bytes

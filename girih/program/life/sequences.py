@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.program.fusion.block_memory import LoopBytes
+from girih.program.life.accounts import MESSAGES
 from girih.program.life.lifetimes import Lifetimes, Storage
 from girih.program.life.sequence_kernels import Facts, compressed
 from girih.program.life.sequence_kernels import sequenced as kernel
@@ -208,7 +209,10 @@ def lifetimes_in(lives: Lifetimes, item: Sequenced, program: Program | None = No
     names = list(lives.numbers)
 
     def name(base: str, position: int) -> str:
-        return f"{base}~{time[position]}" if position >= 0 and time[position] else base
+        if position < 0 or not time[position]:
+            return base
+        target = base.removesuffix(MESSAGES)
+        return f"{target}~{time[position]}{base[len(target) :]}"
 
     maker = item.table.maker.tolist()
     buffers = [names[buffer] for buffer in item.copy_of.tolist()]

@@ -66,7 +66,7 @@ class OptimalChain(Baseline):
         low, high = 0, len(able) - 1
         while low <= high:
             middle = high if best is None and refused is None else (low + high) // 2  # all at first: does it fit?
-            sequence = sequence_of(stages, table.schedule(int(able[middle])))
+            sequence = sequence_of(stages, table.schedule(int(able[middle])), setting.fetching)
             try:
                 _peak(setting, sequence)
             except TooSmallError as error:

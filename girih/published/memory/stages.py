@@ -159,12 +159,13 @@ def chain_of(stages: Stages, seconds: NDArray[np.float64]) -> Chain:
     return Chain(times, value, gradient, tape, most)
 
 
-def sequence_of(stages: Stages, operations: Iterable[Operation]) -> tuple[int, ...]:
+def sequence_of(stages: Stages, operations: Iterable[Operation], fetching: bool = False) -> tuple[int, ...]:
     """The sequence of steps that operations on the stages are. Of a stage that comes again only those steps do that can
-    and of which something is read."""
+    and of which something is read. fetching: can transfers?"""
     lives = stages.lives
     kept, writes = lasting(lives.program.graph), [step.targets for step in lives.steps]
-    again = [able and kept.isdisjoint(made) for able, made in zip(lives.computes.tolist(), writes, strict=True)]
+    repeats = (lives.repeats if fetching else lives.computes).tolist()
+    again = [able and kept.isdisjoint(made) for able, made in zip(repeats, writes, strict=True)]
     sequence: list[int] = []
     done: set[int] = set()
     for operation in operations:
@@ -184,4 +185,6 @@ def sequence_of(stages: Stages, operations: Iterable[Operation]) -> tuple[int, .
         wanted.difference_update(writes[at])
         wanted.update(lives.steps[at].sources)
         result.append(at)
+        if times[at] and at in lives.begun:
+            result.append(lives.begun[at])
     return tuple(reversed(result))

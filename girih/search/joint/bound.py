@@ -257,12 +257,19 @@ class Relaxed:
         node reads and makes, under each division."""
         if self.moment is NEVER:
             return ()
-        tables, counted = self.pieces.tables, {name for name, _ in (*self.moment.values, *self.moment.least)}
-        found = [(self.tables.variable[name], kind, tables.part(name)) for name, kind in self.moment.values]
+        counted = {name for name, _ in (*self.moment.values, *self.moment.least)}
+        found = [(self.tables.variable[name], kind, self.fewest(name)) for name, kind in self.moment.values]
         if self.machine.devices > 1:
             own = self.pieces.bytes(self.moment.node, counted)
             found.append((len(self.tables.layouts) + self.moment.node, NOW, own))
         return tuple(found)
+
+    def fewest(self, name: str) -> Floats:
+        """Bytes that the last device holds of a value at least, while it is there, under each layout. What a node makes
+        may be held as little as any layout has of it: a transfer brings it to its own again."""
+        part = self.pieces.tables.part(name)
+        brought = self.machine.devices > 1 and name in self.graph.producer
+        return np.full_like(part, part.min()) if brought else part
 
     @property
     def least(self) -> tuple[tuple[float, Kind], ...]:

@@ -244,9 +244,10 @@ class Leaving(NamedTuple):
 @dataclass(frozen=True)
 class Sized:
     """What a strategy holds, whatever the order. seconds: a device computes each node so long. parts: bytes of each
-    value. reads: of each node by what it reads, bytes of the piece if the value stays, and if it does not. makes: bytes
-    that each node makes where no operand lay; made: bytes of all that it makes, on all devices. least: bytes of each
-    value as a node makes or reads it, if they are fewer than those of its part."""
+    value; the fewest of any layout where a transfer brings it to its own, which it may do again. reads: of each node by
+    what it reads, bytes of the piece if the value stays, and if it does not. makes: bytes that each node makes where no
+    operand lay; made: bytes of all that it makes, on all devices. least: bytes of each value as a node makes or reads
+    it, if they are fewer than those of its part."""
 
     seconds: list[float]
     parts: dict[str, float]
@@ -367,6 +368,9 @@ class Small:
             makes.append(0.0 if taking else result[label])
             name = graph.nodes[number].outputs[0]
             made.append(float(graph.values[name].bytes))
+            a, b, table = problem.pairs[space.pair(number, ~0)]
+            if problem.tables[table][labels[a], labels[b]] > 0:  # it may be held elsewhere, and brought there again
+                parts[name] = least[name] = min(least[name], float(space.part(name).min()))
             least[name] = min(least[name], result[label])
         return Sized(seconds, parts, reads, makes, made, least)
 

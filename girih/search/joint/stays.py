@@ -24,7 +24,7 @@ import numpy as np
 from girih.layout.budget import Budget
 from girih.machine.machine import Tier
 from girih.plans.plan import Plan
-from girih.program import ComputeStep, ProgramError
+from girih.program import ProgramError
 from girih.program.life.lifetimes import Lifetimes
 from girih.program.moves.residency import Residency, Stay, floor
 from girih.search.memory.held_steps import HeldRows
@@ -76,13 +76,15 @@ def fastest_stays(plan: Plan, below: Callable[[], float], store: str | Path | No
 
 
 def _sequences(plan: Plan) -> Iterator[tuple[int, ...]]:
-    """The steps as they are, and with one that computes coming again before a later reader."""
-    steps = plan.lifetimes.steps
+    """The steps as they are, and with one that computes, or a transfer, coming again before a later reader."""
+    lives = plan.lifetimes
+    steps, begun = lives.steps, lives.begun
     yield tuple(range(len(steps)))
-    for maker, step in enumerate(steps):
-        for reader in range(maker + 2, len(steps)) if isinstance(step, ComputeStep) else ():
-            if not set(step.targets).isdisjoint(steps[reader].sources):
-                yield (*range(reader), maker, *range(reader, len(steps)))
+    for maker in np.flatnonzero(lives.repeats).tolist():
+        again = (begun[maker], maker) if maker in begun else (maker,)
+        for reader in range(maker + 2, len(steps)):
+            if reader not in begun and not set(steps[maker].targets).isdisjoint(steps[reader].sources):
+                yield (*range(reader), *again, *range(reader, len(steps)))
 
 
 def _held(

@@ -15,7 +15,7 @@ where s is the share of its computing that the device loses to a copy (0 where a
 - State wraps around: from the last touch of the new state to the first touch of the old state in the next application
   is one gap, and both share one copy.
 - Dropped and computed again costs the step that made it, shared by its results in proportion to their bytes, because
-  one run makes all of them.
+  one run makes all of them. What a transfer has brought costs nothing to bring again: links are not counted here.
 - A step that only makes a view of a storage is not counted as a touch: views can be made anew where they are read.
 - Some of the fullest steps divide the time in two, and T is the sum of both parts: what is away there went out before
   and comes back behind, what belongs to gaps that have ended came back before, and so on. What is away there lies in
@@ -40,7 +40,6 @@ from numpy.typing import NDArray
 
 from girih.machine.machine import Tier
 from girih.program.life.lifetimes import Lifetimes
-from girih.program.steps import BlockStep, ComputeStep
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -151,7 +150,7 @@ def _gaps(lives: Lifetimes) -> Iterator[_Gap]:
         inner = [step for step in item.touched[1:-1] if step not in looks]
         uses.append([item.born, *inner, *([item.last] if len(item.touched) > 1 else [])])
     for number, item in enumerate(lives.storages):
-        again = item.born >= 0 and isinstance(lives.steps[item.born], ComputeStep | BlockStep)
+        again = lives.remakes[number] >= 0
         if not item.movable and not again:
             continue
         touched, value = uses[number], old_of.get(number, number)

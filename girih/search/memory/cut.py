@@ -2,9 +2,10 @@
 
 At one step of the program, the pivot (the fullest, at the end of a forward pass), some storages wait for readers behind
 it. Each is kept, which costs its bytes at a price, or dropped, and its step computed again, which costs that step's
-seconds and whatever makes its operands available: they are kept, or computed again themselves. The cheapest choice is
-a minimum cut, so no choice is better at this price (project selection; Picard, "Maximal closure of a graph", 1976).
-Dear bytes are few bytes, and the simulator says which price is best.
+seconds and whatever makes its operands available: they are kept, or computed again themselves. What a transfer has
+brought is dropped, and brought again, in the same way. The cheapest choice is a minimum cut, so no choice is better at
+this price (project selection; Picard, "Maximal closure of a graph", 1976). Dear bytes are few bytes, and the simulator
+says which price is best.
 
 With a price alone, what is computed again is all there at once where the chain is long. Kept boundaries, storages that
 cost nothing, divide it into segments (Chen et al. 2016): those of the narrowest places, at equal distances in time.
@@ -35,7 +36,7 @@ def least_held(lives: Lifetimes, *, moving: bool) -> int:
     """
     touches, end = lives.touches, len(lives.steps)
     sizes, born, last = touches.bytes, touches.born, np.where(touches.lasts, end, touches.last)
-    again = (born >= 0) & lives.computes[np.maximum(born, 0)] & ~touches.lasts & ~touches.state
+    again = (lives.remakes >= 0) & ~touches.lasts & ~touches.state
     stays = ~(again | (touches.movable if moving else False))
     change = np.zeros(end + 2, np.int64)
     np.add.at(change, np.maximum(born[stays], 0), sizes[stays])
@@ -81,11 +82,13 @@ def cheapest(
     price: float,
     free: Collection[int] = (),
     distance: float = 0.0,
+    fetching: bool = True,
 ) -> frozenset[int]:
-    """The steps that are computed again behind the pivot, where a kept byte costs `price` seconds.
+    """The steps that come again behind the pivot, where a kept byte costs `price` seconds.
 
     seconds: of each step. free: storages that cost nothing to keep. distance: seconds; what is read again sooner costs
-    nothing either. Cost: that of a maximum flow on a graph of about steps + 2 · storages.
+    nothing either. fetching: may transfers come again, too? Cost: that of a maximum flow on a graph of about
+    steps + 2 · storages.
     """
     touches, count = lives.touches, len(lives.storages)
     there, before, after = _around(lives, pivot)
@@ -95,14 +98,15 @@ def cheapest(
     soon = later & (clock[np.maximum(after, 0)] - clock[before + 1] < distance)
     nothing = touches.state | touches.lasts | soon
     nothing[list(free)] = True
-    able = (touches.born >= 0) & lives.computes[np.maximum(touches.born, 0)] & ~touches.lasts
+    repeats, maker = lives.repeats if fetching else lives.computes, lives.remakes
+    able = (maker >= 0) & (maker <= pivot) & repeats[maker] & ~touches.lasts
     waiting, alive = np.flatnonzero(later), np.flatnonzero(there)
-    computing = np.flatnonzero(lives.computes[: pivot + 1])
+    computing = np.flatnonzero(repeats[: pivot + 1])
     reader, operand = lives.operands
-    reading = (reader <= pivot) & lives.computes[reader]
+    reading = (reader <= pivot) & repeats[reader]
     reader, operand = reader[reading], operand[reading]
     rows = np.concatenate([np.full(len(waiting), source), alive, count + computing, count + reader])
-    ends = np.where(able, count + touches.born, sink)[alive]
+    ends = np.where(able, count + maker, sink)[alive]
     columns = np.concatenate([waiting, ends, np.full(len(computing), sink), operand])
     weights = np.concatenate(
         [

@@ -1,8 +1,9 @@
 """How a plan keeps within a memory limit that its division alone does not meet: what is moved, and what is computed
-again.
+or fetched again.
 
-Each tensor is kept, moved out and back (`girih.program.moves.residency`), or dropped and computed again
-(`girih.search.memory.cut`, or the optimum for chains of `girih.published.memory`). Candidates come from few numbers,
+Each tensor is kept, moved out and back (`girih.program.moves.residency`), or dropped and computed again, or brought
+again from the devices that have it (`girih.search.memory.cut`, or the optimum for chains of `girih.published.memory`).
+Candidates come from few numbers,
 the price of a kept byte, the number of segments, the planner's threshold, the window of overlap between devices; the
 simulator judges each, and what is better than its neighbours is refined.
 """
@@ -45,7 +46,7 @@ from girih.search.memory.orders.locality import staying, updates_early
 from girih.search.memory.orders.order import StepOrder
 from girih.search.memory.published import held_as_published
 from girih.search.memory.roc import least_residency
-from girih.search.memory.step_seconds import StepSeconds, copy_rates, step_seconds
+from girih.search.memory.step_seconds import StepSeconds, copy_rates, link_seconds, step_seconds
 from girih.search.table import baseline_of, order_of
 from girih.simulate.ticks import seconds_of, ticks
 
@@ -211,23 +212,26 @@ def _note_part(note: Observe, number: int, count: int, share: float) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Cuts:
-    """What may be computed again in one order of the steps. lives, seconds: of the steps in it. unit: seconds that a
-    byte costs at price 1."""
+    """What may come again in one order of the steps. lives, seconds: of the steps in it; links: seconds in which the
+    links carry what they bring. unit: seconds that a byte costs at price 1."""
 
     order: Sequence
     lives: Lifetimes
     seconds: NDArray[np.float64]
+    links: NDArray[np.float64]
     unit: float
 
     @cached_property
     def pivot(self) -> int:
         return pivot_of(self.lives)
 
-    def sequence(self, price: float, segments: int) -> Sequence:
-        """The sequence in which comes again what the minimum cut for a price says, in so many segments."""
-        parts = (self.lives, self.seconds, self.pivot)
-        kept = boundaries(*parts, segments) if segments > 1 else frozenset()
-        again = with_again(self.lives, self.pivot, cheapest(*parts, price * self.unit, kept))
+    def sequence(self, price: float, segments: int, fetching: bool = False) -> Sequence:
+        """The sequence in which comes again what the minimum cut for a price says, in so many segments. fetching: may
+        transfers come again, too?"""
+        lives, pivot = self.lives, self.pivot
+        kept = boundaries(lives, self.seconds, pivot, segments) if segments > 1 else frozenset()
+        seconds = self.seconds + self.links if fetching else self.seconds
+        again = with_again(lives, pivot, cheapest(lives, seconds, pivot, price * self.unit, kept, fetching=fetching))
         return again if self.order is None else tuple(self.order[number] for number in again)
 
 
@@ -280,7 +284,7 @@ class _Ways:
             bound()
             return float(computing.sum())
 
-        cuts = self.cuts_in(order)
+        cuts, fetching = self.cuts_in(order), False
         tried = {(0.0, 1): self.judge(order, part=part)}
 
         def late() -> bool:
@@ -295,14 +299,14 @@ class _Ways:
             for price in prices:
                 for count in counts:
                     if again and (price, count) not in tried and not over():
-                        tried[price, count] = self.judge(cuts.sequence(price, count), part=part)
+                        tried[price, count] = self.judge(cuts.sequence(price, count, fetching), part=part)
                         note(min(1.0, len(tried) / 30))
             return min(tried, key=tried.__getitem__)
 
         def chains() -> None:
             for other in (order,) if self.moving else dict.fromkeys((order, None, self.early)):
                 if other == order or not self.much_done:
-                    self.judge_chain(other)
+                    self.judge_chain(other, fetching)
 
         chained = not again or (self.needed and self.work.late) or not self.chains_pay(lives)
         if not chained and not self.work.late:
@@ -310,6 +314,13 @@ class _Ways:
             chains()
         price, count = trying(PRICES[:1], SEGMENTS)
         if self.fastest == np.inf:
+            price, count = trying(DEARER, [count])
+            price, count = trying([price], SEGMENTS)
+        if self.fastest == np.inf and self.links.any():  # what is fetched may come again, too, where memory is short
+            fetching, tried = True, {(0.0, 1): tried[0.0, 1]}
+            if chained and not late():
+                chains()
+            price, count = trying(PRICES[:1], SEGMENTS)
             price, count = trying(DEARER, [count])
             price, count = trying([price], SEGMENTS)
         price, count = trying(PRICES, [count] if self.moving else SEGMENTS)
@@ -399,8 +410,9 @@ class _Ways:
         state = sum(lives.storages[new].bytes for _, new in lives.state)
         return not self.moving or max(state, floor(lives)[0]) < self.plan.memory
 
-    def judge_chain(self, order: Sequence) -> None:
-        """The optimum for chains, in which steps may come again several times: a cut computes each once more."""
+    def judge_chain(self, order: Sequence, fetching: bool) -> None:
+        """The optimum for chains, in which steps may come again several times: a cut computes each once more. fetching:
+        may transfers come again, too?"""
         assert self.plan.memory is not None
         self.work.spend(LOOKS * self.judging)
 
@@ -414,7 +426,8 @@ class _Ways:
             return look(again).used if self.columns is None else sequenced(self.columns, whole(again)).touches.used
 
         endless = (np.inf, np.inf)
-        setting = Setting(self.lifetimes_in(order), self.plan.memory, self.seconds(order), endless, look, counted)
+        seconds = self.seconds(order) + self.links_in(order) * fetching
+        setting = Setting(self.lifetimes_in(order), self.plan.memory, seconds, endless, look, counted, fetching)
         try:
             sequence = baseline_of("chain").hold(setting).sequence
         except TooSmallError as error:
@@ -493,7 +506,7 @@ class _Ways:
         if order not in self.cuts:
             lives, seconds = self.lifetimes_in(order), self.seconds(order)
             unit = self.price_of_a_byte(float(seconds.sum()), int(lives.used.max()))
-            self.cuts[order] = _Cuts(order, lives, seconds, unit)
+            self.cuts[order] = _Cuts(order, lives, seconds, self.links_in(order), unit)
         return self.cuts[order]
 
     def lifetimes_in(self, order: Sequence) -> Lifetimes:
@@ -530,6 +543,14 @@ class _Ways:
 
     def seconds(self, sequence: Sequence, computing: bool = False) -> NDArray[np.float64]:
         return self._seconds.of(sequence, computing)
+
+    @cached_property
+    def links(self) -> NDArray[np.float64]:
+        return link_seconds(self.plan)
+
+    def links_in(self, order: Sequence) -> NDArray[np.float64]:
+        """Seconds while the links carry what each step of an order brings."""
+        return self.links if order is None else self.links[list(order)]
 
     @property
     def judging(self) -> float:

@@ -24,7 +24,8 @@ from girih.rewrite.proposer import Proposer
 class Setting:
     """What is to be held. lives: of the program, all on the device. cap: bytes of the device. seconds: of each step.
     rates: bytes/s of copies out, and in. look: the lifetimes of the program in a sequence of its steps. counted: bytes
-    in use in each of its steps then, where that is known without lifetimes."""
+    in use in each of its steps then, where that is known without lifetimes. fetching: may transfers between devices
+    come again, as operators do?"""
 
     lives: Lifetimes
     cap: int
@@ -32,6 +33,7 @@ class Setting:
     rates: tuple[float, float]
     look: Callable[[tuple[int, ...]], Lifetimes]
     counted: Callable[[tuple[int, ...]], NDArray[np.int64]] | None = None
+    fetching: bool = False
 
     def used(self, sequence: tuple[int, ...]) -> NDArray[np.int64]:
         """Bytes in use in each step of the program in a sequence of its steps, nothing moved."""

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.cost.prices import Prices
+from girih.cost.roofline_costs import TransferSeconds
 from girih.machine import Machine
 from girih.plans.plan import Plan
 from girih.plans.predict import predict, priced_on
-from girih.program import BlockStep, ComputeStep, FreeStep
+from girih.program import BlockStep, ComputeStep, FreeStep, TransferStep
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +42,14 @@ def step_seconds(plan: Plan, store: str | Path | None) -> StepSeconds:
     computing = np.asarray([isinstance(steps[at], ComputeStep | BlockStep) for at in places])
     every = (prices.before + prices.after).max(axis=1)[places]
     return StepSeconds(every, prices.before[places, 0] * computing, known.simulated, prices)
+
+
+def link_seconds(plan: Plan) -> NDArray[np.float64]:
+    """Seconds while the links carry what each step of a lowered program that is not a free brings, to the device that
+    waits longest; 0 of steps that bring nothing, and of starts, as the step that ends the transfer has them."""
+    each = TransferSeconds(plan.lowered, plan.machine)
+    steps = [step for step in plan.lowered.steps if not isinstance(step, FreeStep)]
+    return np.asarray([each.of(step).max() if isinstance(step, TransferStep) else 0.0 for step in steps])
 
 
 def simulated_seconds(plan: Plan, store: str | Path | None) -> float:

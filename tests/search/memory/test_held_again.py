@@ -22,7 +22,7 @@ from girih.search.memory.cut import least_held
 def test_no_sequence_needs_less_than_the_bound(seed: int, nodes: int, behind: int, data: st.DataObject) -> None:
     lives = lifetimes(alone(random_graph(np.random.default_rng(seed), nodes)))
     kept = lasting(lives.program.graph)
-    able = [at for at, step in enumerate(lives.steps) if lives.computes[at] and kept.isdisjoint(step.targets)]
+    able = [at for at, step in enumerate(lives.steps) if lives.repeats[at] and kept.isdisjoint(step.targets)]
     again = data.draw(st.sets(st.sampled_from(able))) if able else set()
     other = lifetimes_in(lives, sequenced(lives, with_again(lives, behind, again)))
     assert 0 < least_held(lives, moving=False) <= int(other.used.max())

@@ -19,11 +19,12 @@ from girih.machine.machine import Machine, Tier
 from girih.models import example
 from girih.plans.plan import Plan
 from girih.plans.predict import predict
-from girih.program import Overlap
+from girih.program import Overlap, TransferStep, check
 from girih.program.again import sequenced, with_again
 from girih.program.life import sequences as columns
 from girih.program.life.accounts import host_bytes
-from girih.program.life.lifetimes import lifetimes
+from girih.program.life.lifetimes import Lifetimes, lifetimes
+from girih.program.liveness import lasting
 from girih.program.moves.residency import TooSmallError, floor
 from girih.search.memory.belady import belady, held, timed
 from girih.search.memory.cut import cheapest, pivot_of
@@ -76,14 +77,28 @@ def test_lifetimes_in_any_sequence_follow_from_one_walk(plan: Plan) -> None:
         assert (dict(derived.takers), dict(derived.taken)) == (dict(walked.takers), dict(walked.taken))
 
 
+def with_transfers(lives: Lifetimes, random: np.random.Generator) -> tuple[int, ...]:
+    """A sequence in which any steps come again, transfers among them."""
+    kept = lasting(lives.program.graph)
+    some = [at for at in np.flatnonzero(lives.repeats).tolist() if kept.isdisjoint(lives.steps[at].targets)]
+    again = [at for at in some if random.random() < 0.5]
+    return with_again(lives, int(random.integers(len(lives.steps))), again)
+
+
 @pytest.mark.parametrize("window", [Overlap(), Overlap(4, 16)])
-def test_lifetimes_of_several_devices_follow_from_one_walk(plan: Plan, window: Overlap) -> None:
-    """Exchanges hold their ends while they are under way; what is computed again is not what peers look at."""
-    divided = plan_graph(plan.graph, machine="titanx-40g:4", memory="unlimited", search="data").but(overlap=window)
-    lives = divided.lifetimes
+@pytest.mark.parametrize("search", ["data", "sharded"])
+def test_lifetimes_of_several_devices_follow_from_one_walk(plan: Plan, search: str, window: Overlap) -> None:
+    """Exchanges hold their ends while they are under way; what is computed again is not what peers look at; what is
+    fetched may be fetched again."""
+    divided = plan_graph(plan.graph, machine="titanx-40g:4", memory="unlimited", search=search).but(overlap=window)
+    lives, random = divided.lifetimes, np.random.default_rng(0)
     assert columns.follow(lives)
-    for sequence in sequences(divided):
+    anew = [with_transfers(lives, random) for _ in range(6)]
+    transfers = [at for at, step in enumerate(lives.steps) if isinstance(step, TransferStep)]
+    assert any(sequence.count(at) > 1 for sequence in anew for at in transfers)
+    for sequence in (*sequences(divided), *anew):
         own = divided.but(sequence=sequence)
+        check(own.unmoved)
         walked, item = own.lifetimes, columns.sequenced(lives, sequence)
         for name, expected in walked.touches._asdict().items():
             np.testing.assert_array_equal(getattr(item.touches, name), expected, err_msg=name)

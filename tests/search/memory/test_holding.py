@@ -24,7 +24,7 @@ from girih.machine import machine
 from girih.machine.units import format_bytes
 from girih.partition.search import nobody
 from girih.plans.check import check
-from girih.program import MoveStep
+from girih.program import FreeStep, MoveStep, TransferStep
 from girih.program.life.accounts import host_bytes
 from girih.search.memory.holding import TooLittleError, held
 
@@ -318,3 +318,34 @@ def test_where_nothing_can_fit_nothing_else_is_tried_without_work(less: int, tol
         assert refused.value.proved
         spent.append(work.spent)
     assert spent[0] < spent[1] <= 20e9
+
+
+def test_what_is_fetched_is_fetched_again_where_memory_is_short(tmp_path: Path) -> None:
+    """Weights that lie divided are gathered for the forward pass, and once more for the backward pass."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(4) for layer in (torch.nn.Linear(64, 64, bias=False), torch.nn.Tanh())]
+    model = torch.nn.Sequential(*layers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training = girih.TrainingStep(model, loss=torch.nn.functional.mse_loss, optimizer=optimizer)
+    batch = (torch.randn(128, 64), torch.randn(128, 64))
+    free = girih.plan(training, batch, machine="local:2", compare=(), objective="bytes")
+    limit = free.peak * 3 // 4
+    plan = girih.plan(training, batch, machine="local:2", memory=limit, hold="recompute", compare=(), objective="bytes")
+    check(plan)
+    sequence, steps = plan.choice.sequence, plan.lowered.steps
+    assert sequence is not None
+    assert not plan.choice.residency
+    kinds = [type(step) for step in steps if not isinstance(step, FreeStep)]
+    assert [kinds[step] for step in sequence].count(TransferStep) > kinds.count(TransferStep)
+    once = plan.lowered.bytes_received().sum()
+    assert once == plan.certificate.cost
+    assert plan.bytes_received.sum() > once
+    assert re.search(r"by receiving \S+ .?B of all devices again", " ".join(str(plan).split()))
+    plan.save(tmp_path / "plan.json")
+    again = girih.load(tmp_path / "plan.json")
+    assert again.program == plan.program
+    with again.start() as run:
+        assert all(run.verified_step(*batch).ok for _ in range(2))
+        received = [item.bytes_received for item in run.run.statistics()]
+        assert received == [int(amount) * 2 for amount in plan.bytes_received]
+        assert run.run.peak_bytes(*run.inputs(batch, None)) == [use.peak for use in plan.memory_by_device]
