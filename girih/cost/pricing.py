@@ -95,6 +95,16 @@ class Pricing:
         return on_each
 
 
+def handed_bytes(program: Program) -> float:
+    """The largest share of a step's batch that a driver hands one device, in bytes."""
+    handed = np.zeros(program.mesh.devices)
+    for item in program.graph.inputs:
+        if item.role == "batch":
+            regions = program.places[item.name].regions
+            handed += (regions[..., 1] - regions[..., 0]).prod(axis=-1) * program.graph.values[item.name].item_bytes
+    return max(float(handed.max()), 1.0)
+
+
 def price(
     program: Program,
     machine: Machine,

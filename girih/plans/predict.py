@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from girih.cost.pricing import Priced as Prices
-from girih.cost.pricing import price
+from girih.cost.pricing import handed_bytes, price
 from girih.cost.profile import Profile, load_profile
 from girih.cost.store import Store
 from girih.machine import Machine, MachineError
@@ -83,20 +81,9 @@ def predict(
     notes = notes_of(plan.program, plan.machine, plan.scratch)
     prices = priced.priced.prices
     simulation = simulate(plan.program, priced.simulated, prices, memory=memory, threads=notes.threads, scratch=notes)
-    return Prediction(simulation, priced.real, priced.priced.sources, _driver(plan, priced.profile))
-
-
-def _driver(plan: Plan, profile: Profile | None) -> float:
-    """What the driver of a step takes, by the largest share of the batch that a worker is handed."""
-    if profile is None or profile.handing is None:
-        return 0.0
-    program = plan.program
-    handed = np.zeros(program.mesh.devices)
-    for item in program.graph.inputs:
-        if item.role == "batch":
-            regions = program.places[item.name].regions
-            handed += (regions[..., 1] - regions[..., 0]).prod(axis=-1) * program.graph.values[item.name].item_bytes
-    return profile.handing.seconds(max(float(handed.max()), 1.0))
+    handing = None if priced.profile is None else priced.profile.handing
+    driver = 0.0 if handing is None else handing.seconds(handed_bytes(plan.program))
+    return Prediction(simulation, priced.real, priced.priced.sources, driver)
 
 
 class Priced(NamedTuple):

@@ -21,7 +21,7 @@ import numpy as np
 
 from girih.cost.calls import Call
 from girih.cost.device_calls import local_calls
-from girih.cost.pricing import price
+from girih.cost.pricing import handed_bytes, price
 from girih.cost.profile import SEND, Moving, Profile, save_profile
 from girih.cost.roofline import fit
 from girih.cost.setting import setting_of, threads_of
@@ -44,11 +44,12 @@ from girih.run.calibrate.measure_links import (
     sizes_of,
 )
 from girih.run.calibrate.measure_moves import Moved, MoveTask
-from girih.run.calibrate.measure_operators import OperatorTask, Sample, Task
-from girih.run.calibrate.measure_steps import Copied, StepTask, can_be_stepped, exchanging
-from girih.run.engines.crew import Crew
+from girih.run.calibrate.measure_operators import LEAST_ROUNDS, OperatorTask, Sample, Task
+from girih.run.calibrate.measure_steps import Copied, Stepped, StepTask, can_be_stepped, drawn_batch, exchanging
+from girih.run.engines.crew import Crew, Status
 from girih.run.engines.engine import CALIBRATED, Engine, engine_of
 from girih.run.engines.launcher import refusal_alone
+from girih.run.training.session import Run
 from girih.run.worker.service import Options
 
 Observe = Callable[[str, float], None]
@@ -59,6 +60,7 @@ PREPARE_SHARE = 0.15  # of which this for making inputs and the first executions
 MOST_SECONDS = 0.25  # for each call
 HANDED = (1 << 10, 1 << 16, 1 << 20, 1 << 23)  # bytes of a batch
 HANDINGS = 9
+MOST_ROUNDS = 30  # steps of a program
 WORKER_SECONDS = 300.0  # beyond the budget, after which a worker counts as hung
 CHUNK_CALLS, CHUNK_BYTES = 400, 256 << 20  # that are measured in the same rounds
 
@@ -128,7 +130,7 @@ def calibrate(
             between: Between = "one clock" if crew.carries and not crowded else "nothing"
             links = tuple(measured_links(crew, budget_seconds * LINK_SHARE, largest_bytes, note, between))
             copy, combine = _copies(crew, workers, budget_seconds * COPY_SHARE, largest_bytes, note)
-            handing = measured_handing(crew, largest_bytes).later(steps.around)
+            handing = handed_as_in_steps(measured_handing(crew, largest_bytes), steps.handing)
             moving = as_in_steps(measured_moving(crew, budget_seconds * MOVE_SHARE), steps.copies)
         finally:
             crew.close()
@@ -160,13 +162,13 @@ def _wanted(programs: Sequence[Program], largest: int) -> list[list[Call]]:
 @dataclass
 class _Steps:
     """What steps of programs told. keys: of the calls that were measured. exchanging: of a program, the seconds of a
-    step that its exchanges take. around: the most that a worker does before its first and behind its last
-    instruction, in seconds; of several programs' steps the median."""
+    step that its exchanges take. handing: bytes that a worker is handed, and the seconds that a step takes besides its
+    instructions."""
 
     keys: set[str] = field(default_factory=set)
     copies: list[Copied] = field(default_factory=list)
     exchanging: list[tuple[Program, float]] = field(default_factory=list)
-    around: float = 0.0
+    handing: list[tuple[float, float]] = field(default_factory=list)
 
 
 def _steps(
@@ -180,13 +182,14 @@ def _steps(
     note: Observe,
 ) -> _Steps:
     """Measure the calls of programs in steps of them. What fails there is left to be measured apart."""
-    told, around = _Steps(), []
+    told = _Steps()
     for number, program in enumerate(programs):
         found = local_calls(program, over=True)
         known = told.keys if again else store.measured(setting, list(found.calls)).keys()
         note(f"steps {number} of {len(programs)}", STEP_SHARE * number / len(programs))
-        replies = _ask(crew, StepTask(program, budget_seconds / len(programs), crowded))
-        if any(isinstance(reply, str) for reply in replies):
+        answers, took = stepped(crew, program, budget_seconds / len(programs), crowded)
+        replies = [reply for reply in answers if isinstance(reply, Stepped)]
+        if len(replies) < len(answers):
             continue
         samples: dict[int, list[Sample]] = {}
         for rank, reply in enumerate(replies):
@@ -200,9 +203,48 @@ def _steps(
         if not program.orders:
             seconds = {which: row.seconds for which, row in measured.items()}
             told.exchanging.append((program, exchanging(program, replies, seconds)))
-        around.append(max(reply.around for reply in replies))
-    told.around = float(np.median(around)) if around else 0.0
+        besides = np.asarray(took) - np.max([reply.spans for reply in replies], axis=0)
+        told.handing.append((handed_bytes(program), float(np.median(besides))))
     return told
+
+
+def stepped(crew: Crew, program: Program, seconds: float, crowded: bool) -> tuple[list[Stepped | str], list[float]]:
+    """What each worker measured in about so many seconds of steps of a program, or why it could not; and the seconds of
+    each step from handing the batch in to its results."""
+    first = _ask(crew, StepTask(program, crowded))
+    took = []
+    if not any(isinstance(reply, str) for reply in first):
+        run = Run(program, _Measuring(crew), seed=0, steps=0, observe=None)
+        batch = drawn_batch(program)
+        for _ in range(int(min(max(seconds / max(first), LEAST_ROUNDS), MOST_ROUNDS))):
+            began = time.perf_counter()
+            run.step(batch)
+            took.append(time.perf_counter() - began)
+    last = crew.command("measure", [{} for _ in range(crew.size)])
+    return (last if took else first), took
+
+
+class _Measuring:
+    """A crew whose steps are those of a StepTask."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew, self.rank, self.size, self.carries, self.program = (
+            crew,
+            crew.rank,
+            crew.size,
+            crew.carries,
+            crew.program,
+        )
+
+    def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:
+        assert name == "step"
+        return self._crew.command("measure", [{"given": own["inputs"]} for own in fields])
+
+    def status(self) -> list[Status]:
+        return self._crew.status()
+
+    def close(self) -> None:
+        self._crew.close()
 
 
 def _operators(
@@ -358,6 +400,14 @@ def measured_moving(crew: Crew, budget_seconds: float) -> Moving:
     figures = (np.mean([getattr(reply, name) for reply in replies]) for name in ("out", "back", "latency", "share"))
     out, back, latency, share = map(float, figures)
     return Moving(1 / out, 1 / back, latency, share)
+
+
+def handed_as_in_steps(handing: SizeTable, steps: Sequence[tuple[float, float]]) -> SizeTable:
+    """A driver takes so much longer than for handing a batch in as it took in programs' steps altogether, of which it
+    checks and divides the batch, and puts the results together. steps: (bytes, seconds) of each."""
+    if not steps:
+        return handing
+    return handing.slower(sum(took for _, took in steps) / sum(handing.seconds(size) for size, _ in steps))
 
 
 def as_in_steps(moving: Moving, copies: Sequence[Copied]) -> Moving:
