@@ -35,7 +35,7 @@ from girih.run.calibrate.measure_operators import COLD_ROUNDS, Sample, samples_o
 from girih.run.errors import StepError
 from girih.run.transport.transport import Transport
 from girih.run.worker.parts import Tensor, box_of, reporters, shape_of
-from girih.run.worker.worker import Worker
+from girih.run.worker.worker import MeasuredInterval, Worker
 
 LEARNING_RATE = 1e-3
 """What numbers of a step are: large ones would have weights grow without an end."""
@@ -115,7 +115,7 @@ class StepTask:
         drawn = drawn_inputs(self.program, rank)
         worker.take_state({item.name: drawn.pop(item.name) for item in self.program.graph.state_inputs})
         flushed = torch.set_flush_denormal(True)
-        rounds, spans, failed = list[dict[int, float]](), list[float](), ""
+        measured, failed = list[list[MeasuredInterval]](), ""
         try:
             for _ in range(COLD_ROUNDS):
                 began = perf_counter()
@@ -124,8 +124,7 @@ class StepTask:
             while given is not None:
                 outputs, why = _stepped(worker, given)
                 failed = failed or why
-                rounds.append(_seconds(worker))
-                spans.append(worker.intervals[-1].stop - worker.intervals[0].start if worker.intervals else 0.0)
+                measured.append(worker.intervals)  # and looked at in the end, for the driver waits
                 given = yield {name: part for name, part in outputs.items() if rank in reporters(self.program, name)}
         except StepError as error:
             failed = str(error)
@@ -134,11 +133,13 @@ class StepTask:
                 torch.set_flush_denormal(False)
             if worker.copiers is not None:
                 worker.copiers.close()
-        if failed or not rounds:
+        if failed or not measured:
             yield failed or "no step was made"
             return
+        rounds = [_seconds(self.program, intervals) for intervals in measured]
         whole = median(sum(seconds.values()) for seconds in rounds)
-        yield Stepped(self._calls(rank, rounds), tuple(self._copies(rank, rounds)), whole, tuple(spans))
+        spans = tuple(intervals[-1].stop - intervals[0].start if intervals else 0.0 for intervals in measured)
+        yield Stepped(self._calls(rank, rounds), tuple(self._copies(rank, rounds)), whole, spans)
 
     def _calls(self, rank: int, rounds: Sequence[Mapping[int, float]]) -> dict[int, Sample]:
         computed = [at for at in self.program.order_of(rank) if isinstance(self.program.steps[at], ComputeStep)]
@@ -169,12 +170,12 @@ def _stepped(worker: Worker, inputs: dict[str, Tensor]) -> tuple[dict[str, Tenso
     return worker.finish(running), "a call failed on drawn numbers" if failed else ""
 
 
-def _seconds(worker: Worker) -> dict[int, float]:
-    """Seconds of the instructions of the last step, by position. Freeing counts to the instruction before it."""
+def _seconds(program: Program, intervals: Sequence[MeasuredInterval]) -> dict[int, float]:
+    """Seconds of a step's instructions, by position. Freeing counts to the instruction before it."""
     seconds: dict[int, float] = {}
     last = -1
-    for item in worker.intervals:
-        last = last if isinstance(worker.program.steps[item.step], FreeStep) else item.step
+    for item in intervals:
+        last = last if isinstance(program.steps[item.step], FreeStep) else item.step
         seconds[last] = seconds.get(last, 0.0) + item.stop - item.start
     return seconds
 
