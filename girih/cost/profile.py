@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from girih.cost.roofline import Error, Rates, Roofline
+from girih.cost.setting import is_of_this_method
 from girih.cost.store import Setting, Store
 from girih.machine.machine import Device, Machine, MachineError
 from girih.machine.sizes import SizeTable
@@ -77,6 +78,18 @@ class Profile:
     def source(self) -> str:
         where = f"{self.setting.device}, {self.setting.threads} threads, {self.setting.library}"
         return f"measured {self.when[:10]}: {where}, {self.backend}, {self.setting.together} at once"
+
+    @property
+    def caution(self) -> str:
+        """That an older girih measured a processor, in another way, and what renews that; else "". Such a profile is
+        believed all the same: it is of this host, while the data sheet knows neither its processor nor its links."""
+        if not self.machine.startswith("local:") or is_of_this_method(self.setting):
+            return ""
+        return (
+            f"{self.machine} was calibrated on {self.when[:10]} by an older girih, which measured operators, copies "
+            "and exchanges apart from a plan's steps: predicted times may be too short, most of all under a memory "
+            f"limit; `girih calibrate --again --machine {self.machine}` renews it"
+        )
 
     def applied(self, item: Machine) -> Machine:
         """The machine with the measured device and links; its memory stays.

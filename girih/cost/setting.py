@@ -9,6 +9,12 @@ from pathlib import Path
 from girih.cost.store import Setting
 from girih.machine.names import threads_here
 
+METHOD = 2
+"""The number of the way in which processors are measured, to be raised where a figure comes to mean something else. It
+is a part of each setting, so that figures of two ways are never mixed. 1, of which no number was kept: operators,
+copies and exchanges each apart. 2: those of plans in steps of the plans."""
+_MEASURED_SO = f", method {METHOD}"
+
 
 def threads_of(workers: int, one_process: bool = False) -> int:
     """How many threads each worker has where nothing else is said, as the workers themselves decide. one_process: they
@@ -28,7 +34,13 @@ def setting_of(threads: int, together: int, device: str = "cpu", one_process: bo
     name = (torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU") if on_card else _processor()
     if one_process:
         name += ", one process"
-    return Setting(name, f"torch {torch.__version__}", threads, together)
+    library = f"torch {torch.__version__}" + ("" if on_card else _MEASURED_SO)
+    return Setting(name, library, threads, together)
+
+
+def is_of_this_method(setting: Setting) -> bool:
+    """Was it measured on a processor as this version of girih measures?"""
+    return setting.library.endswith(_MEASURED_SO)
 
 
 def _processor() -> str:

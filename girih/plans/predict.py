@@ -32,13 +32,14 @@ class Prediction:
     """The simulated step, on which machine, and from where the seconds of how many operators come.
 
     driver: seconds that a step takes besides, to hand the workers their parts of the batch and to hear from them; 0
-    where that was not measured.
+    where that was not measured. caution: what is to be known of the measurements by which it goes; "" if nothing.
     """
 
     simulation: Simulation
     machine: Machine
     sources: dict[str, int]
     driver: float = 0.0
+    caution: str = ""
 
     @property
     def seconds(self) -> float:
@@ -59,6 +60,7 @@ class Prediction:
         return (
             f"on {self.machine} a step takes {format_seconds(self.seconds)}; busiest: {busiest.name}, "
             f"{busiest.share:.0%} of the step; operators priced: {self.priced_by}"
+            + (f". {self.caution}" if self.caution else "")
         )
 
     @property
@@ -83,7 +85,9 @@ def predict(
     notes = notes_of(plan.program, plan.machine, plan.scratch)
     prices = priced.priced.prices
     simulation = simulate(plan.program, priced.simulated, prices, memory=memory, threads=notes.threads, scratch=notes)
-    return Prediction(simulation, priced.real, priced.priced.sources, _driver(plan, priced.profile))
+    profile = priced.profile
+    caution = "" if profile is None else profile.caution
+    return Prediction(simulation, priced.real, priced.priced.sources, _driver(plan, profile), caution)
 
 
 def _driver(plan: Plan, profile: Profile | None) -> float:
@@ -128,7 +132,8 @@ def calibrated(where: Machine, store: str | Path | None) -> Machine:
 
 
 def by_measurements(where: Machine, store: str | Path | None) -> tuple[str, ...]:
-    """A note where predictions for a machine go by what was measured of it, and how to go back; else nothing."""
+    """A note where predictions for a machine go by what was measured of it, and how to go back; one more where an older
+    girih measured it; else nothing."""
     with opened(store) as known:
         profile = None if known is None else load_profile(known, where.name)
     if profile is None:
@@ -136,6 +141,7 @@ def by_measurements(where: Machine, store: str | Path | None) -> tuple[str, ...]
     return (
         f"times go by what `girih calibrate` measured of {profile.machine} on {profile.when[:10]}, kept in {store}; "
         f"`girih calibrate --forget --machine {profile.machine}` goes back to data sheets",
+        *([profile.caution] if profile.caution else []),
     )
 
 
