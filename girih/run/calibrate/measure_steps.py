@@ -111,7 +111,8 @@ class StepTask:
         worker = Worker(self.program, rank, transport, device=device, timeline=True)
         drawn = drawn_inputs(self.program, rank)
         worker.take_state({item.name: drawn.pop(item.name) for item in self.program.graph.state_inputs})
-        flushed = torch.set_flush_denormal(True)  # of which a run has few, and drawn numbers may have many
+        flushed = flushes_denormal()  # the thread may be the user's own
+        torch.set_flush_denormal(True)  # of which a run has few, and drawn numbers may have many
         try:
             for _ in range(COLD_ROUNDS):
                 began = perf_counter()
@@ -124,8 +125,7 @@ class StepTask:
         except StepError as error:
             return str(error)
         finally:
-            if flushed:
-                torch.set_flush_denormal(False)
+            torch.set_flush_denormal(flushed)
             if worker.copiers is not None:
                 worker.copiers.close()
         if None in around:
@@ -155,6 +155,12 @@ class StepTask:
             shape = program.part_shape(move.target, program.places[move.target], rank)
             size = prod(shape) * program.graph.values[move.value].item_bytes
             yield Copied(move.out, size, median(sum(seconds[at] for at in own) for seconds in rounds))
+
+
+def flushes_denormal() -> bool:
+    """Does this thread compute with 0 for denormal numbers? PyTorch sets it, and does not tell it."""
+    denormal = torch.tensor(1e-310, dtype=torch.float64)
+    return float(denormal * 1.0) == 0.0
 
 
 def _stepped(worker: Worker, inputs: Mapping[str, Tensor]) -> float | None:

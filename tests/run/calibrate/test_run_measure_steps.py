@@ -17,8 +17,16 @@ from girih.machine import machine
 from girih.machine.machine import with_memory
 from girih.program import ComputeStep, MoveStep
 from girih.run.calibrate.calibrate import as_in_steps, calibrate, idle_program
-from girih.run.calibrate.measure_steps import Copied, StepTask, can_be_stepped, drawn_inputs, exchanging
+from girih.run.calibrate.measure_steps import (
+    Copied,
+    StepTask,
+    can_be_stepped,
+    drawn_inputs,
+    exchanging,
+    flushes_denormal,
+)
 from girih.run.engines.threads import ThreadCrew
+from girih.run.transport.transport import NoTransport
 from girih.run.worker.service import Options
 from girih.simulate.tasks import move_amounts
 
@@ -61,6 +69,20 @@ def test_every_compute_step_of_every_worker_is_measured(words) -> None:
         assert set(reply.calls) == {at for at in program.order_of(rank) if isinstance(program.steps[at], ComputeStep)}
         assert all(sample.seconds > 0 and sample.repeats >= 3 for sample in reply.calls.values())
         assert all(local_calls(program, over=True).numbers[at, rank] != NOTHING for at in reply.calls)
+
+
+@pytest.mark.skipif(not torch.set_flush_denormal(False), reason="this processor has no such switch")
+@pytest.mark.parametrize("flushed", [True, False])
+def test_denormal_numbers_are_afterwards_what_they_were_in_this_thread(flushed: bool) -> None:
+    plan = planned(nn.Linear(4, 4), (torch.zeros(2, 4), torch.zeros(2, 4)), machine="local:1", search="single")
+    try:
+        torch.set_flush_denormal(flushed)
+        reply = StepTask(plan.program, 0.01, False)(NoTransport(), 0, torch.device("cpu"))
+        assert not isinstance(reply, str), reply
+        assert flushes_denormal() == flushed
+        assert bool(torch.tensor(2e-310, dtype=torch.float64) / 2 == 0) == flushed
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def test_what_is_told_of_a_step_adds_up(words) -> None:
