@@ -34,7 +34,7 @@ ORDER: tuple[frozenset[str], ...] = (
     frozenset({"machine"}),
     frozenset({"layout"}),
     frozenset({"ops"}),
-    frozenset({"graph", "store", "lazily"}),
+    frozenset({"graph", "store", "host", "lazily"}),
 )
 FACES = frozenset({"cli", "array", "loop", "gnn", "inference", "__main__"})
 WINGS = FACES | {"workshop", "published", "models", "integrations"}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from pathlib import Path
 
 from girih.cost.store import Setting
+from girih.host import cores_here
 from girih.machine.names import threads_here
 
 METHOD = 2
@@ -44,11 +44,11 @@ def is_of_this_method(setting: Setting) -> bool:
 
 
 def _processor() -> str:
-    """The processor and how many cores of it there are."""
+    """The processor, and on how many of its cores this process may run."""
     name = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
     except OSError:
         pass
-    return f"{name}, {os.cpu_count()} cores"
+    return f"{name}, {cores_here()} cores"

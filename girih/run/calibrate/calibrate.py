@@ -9,7 +9,6 @@ setting is not measured again, unless `again`.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from girih.cost.roofline import fit
 from girih.cost.setting import setting_of, threads_of
 from girih.cost.store import Measurement, Setting, Store
 from girih.graph import Graph, Input, Node, Output, Ref, Value
+from girih.host import cores_here
 from girih.layout import Links, Mesh, Replicated, Sharding, Transfers
 from girih.machine import Machine, MachineError, machine
 from girih.machine.sizes import SizeTable
@@ -118,7 +118,7 @@ def calibrate(
         crew = engine.crew(idle_program(workers), options)
         steps = _Steps()
         try:
-            crowded = device == "cpu" and threads * workers > (os.cpu_count() or 1)
+            crowded = device == "cpu" and threads * workers > cores_here()
             wanted = _wanted(programs, largest_bytes)
             if device == "cpu":
                 fit_here = [program for program in programs if can_be_stepped(program, where, threads)]

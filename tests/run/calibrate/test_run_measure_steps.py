@@ -129,10 +129,10 @@ def test_in_steps_where_workers_copy_themselves_and_there_is_memory(words, monke
         model, (batch, batch), machine="local:1", search="single", memory=int(0.7 * free.peak), hold="vdnn"
     )
     assert limited.program.host
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("girih.machine.names.cores_here", lambda: 2)
     assert can_be_stepped(limited.program, here, 2)
     assert not can_be_stepped(limited.program, here, 1)  # a core is free for copies
-    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    monkeypatch.setattr("girih.machine.names.cores_here", lambda: 1)
     (reply,) = replies_of(limited, 1)
     amounts = move_amounts(limited.program)
     moves = [step for step in limited.program.steps if isinstance(step, MoveStep)]
