@@ -300,7 +300,7 @@ def test_only_the_command_line_prints() -> None:
 
 
 READERS = {ROOT / "cost" / name for name in ("cache.py", "compiled.py", "measure_scratch.py")} | {
-    ROOT / "capture" / "torch" / "attributes.py"
+    ROOT / "capture" / "holders.py"
 }
 
 
