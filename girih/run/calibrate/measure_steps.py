@@ -72,13 +72,15 @@ class Copied:
 @dataclass(frozen=True)
 class Stepped:
     """What was measured in steps. calls: a Sample of each compute step that the device has a share of, by its position
-    in `program.steps`. seconds: of all instructions of a step. spans: seconds from the first instruction's beginning to
-    the last one's end, of each step."""
+    in `program.steps`. steps: seconds that all instructions of a step take, of each step."""
 
     calls: dict[int, Sample]
     copies: tuple[Copied, ...]
-    seconds: float
-    spans: tuple[float, ...]
+    steps: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float:
+        return median(self.steps)
 
 
 def exchanging(program: Program, replies: Sequence[Stepped], seconds: Mapping[int, float]) -> float:
@@ -114,7 +116,8 @@ class StepTask:
         worker = Worker(self.program, rank, transport, device=device, timeline=True)
         drawn = drawn_inputs(self.program, rank)
         worker.take_state({item.name: drawn.pop(item.name) for item in self.program.graph.state_inputs})
-        flushed = torch.set_flush_denormal(True)
+        flushed = flushes_denormal()  # the thread may be the user's own
+        torch.set_flush_denormal(True)
         measured, failed = list[list[MeasuredInterval]](), ""
         try:
             for _ in range(COLD_ROUNDS):
@@ -129,17 +132,15 @@ class StepTask:
         except StepError as error:
             failed = str(error)
         finally:
-            if flushed:
-                torch.set_flush_denormal(False)
+            torch.set_flush_denormal(flushed)
             if worker.copiers is not None:
                 worker.copiers.close()
         if failed or not measured:
             yield failed or "no step was made"
             return
         rounds = [_seconds(self.program, intervals) for intervals in measured]
-        whole = median(sum(seconds.values()) for seconds in rounds)
-        spans = tuple(intervals[-1].stop - intervals[0].start if intervals else 0.0 for intervals in measured)
-        yield Stepped(self._calls(rank, rounds), tuple(self._copies(rank, rounds)), whole, spans)
+        steps = tuple(sum(seconds.values()) for seconds in rounds)
+        yield Stepped(self._calls(rank, rounds), tuple(self._copies(rank, rounds)), steps)
 
     def _calls(self, rank: int, rounds: Sequence[Mapping[int, float]]) -> dict[int, Sample]:
         computed = [at for at in self.program.order_of(rank) if isinstance(self.program.steps[at], ComputeStep)]
@@ -161,6 +162,12 @@ class StepTask:
             shape = program.part_shape(move.target, program.places[move.target], rank)
             size = prod(shape) * program.graph.values[move.value].item_bytes
             yield Copied(move.out, size, median(sum(seconds[at] for at in own) for seconds in rounds))
+
+
+def flushes_denormal() -> bool:
+    """Does this thread compute with 0 for denormal numbers? PyTorch sets it, and does not tell it."""
+    denormal = torch.tensor(1e-310, dtype=torch.float64)
+    return float(denormal * 1.0) == 0.0
 
 
 def _stepped(worker: Worker, inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], str]:
