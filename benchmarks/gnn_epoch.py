@@ -41,7 +41,7 @@ import girih
 from benchmarks.common import Benchmark, Report, Row, Timing, clock, median, note, repeats_option, since
 from girih import gnn
 from girih.gnn.models import NETWORKS as OWN
-from girih.machine.names import memory_here
+from girih.host import memory_here
 
 FEATURES, HIDDEN, CLASSES, HEADS = 100, 256, 40, 8
 NETWORKS = ("gcn", "sage", "gin", "gat")

@@ -34,7 +34,7 @@ ORDER: tuple[frozenset[str], ...] = (
     frozenset({"machine"}),
     frozenset({"layout"}),
     frozenset({"ops"}),
-    frozenset({"graph", "store", "lazily"}),
+    frozenset({"graph", "store", "host", "lazily"}),
 )
 FACES = frozenset({"cli", "array", "loop", "gnn", "inference", "__main__"})
 WINGS = FACES | {"workshop", "published", "models", "integrations"}
@@ -300,7 +300,7 @@ def test_only_the_command_line_prints() -> None:
 
 
 READERS = {ROOT / "cost" / name for name in ("cache.py", "compiled.py", "measure_scratch.py")} | {
-    ROOT / "capture" / "torch" / "attributes.py"
+    ROOT / "capture" / "holders.py"
 }
 
 

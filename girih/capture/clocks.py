@@ -27,8 +27,8 @@ from typing import Any
 import torch
 
 from girih.capture.errors import CaptureError
-from girih.capture.source import find_source
-from girih.capture.torch.attributes import Attributes, is_of_libraries, is_users
+from girih.capture.source import find_source, is_of_libraries, is_users
+from girih.capture.torch.attributes import Attributes
 
 AHEAD = 463 * 86_400 + 43_201.37
 """Seconds: another year, month, day of the week, half of the day and odd second, for branches that ask for these."""

@@ -15,6 +15,7 @@ _LAYERS = _TORCH + "nn" + os.sep, _TORCH + "optim" + os.sep
 _GIRIH = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _MODELS = _GIRIH + "models" + os.sep
 _ENTRY = os.path.join(os.path.dirname(__file__), "torch", "trace.py")
+_OTHERS = (frozenset(sys.stdlib_module_names) | {"torch", "numpy", "girih"}) - {"__main__"}
 
 
 @cache
@@ -97,3 +98,21 @@ def lines_of_error(error: BaseException) -> str:
         lines.append(linecache.getline(trace.tb_frame.f_code.co_filename, trace.tb_lineno))
         trace = trace.tb_next
     return "".join(lines)
+
+
+@cache
+def is_users(module: str | None) -> bool:
+    """Is code of this module a part of the user's program, and not of a package that is installed?"""
+    file = str(getattr(sys.modules.get(str(module)), "__file__", None))
+    installed = "site-packages" in file or "dist-packages" in file
+    return not is_of_libraries(module) and not installed and not is_of_cython(module)
+
+
+def is_of_cython(module: str | None) -> bool:
+    """Is it the module of methods that Cython compiles, as those of NumPy's generators?"""
+    return str(module).startswith("_cython_")
+
+
+def is_of_libraries(module: str | None) -> bool:
+    """Is it one of Python's, PyTorch's, NumPy's or ours?"""
+    return str(module).partition(".")[0] in _OTHERS

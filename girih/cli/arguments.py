@@ -96,7 +96,8 @@ def memory(text: str) -> str:
         amount = parse_bytes(text)
     except (MachineError, ValueError, OverflowError):
         raise argparse.ArgumentTypeError(
-            f"{text[:40]!r} is no amount of memory: expected a number with B, KB, MB, GB, KiB, MiB or GiB, or unlimited"
+            f"{text[:40]!r} is no amount of memory: expected a number above 0 with B, KB, MB, GB, KiB, MiB or GiB, or "
+            "unlimited"
         ) from None
     if not 0 < amount <= MOST_MEMORY:
         raise refused("an amount of memory, more than 0 and below 4 EiB", text)

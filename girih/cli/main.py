@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -50,6 +51,11 @@ OPTIMIZERS = (
 
 class Parser(argparse.ArgumentParser):
     """One line for an error, with what may have been meant."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        # What argparse takes for a value, not for an option: by its own pattern -1 alone, not -1MB.
+        self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}{'' if message.endswith('?') else ';'} see {self.prog} --help\n")

@@ -12,8 +12,8 @@ from girih.cli.predicting import store_path
 from girih.cli.programs import NamedProgram, ProgramError, is_file, program
 from girih.cli.rewrite import explained
 from girih.cli.terminal import TerminalProgress
+from girih.host import memory_here
 from girih.inference.facade import optimize, read_exported, read_onnx
-from girih.machine.names import memory_here
 from girih.machine.units import format_bytes
 from girih.plans.rewritten import Rewriting
 from girih.rewrite.prove import proved

@@ -172,6 +172,7 @@ def measured_beside(item: Plan, measured: Timeline, options: argparse.Namespace)
     head = [
         f"the last step took {format_seconds(measured.seconds)}, predicted {format_seconds(forecast.seconds)}{share}"
         f"{warm}",
+        *([forecast.caution] if forecast.caution else []),
         overlap_words(item, measured),
         "seconds of all devices together:",
     ]
@@ -217,6 +218,7 @@ def simulation_numbers(item: Plan, prediction: Prediction) -> dict[str, Any]:
         "tasks": result.tasks.tasks,
         "resolution": result.resolution,
         "sources": prediction.sources,
+        "caution": prediction.caution,
         "bytes": int(item.bytes_received.sum()),
         "peak": item.peak,
     }
@@ -249,6 +251,7 @@ def simulation_table(item: Plan, prediction: Prediction) -> list[Any]:
     ]
     if measured:
         head.append("what `girih calibrate` measured was used; `girih calibrate --forget` removes it")
+    head += [prediction.caution] if prediction.caution else []
     if item.objective == "time":
         head.append(
             f"no plan takes less than {format_seconds(item.certificate.bound)} ({item.certificate.how}): "

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from girih.api import Plan, load
 from girih.cli.terminal import BadInputError, TerminalProgress, check_output, clear_errors, print_rows
+from girih.host import cores_here
 from girih.machine.units import format_seconds
 from girih.plans.rewritten import prove_all
 from girih.plans.rewritten import verdict as verdict_of
@@ -147,7 +148,7 @@ def rules(options: argparse.Namespace) -> int:
         raise BadInputError(f"--operators {options.operators!r} names none: expected names such as 'mm, relu, cat'")
     names = [one for name in names for one in (TABLE if name == "table" else (name,))]
     with clear_errors(), TerminalProgress() as progress:
-        generation = Generation(tuple(names), options.size, options.limit or 0, processes=os.cpu_count() or 1)
+        generation = Generation(tuple(names), options.size, options.limit or 0, processes=cores_here())
         found = generation.generate(progress)
     if options.output:
         head = f"Rules of up to {options.size} operators a side over {', '.join(names)}: generated and proved by girih."

@@ -95,6 +95,28 @@ class Pricing:
         return on_each
 
 
+def handed_bytes(program: Program) -> float:
+    """The largest share of a step's batch that a driver hands one device, in bytes."""
+    handed = np.zeros(program.mesh.devices)
+    for item in program.graph.inputs:
+        if item.role == "batch":
+            regions = program.places[item.name].regions
+            handed += (regions[..., 1] - regions[..., 0]).prod(axis=-1) * program.graph.values[item.name].item_bytes
+    return max(float(handed.max()), 1.0)
+
+
+def most_instructions(program: Program) -> int:
+    """Of the worker that has the most in a step."""
+    return max(len(program.order_of(rank)) for rank in range(program.mesh.devices))
+
+
+def driver_seconds(program: Program, profile: Profile | None) -> float:
+    """What a step takes besides its instructions, where that was measured; else 0."""
+    if profile is None or profile.handing is None:
+        return 0.0
+    return profile.handing.seconds(handed_bytes(program)) + profile.besides * most_instructions(program)
+
+
 def price(
     program: Program,
     machine: Machine,

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from girih.cost.roofline import Error, Rates, Roofline
+from girih.cost.setting import is_of_this_method
 from girih.cost.store import Setting, Store
 from girih.machine.machine import Device, Machine, MachineError
 from girih.machine.sizes import SizeTable
@@ -45,7 +46,8 @@ class Profile:
     work of its sender and receiver, and nothing runs beside it. handing: what a step takes besides its program, by the
     bytes of the batch that each worker is handed: from the driver and back to it. one_process: the workers were threads
     of one process, where the receiver of a message alone copies. moving: what copies to the large memory take, and what
-    they cost the device; None where that was not measured.
+    they cost the device; None where that was not measured. besides: seconds that a step takes beyond `handing` for each
+    instruction of a worker: between them, and to make their operands ready and put what they made away.
     """
 
     machine: str
@@ -60,6 +62,7 @@ class Profile:
     handing: SizeTable | None = None
     one_process: bool = False
     moving: Moving | None = None
+    besides: float = 0.0
 
     @property
     def device(self) -> Device:
@@ -77,6 +80,18 @@ class Profile:
     def source(self) -> str:
         where = f"{self.setting.device}, {self.setting.threads} threads, {self.setting.library}"
         return f"measured {self.when[:10]}: {where}, {self.backend}, {self.setting.together} at once"
+
+    @property
+    def caution(self) -> str:
+        """That an older girih measured a processor, in another way, and what renews that; else "". Such a profile is
+        believed all the same: it is of this host, while the data sheet knows neither its processor nor its links."""
+        if not self.machine.startswith("local:") or is_of_this_method(self.setting):
+            return ""
+        return (
+            f"{self.machine} was calibrated on {self.when[:10]} by an older girih, which measured operators, copies "
+            "and exchanges apart from a plan's steps: predicted times may be too short, most of all under a memory "
+            f"limit; `girih calibrate --again --machine {self.machine}` renews it"
+        )
 
     def applied(self, item: Machine) -> Machine:
         """The machine with the measured device and links; its memory stays.
@@ -166,6 +181,7 @@ def parse_profile(text: str) -> Profile:
             _table(data["handing"]) if data.get("handing") else None,
             bool(data.get("one_process", data["backend"] == "threads")),
             _moving(data["moving"]) if data.get("moving") else None,
+            *_numbers([data.get("besides", 0.0)]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from pathlib import Path
 
 from girih.cost.store import Setting
+from girih.host import cores_here
 from girih.machine.names import threads_here
+
+METHOD = 2
+"""The number of the way in which processors are measured, to be raised where a figure comes to mean something else. It
+is a part of each setting, so that figures of two ways are never mixed. 1, of which no number was kept: operators,
+copies and exchanges each apart. 2: those of plans in steps of the plans."""
+_MEASURED_SO = f", method {METHOD}"
 
 
 def threads_of(workers: int, one_process: bool = False) -> int:
@@ -28,15 +34,21 @@ def setting_of(threads: int, together: int, device: str = "cpu", one_process: bo
     name = (torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU") if on_card else _processor()
     if one_process:
         name += ", one process"
-    return Setting(name, f"torch {torch.__version__}", threads, together)
+    library = f"torch {torch.__version__}" + ("" if on_card else _MEASURED_SO)
+    return Setting(name, library, threads, together)
+
+
+def is_of_this_method(setting: Setting) -> bool:
+    """Was it measured on a processor as this version of girih measures?"""
+    return setting.library.endswith(_MEASURED_SO)
 
 
 def _processor() -> str:
-    """The processor and how many cores of it there are."""
+    """The processor, and on how many of its cores this process may run."""
     name = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
     except OSError:
         pass
-    return f"{name}, {os.cpu_count()} cores"
+    return f"{name}, {cores_here()} cores"

@@ -7,7 +7,6 @@ chosen, the entries are laid out, and the compiled body runs block by block. All
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 import time
 import warnings
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from girih.host import cores_here
 from girih.loop.arrays import Accumulator, Array, Buffer
 from girih.loop.capture import body as roles_of
 from girih.loop.capture.analyse import analyse
@@ -87,7 +87,7 @@ def workers(count: int | None = None, *, progress: bool | None = None) -> int:
         if count < 1:
             raise ValueError(f"workers={count}: expected a positive number")
         _workers.count = count
-    return _workers.count or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return _workers.count or cores_here()
 
 
 class ParallelLoop:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Protocol
 
+from girih.host import cores_here, memory_here
 from girih.machine.file import read_machine
 from girih.machine.machine import Device, Level, Machine, Tier, factors, two_axes
 from girih.machine.presets import A100, DEVICES, GB, GBIT, Preset, all_presets
@@ -19,7 +18,6 @@ from girih.machine.units import MachineError
 _SIZES = re.compile(r"\d{1,9}(x\d{1,9})*")
 MOST_DEVICES = 4096  # as `benchmarks/many_devices.py` plans for
 MOST_PROCESSES = 1024  # of one host
-CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 CONTEXT_BYTES = 1 << 30
 """Of a GPU, that CUDA and its libraries take beside all tensors."""
 MOST_AXES = 12  # a size of 2 each, and MOST_DEVICES
@@ -75,27 +73,17 @@ def _named(name: str) -> Machine:
     )
 
 
-def memory_here() -> int:
-    """Bytes of memory of this host, or of the container in which this process is, where that has less. Not what is free
-    just now: plans should not depend on that."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    for limit in CONTAINER_LIMITS:
-        with suppress(OSError, ValueError):  # there is none, or it is "max"
-            memory = min(memory, int(Path(limit).read_text()))
-    return memory
-
-
 def threads_here(workers: int) -> int:
     """Threads of kernels of each of so many workers of this host, where nothing else is said: as many as PyTorch has in
     this thread (`torch.set_num_threads`), or, where it is not loaded, as there are processors, shared among them."""
     torch = sys.modules.get("torch")
-    own = (os.cpu_count() or 1) if torch is None else int(torch.get_num_threads())
+    own = cores_here() if torch is None else int(torch.get_num_threads())
     return max(1, own // workers)
 
 
 def cores_for_copies(workers: int, threads: int) -> bool:
     """Has each worker of this host a core for its copies to files, besides those on which its threads compute?"""
-    return workers * (threads + 1) <= (os.cpu_count() or 1)
+    return workers * (threads + 1) <= cores_here()
 
 
 def _local(name: str, count: int) -> Machine:
@@ -107,7 +95,7 @@ def _local(name: str, count: int) -> Machine:
             "describe several hosts as HOSTSxDEVICES, such as 128x8"
         )
     memory = memory_here() // count
-    share = count / (os.cpu_count() or 1) if cores_for_copies(count, threads_here(count)) else 1.0
+    share = count / cores_here() if cores_for_copies(count, threads_here(count)) else 1.0
     return Machine(
         name,
         Device("CPU process", 30e9, memory, 8e9, 8e-6),

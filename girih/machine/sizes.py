@@ -42,11 +42,15 @@ class SizeTable:
         result: NDArray[np.float64] = np.where(wanted > sizes[-1], beyond, inside)
         return np.where(wanted > 0, result, 0.0)
 
-    def slower(self, factor: float) -> SizeTable:
-        return replace(self, all_seconds=tuple(factor * seconds for seconds in self.all_seconds))
+    @property
+    def latency(self) -> SizeTable:
+        """All sizes take what the smallest takes."""
+        return replace(self, all_seconds=self.all_seconds[:1] * len(self.sizes))
 
-    def later(self, seconds: float) -> SizeTable:
-        return replace(self, all_seconds=tuple(own + seconds for own in self.all_seconds))
+    def scaled(self, latency: float, rest: float) -> SizeTable:
+        """What the smallest size takes is multiplied by `latency`, and what others take beyond it by `rest`."""
+        first = self.all_seconds[0]
+        return replace(self, all_seconds=tuple(latency * first + rest * (own - first) for own in self.all_seconds))
 
     def line(self) -> tuple[float, float]:
         """(latency in seconds, bytes per second): of the lines through the table the one with the least sum of squared

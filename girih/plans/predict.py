@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from girih.cost.pricing import Priced as Prices
-from girih.cost.pricing import price
+from girih.cost.pricing import driver_seconds, price
 from girih.cost.profile import Profile, load_profile
 from girih.cost.store import Store
 from girih.machine import Machine, MachineError
@@ -32,13 +30,14 @@ class Prediction:
     """The simulated step, on which machine, and from where the seconds of how many operators come.
 
     driver: seconds that a step takes besides, to hand the workers their parts of the batch and to hear from them; 0
-    where that was not measured.
+    where that was not measured. caution: what is to be known of the measurements by which it goes; "" if nothing.
     """
 
     simulation: Simulation
     machine: Machine
     sources: dict[str, int]
     driver: float = 0.0
+    caution: str = ""
 
     @property
     def seconds(self) -> float:
@@ -59,6 +58,7 @@ class Prediction:
         return (
             f"on {self.machine} a step takes {format_seconds(self.seconds)}; busiest: {busiest.name}, "
             f"{busiest.share:.0%} of the step; operators priced: {self.priced_by}"
+            + (f". {self.caution}" if self.caution else "")
         )
 
     @property
@@ -83,20 +83,10 @@ def predict(
     notes = notes_of(plan.program, plan.machine, plan.scratch)
     prices = priced.priced.prices
     simulation = simulate(plan.program, priced.simulated, prices, memory=memory, threads=notes.threads, scratch=notes)
-    return Prediction(simulation, priced.real, priced.priced.sources, _driver(plan, priced.profile))
-
-
-def _driver(plan: Plan, profile: Profile | None) -> float:
-    """What the driver of a step takes, by the largest share of the batch that a worker is handed."""
-    if profile is None or profile.handing is None:
-        return 0.0
-    program = plan.program
-    handed = np.zeros(program.mesh.devices)
-    for item in program.graph.inputs:
-        if item.role == "batch":
-            regions = program.places[item.name].regions
-            handed += (regions[..., 1] - regions[..., 0]).prod(axis=-1) * program.graph.values[item.name].item_bytes
-    return profile.handing.seconds(max(float(handed.max()), 1.0))
+    profile = priced.profile
+    driver = driver_seconds(plan.program, profile)
+    caution = "" if profile is None else profile.caution
+    return Prediction(simulation, priced.real, priced.priced.sources, driver, caution)
 
 
 class Priced(NamedTuple):
@@ -128,7 +118,8 @@ def calibrated(where: Machine, store: str | Path | None) -> Machine:
 
 
 def by_measurements(where: Machine, store: str | Path | None) -> tuple[str, ...]:
-    """A note where predictions for a machine go by what was measured of it, and how to go back; else nothing."""
+    """A note where predictions for a machine go by what was measured of it, and how to go back; one more where an older
+    girih measured it; else nothing."""
     with opened(store) as known:
         profile = None if known is None else load_profile(known, where.name)
     if profile is None:
@@ -136,6 +127,7 @@ def by_measurements(where: Machine, store: str | Path | None) -> tuple[str, ...]
     return (
         f"times go by what `girih calibrate` measured of {profile.machine} on {profile.when[:10]}, kept in {store}; "
         f"`girih calibrate --forget --machine {profile.machine}` goes back to data sheets",
+        *([profile.caution] if profile.caution else []),
     )
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from girih.graph import Graph, GraphError, Node, Ref, Value
+from girih.host import memory_here
 from girih.kernels.evaluate import call, resolve
-from girih.machine.names import memory_here
 from girih.machine.units import format_bytes
 from girih.plans.check import one_line
 from girih.plans.plan import Plan, PlanError

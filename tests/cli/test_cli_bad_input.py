@@ -105,6 +105,11 @@ LINES: list[tuple[list[str], str]] = [
     (["plan", "mlp-tiny@many"], "no batch 'many' in 'mlp-tiny@many': expected a whole number, as in mlp-tiny@32"),
     ([*PLAN, "--seconds", "-1"], "argument --seconds: expected seconds, more than 0 and at most a year, got '-1'"),
     ([*PLAN, "--memory", "lots"], "no amount of memory"),
+    (
+        [*PLAN, "--memory", "-1MB"],
+        "argument --memory: '-1MB' is no amount of memory: expected a number above 0 with B, KB",
+    ),
+    ([*PLAN, "--seconds", "-1e3"], "argument --seconds: expected seconds, more than 0 and at most a year, got '-1e3'"),
     ([*PLAN, "--objective", "bytes", "--memory", "10B"], "cannot be met, whatever is moved out"),
     ([*PLAN, "--objective", "bytes", "--memory", "10B", "--hold", "none"], "does not fit"),
     ([*PLAN, "-o", "."], ". is a folder: give the name of a file to write"),

@@ -25,7 +25,7 @@ MACHINES = (
     "0x4", "2x", "x2", "99999x99999", "x".join("2" * 40), "x".join("1" * 400), "9" * 23, "h100-cluster:99999999",
     "p100-cluster:0", "p100-cluster:4/", "missing.yaml", ".yaml", "/dev/null", "nan", "\N{SNOWMAN}", "moon:4",
 )  # fmt: skip
-MEMORIES = ("", "-1", "0", "nan", "inf", "1e400", "lots", "9" * 23, "9" * 5000, "1.5XB", "½GB", "MB", "1 2MB")
+MEMORIES = ("", "-1", "-1MB", "0", "nan", "inf", "1e400", "lots", "9" * 23, "9" * 5000, "1.5XB", "½GB", "MB", "1 2MB")
 MODELS = (
     *NAMES, "mlp-99999999-99999999", "mlp-" + "9" * 23, "mlp-" + "9" * 5000, "gpt-99999999-64", "gpt-0-64", "gpt--1",
     "gpt-2-99999999", "rnn-4096-4096000", "wresnet-50-99999999", "mlp-tiny@" + "9" * 23, "mlp-tiny@0", "mlp-tiny@-1",

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import girih.machine.names
+from girih.host import memory_here
 from girih.layout import Mesh
 from girih.machine import Device, Level, Machine, MachineError, machine, presets
 from girih.machine.machine import factors, parse_bytes, two_axes, with_memory
-from girih.machine.names import memory_here, threads_here
+from girih.machine.names import threads_here
 from girih.machine.presets import DEVICES, all_presets
 
 
@@ -216,7 +216,7 @@ def test_processes_of_this_host_share_its_memory_or_the_containers(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr(girih.machine.names, "CONTAINER_LIMITS", (str(tmp_path / "none"), str(limit)))
+    monkeypatch.setattr("girih.host.MEMORY_LIMITS", (str(tmp_path / "none"), str(limit)))
     whole = memory_here()
     for text, expected in (("max\n", whole), (f"{whole // 2}\n", whole // 2), (f"{2**62}\n", whole)):
         limit.write_text(text)

@@ -11,12 +11,17 @@ import torch
 
 import girih
 from girih.api import Plan, plan_graph
+from girih.cost.profile import RING, Profile, save_profile
+from girih.cost.roofline import fit
+from girih.cost.setting import setting_of
+from girih.cost.store import Setting, Store
 from girih.machine import machine
+from girih.machine.sizes import SizeTable
 from girih.machine.units import format_seconds
 from girih.partition.strategy import Strategy
 from girih.plans.check import check
 from girih.plans.plan import PlanError
-from girih.plans.predict import predict
+from girih.plans.predict import by_measurements, predict
 from girih.program.life.accounts import memory_use
 from girih.simulate.timeline import COMPUTE
 
@@ -110,6 +115,34 @@ def test_another_machine_is_priced_otherwise(made: Plan) -> None:
         made.predict(machine="2x4")
     with pytest.raises(PlanError, match="no machine"):
         made.predict(machine="no-such")
+
+
+def test_an_older_profile_is_believed_and_told_of(tmp_path: Path) -> None:
+    _, _, step, batch = training()
+    store, here = tmp_path / "costs.sqlite", machine("local:2")
+    sizes = SizeTable.of([(1, 1e-3), (1000, 1.0)])
+    roofline = fit([], replace(here.device, flops_per_second=1e9))
+    now = Profile("local:2", "processes", setting_of(1, 2), roofline, ((RING, sizes),), sizes, sizes, "2026-11-28")
+    old = replace(now, setting=replace(now.setting, library="torch 2.13.0"), when="2026-11-20")
+    with Store(store) as opened:
+        save_profile(opened, old)
+    plan = girih.plan(step, batch, machine="local:2", compare=(), store=store)
+    told = plan.predict(store=store)
+    assert told.machine.device.flops_per_second == 1e9
+    assert told.caution == plan.notes[-1]
+    assert told.caution.startswith("local:2 was calibrated on 2026-11-20 by an older girih, which measured operators, ")
+    assert told.caution.endswith("`girih calibrate --again --machine local:2` renews it")
+    assert str(told).endswith(told.caution)
+    with Store(store) as opened:
+        save_profile(opened, now)
+    assert plan.predict(store=store).caution == ""
+    assert len(by_measurements(here, store)) == 1
+
+
+def test_measurements_of_a_card_have_one_method(made: Plan) -> None:
+    profile = Profile("cuda:1", "processes", Setting("H100", "torch 2.13.0", 1, 1), fit([], made.machine.device), (),
+                      SizeTable.of([(1, 1.0)]), SizeTable.of([(1, 1.0)]), "2026-11-20")  # fmt: skip
+    assert profile.caution == ""
 
 
 def test_a_store_that_is_none(made: Plan, tmp_path: Path) -> None:

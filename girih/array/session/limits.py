@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from girih.capture.lazy.sources import Source
-from girih.machine.names import memory_here
+from girih.host import memory_here
 from girih.machine.units import format_bytes
 from girih.plans.plan import Plan
 from girih.program import BlockStep

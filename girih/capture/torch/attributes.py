@@ -7,27 +7,21 @@ tensor that this step has made, or computes something else, it is refused: its p
 
 from __future__ import annotations
 
-import dis
-import os
 import random
-import sys
 import threading
 from argparse import Namespace
-from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from itertools import chain, repeat
 from operator import is_
 from types import (
     BuiltinMethodType,
     CellType,
-    CodeType,
     FunctionType,
-    MemberDescriptorType,
     MethodType,
     ModuleType,
     SimpleNamespace,
@@ -40,31 +34,39 @@ import torch
 from girih.capture.canonicalize.canonical import CONSTANT_ELEMENTS
 from girih.capture.counting import FAR, STAND_INS, Later, Tape, at_step, first_new, is_number, math_noted
 from girih.capture.errors import CaptureError
+from girih.capture.holders import (
+    ARRAYS,
+    GENERATORS,
+    MOST,
+    NOTHING,
+    OF_ALL,
+    Holder,
+    OfArray,
+    OfClass,
+    OfContext,
+    OfEnvironment,
+    OfFunction,
+    OfGenerator,
+    OfObject,
+    OfSlots,
+    Unwatched,
+    content_of,
+    is_looked_into,
+    names_in,
+    slots_of,
+)
+from girih.capture.source import is_of_cython, is_of_libraries, is_users
 from girih.capture.torch.record import ForeignTensorError, Recorder, Slot
 from girih.capture.torch.weights import has_memory, sample
 
 Tensor = Any
 Container = list | dict | set | deque
-_TORCH = frozenset(torch.nn.Module().__dict__) - {"training"}
-"""Attributes by which PyTorch keeps parameters, buffers, parts and hooks."""
-_OTHERS = (frozenset(sys.stdlib_module_names) | {"torch", "numpy", "girih"}) - {"__main__"}
 _OPTIMIZERS = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
 """What these hold enters each step, and a step that reads it by itself is refused (`girih.capture.whole_step`)."""
 _LEAVES = (bool, int, float, complex, str, bytes, type(None), torch.Tensor, torch.dtype, ModuleType, *_OPTIMIZERS)
-_ARRAYS = (np.ndarray, array, bytearray)
 _OPEN = (SimpleNamespace, Namespace, threading.local)
 """Python's own objects that hold what a user writes into them."""
-_NONE = object()
-"""In the place of a variable that has no value."""
-MOST = 10_000
-"""A container of more items is data, and not looked into."""
-WRITTEN = 1_000_000
-"""Whether a step writes into an array of NumPy's of more numbers is not asked."""
-SAMPLED = 100
-"""Of an array of NumPy's of more than MOST, as many numbers are compared between two steps."""
 _ENVIRONMENT = {"environ", "environb", "getenv", "getenvb"}
-SHOWN = 8
-"""Of an array of more numbers only a mark is told."""
 
 
 class Attributes:
@@ -82,9 +84,9 @@ class Attributes:
         self._tensors: list[tuple[str, Tensor, Any]] = []
         self._seen: set[int] = set()
         self._keep: list[Any] = []  # an id is good only as long as its object lives
-        for name, generator in () if between else _OF_ALL:
+        for name, generator in () if between else OF_ALL:
             self._seen.add(id(generator))
-            self._enter("generators", _OfGenerator(generator, name))
+            self._enter("generators", OfGenerator(generator, name))
         model: Any = roots.get("model")
         whole = between and isinstance(model, torch.nn.Module)
         self._own = {*map(id, (*model.modules(), *model.parameters(), *model.buffers()))} if whole else set()
@@ -112,37 +114,37 @@ class Attributes:
             return [(path, part) for part in (value.func, *value.args, *value.keywords.values())]
         if isinstance(value, MethodType):
             return [(path, value.__self__), (path, value.__func__)]
-        if isinstance(value, BuiltinMethodType) or _is_of_cython(type(value).__module__):
+        if isinstance(value, BuiltinMethodType) or is_of_cython(type(value).__module__):
             return [(path, getattr(value, "__self__", None))]
         if isinstance(value, torch.nn.Module):
             return self._visit_module(path, value)
         if isinstance(value, FunctionType):
             return self._visit_function(value) if is_users(value.__module__) else []
-        if isinstance(value, _ARRAYS):
-            return self._enter(path, _OfArray(value, self._between)) if _is_looked_into(value, self._between) else []
+        if isinstance(value, ARRAYS):
+            return self._enter(path, OfArray(value, self._between)) if is_looked_into(value, self._between) else []
         if isinstance(value, ContextVar):
-            return self._enter(path, _OfContext(value))
+            return self._enter(path, OfContext(value))
         if isinstance(value, (property, staticmethod, classmethod)):
             return [(path, getattr(value, "fget" if isinstance(value, property) else "__func__"))]
         if isinstance(value, type):
-            return self._enter(value.__qualname__, _OfClass(value)) if is_users(value.__module__) else []
-        if isinstance(value, _GENERATORS) and not isinstance(value, random.SystemRandom):
-            return [] if self._between else self._enter(path, _OfGenerator(value))
+            return self._enter(value.__qualname__, OfClass(value)) if is_users(value.__module__) else []
+        if isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom):
+            return [] if self._between else self._enter(path, OfGenerator(value))
         kind = type(value)
         if kind not in _OPEN and not is_users(kind.__module__):
             return []
         has_attributes = isinstance(getattr(value, "__dict__", None), dict)
-        held = self._enter(path, _OfObject(value)) if has_attributes else []
-        if slots := _slots(kind):
-            held += self._enter(path, _OfSlots(value, slots))
+        held = self._enter(path, OfObject(value)) if has_attributes else []
+        if slots := slots_of(kind):
+            held += self._enter(path, OfSlots(value, slots))
         return [*held, *_classes(value)] if has_attributes or slots else []
 
     def _visit_function(self, function: FunctionType) -> list[tuple[str, Any]]:
         name = function.__qualname__
-        if not _ENVIRONMENT.isdisjoint(_names(function.__code__)[1]) and id(os.environ) not in self._seen:
-            self._seen.add(id(os.environ))
-            self._enter("os.environ", _OfEnvironment())
-        return [*self._enter(name, _OfFunction(function)), *self._enter(name, _OfObject(function))]
+        if not _ENVIRONMENT.isdisjoint(names_in(function.__code__)[1]) and id(OfEnvironment) not in self._seen:
+            self._seen.add(id(OfEnvironment))  # which all functions share
+            self._enter("os.environ", OfEnvironment())
+        return [*self._enter(name, OfFunction(function)), *self._enter(name, OfObject(function))]
 
     def _visit_module(self, path: str, module: torch.nn.Module) -> list[tuple[str, Any]]:
         outside = self._between and id(module) not in self._own  # such as a target network: its numbers are constants
@@ -153,13 +155,13 @@ class Attributes:
             if tensor is not None and id(tensor) not in self._own | self._seen:
                 self._tensors.append((f"{path}.{key}", tensor, _numbers(tensor)))
         self._seen.update(map(id, (*module._parameters.values(), *module._buffers.values())))
-        held = self._enter(path, _OfObject(module))
+        held = self._enter(path, OfObject(module))
         if is_of_libraries(type(module).__module__):  # a graph network's data, which says itself that they changed
             held = [item for item in held if not _is_data(item[1])]
         for place, item in held if self._between else ():
             if isinstance(getattr(item, "__dict__", None), dict) and _is_installed(type(item)):
                 self._seen.add(id(item))
-                self._enter(place, _OfObject(item))
+                self._enter(place, OfObject(item))
         hooks = [(f"a hook of {path}", hook) for hook in hooks_of(module)]
         for key, tensor in module._parameters.items():
             known = tensor._backward_hooks if tensor is not None else None
@@ -167,14 +169,14 @@ class Attributes:
         parts = [(f"{path}.{name}", part) for name, part in module.named_children()]
         return [*held, *parts, *hooks, *_classes(module), (path, type(module).forward)]
 
-    def _enter(self, path: str, holder: _Holder) -> list[tuple[str, Any]]:
+    def _enter(self, path: str, holder: Holder) -> list[tuple[str, Any]]:
         held = holder.read()
         self.places.append(_Place(path, holder, held))
         return [(f"{path}.{key}", item) for key, item in held.items()]
 
     def mappings(self) -> list[Mapping[str, Any]]:
         """Where the attributes of objects and classes lie (`__dict__`)."""
-        return [place.holder.own for place in self.places if isinstance(place.holder, (_OfObject, _OfClass))]
+        return [place.holder.own for place in self.places if isinstance(place.holder, (OfObject, OfClass))]
 
     @cached_property
     def _watched(self) -> tuple[Identities, list[Any], list[Any], list[Any], list[tuple[CellType, Any]]]:
@@ -187,9 +189,9 @@ class Attributes:
                 views += [(container.values(), [item for _, item in content])]
             else:
                 views.append((container, content))
-        functions = [(place.holder, place.held) for place in self.places if isinstance(place.holder, _OfFunction)]
+        functions = [(place.holder, place.held) for place in self.places if isinstance(place.holder, OfFunction)]
         named = [(*at, held[name]) for holder, held in functions for name, at in holder.places.items()]
-        cells = [(cell, held.get(name, _NONE)) for holder, held in functions for name, cell in holder.cells.items()]
+        cells = [(cell, held.get(name, NOTHING)) for holder, held in functions for name, cell in holder.cells.items()]
         owners, keys, values = ([item[column] for item in named] for column in range(3))
         return Identities(views), owners, keys, values, cells
 
@@ -200,9 +202,9 @@ class Attributes:
         return not (self.containers or owners or cells or self._tensors or self._unwatched)
 
     @cached_property
-    def _unwatched(self) -> list[tuple[_Unwatched, dict[str, Any]]]:
+    def _unwatched(self) -> list[tuple[Unwatched, dict[str, Any]]]:
         """What lies in no dictionary, and is read each time."""
-        return [(place.holder, place.held) for place in self.places if isinstance(place.holder, _Unwatched)]
+        return [(place.holder, place.held) for place in self.places if isinstance(place.holder, Unwatched)]
 
     def untouched(self) -> bool:
         """Is all that lies elsewhere the very same? (Quick; if not, `changed` says whether that means much.)"""
@@ -210,7 +212,7 @@ class Attributes:
             return False
         if self._unwatched and not all(holder.same(held) for holder, held in self._unwatched):
             return False
-        if self.cells and any(_content_of(cell) is not value for cell, value in self.cells):
+        if self.cells and any(content_of(cell) is not value for cell, value in self.cells):
             return False
         return not self.has_variables or self.variables_untouched()
 
@@ -227,7 +229,7 @@ class Attributes:
     def variables_untouched(self) -> bool:
         """Are these the very same?"""
         _, owners, keys, values, _ = self._watched
-        if owners and not all(map(is_, map(dict.get, owners, keys, repeat(_NONE)), values)):
+        if owners and not all(map(is_, map(dict.get, owners, keys, repeat(NOTHING)), values)):
             return False
         return not (self._tensors and any(_numbers(tensor) != numbers for _, tensor, numbers in self._tensors))
 
@@ -246,7 +248,7 @@ class Attributes:
         """What this step has left behind; and, where it has drawn from a generator, other numbers to be drawn first,
         the lowest and the highest, for branches that are rarely taken."""
         yield
-        holders = [(place.holder, place.held) for place in self.places if isinstance(place.holder, _OfGenerator)]
+        holders = [(place.holder, place.held) for place in self.places if isinstance(place.holder, OfGenerator)]
         drawn = [holder for holder, held in holders if holder.read() != held]
         for high in (False, True) if drawn else ():
             for holder in drawn:
@@ -271,7 +273,7 @@ class Attributes:
         """Is it known what later steps make of this change? (Of a generator: what the next step draws.)"""
         if isinstance(new, dict):
             before = dict(self.containers[id(new)][1]) if id(new) in self.containers else {}
-            others = [key for key in new if before.get(key, _NONE) is not new[key]]
+            others = [key for key in new if before.get(key, NOTHING) is not new[key]]
             return before.keys() == new.keys() and all(self.is_followed(before[key], new[key]) for key in others)
         if isinstance(new, (list, deque)):
             return new is old
@@ -440,247 +442,15 @@ class Identities:
         return all(map(is_, chain.from_iterable(self._collections), self._items))
 
 
-class _OfObject:
-    """Attributes of a module or of another object."""
-
-    def __init__(self, owner: Any) -> None:
-        self.own = vars(owner)
-        self.hidden = _TORCH if isinstance(owner, torch.nn.Module) else frozenset()
-
-    def read(self) -> dict[str, Any]:
-        return {key: value for key, value in self.own.items() if key not in self.hidden}
-
-    def write(self, held: dict[str, Any]) -> None:
-        now = self.read()
-        for key in now.keys() - held.keys():
-            del self.own[key]
-        self.own.update((key, value) for key, value in held.items() if key not in now or now[key] is not value)
-
-
-class _OfSlots:
-    """Attributes of an object that lie in slots."""
-
-    def __init__(self, owner: Any, names: Sequence[str]) -> None:
-        self.owner, self.names = owner, names
-
-    def read(self) -> dict[str, Any]:
-        return {name: getattr(self.owner, name) for name in self.names if hasattr(self.owner, name)}
-
-    def same(self, held: dict[str, Any]) -> bool:
-        now = self.read()
-        return now.keys() == held.keys() and all(now[name] is held[name] for name in now)
-
-    def write(self, held: dict[str, Any]) -> None:
-        now = self.read()
-        for name in now.keys() - held.keys():
-            object.__delattr__(self.owner, name)
-        for name, value in held.items():
-            if name not in now or now[name] is not value:
-                object.__setattr__(self.owner, name, value)
-
-
-class _OfArray:
-    """The numbers of an array of NumPy's or Python's. sampled: where there are many, a few of them, quickly."""
-
-    def __init__(self, owner: Any, sampled: bool = False) -> None:
-        self.owner = owner
-        self.every = owner.size // SAMPLED if sampled and isinstance(owner, np.ndarray) and owner.size > MOST else 1
-        self.bytes = self._bytes()
-
-    def _bytes(self) -> bytes:
-        owner = self.owner if self.every == 1 else self.owner.flat[:: self.every]
-        return bytes(owner) if isinstance(owner, bytearray) else owner.tobytes()
-
-    def read(self) -> dict[str, Any]:
-        numbers = np.asarray(self.owner)
-        text = str(numbers.tolist()) if numbers.size <= SHOWN else f"numbers {hash(self._bytes()) & 0xFFFFFFFF:x}"
-        return {"numbers": text}
-
-    def same(self, _: dict[str, Any]) -> bool:
-        return self._bytes() == self.bytes
-
-    def write(self, held: dict[str, Any]) -> None:
-        if self.same(held):
-            return
-        if isinstance(self.owner, np.ndarray):
-            self.owner[...] = np.frombuffer(self.bytes, self.owner.dtype).reshape(self.owner.shape)
-        else:
-            self.owner[:] = array(self.owner.typecode, self.bytes) if isinstance(self.owner, array) else self.bytes
-
-
-def _is_looked_into(owner: Any, between: bool) -> bool:
-    if not isinstance(owner, np.ndarray):
-        return len(owner) <= MOST
-    return (between or owner.size <= WRITTEN) and not owner.dtype.hasobject
-
-
-class _OfContext:
-    """What a ContextVar has in this thread."""
-
-    def __init__(self, owner: ContextVar[Any]) -> None:
-        self.owner = owner
-
-    def read(self) -> dict[str, Any]:
-        try:
-            return {"value": self.owner.get()}
-        except LookupError:
-            return {}
-
-    def same(self, held: dict[str, Any]) -> bool:
-        return self.read().get("value", _NONE) is held.get("value", _NONE)
-
-    def write(self, held: dict[str, Any]) -> None:
-        if held and not self.same(held):
-            self.owner.set(held["value"])
-
-
-class _OfEnvironment:
-    """Variables of the environment, for functions that read some."""
-
-    def read(self) -> dict[str, Any]:
-        return dict(os.environ)
-
-    def same(self, held: dict[str, Any]) -> bool:
-        return self.read() == held
-
-    def write(self, held: dict[str, Any]) -> None:
-        for name in os.environ.keys() - held.keys():
-            del os.environ[name]
-        os.environ.update(held.items() - self.read().items())
-
-
 def _is_data(item: Any) -> bool:
     """An array, or a dictionary of arrays."""
-    return isinstance(item, _ARRAYS) or (
-        isinstance(item, Mapping) and any(isinstance(x, _ARRAYS) for x in item.values())
-    )
-
-
-def _slots(kind: type) -> tuple[str, ...]:
-    """Names of attributes in slots, of a class and of those that it inherits from, as far as they are the user's."""
-    kinds = [item for item in kind.__mro__ if is_users(item.__module__)]
-    return tuple(name for item in kinds for name, part in vars(item).items() if isinstance(part, MemberDescriptorType))
-
-
-class _OfClass:
-    """What is written in a class: its methods, and what all its objects share."""
-
-    def __init__(self, owner: type) -> None:
-        self.owner, self.own = owner, vars(owner)
-
-    def read(self) -> dict[str, Any]:
-        return {key: item for key, item in self.own.items() if key[:2] != "__" or isinstance(item, FunctionType)}
-
-    def write(self, held: dict[str, Any]) -> None:
-        now = self.read()
-        for key in now.keys() - held.keys():
-            delattr(self.owner, key)
-        for key, value in held.items():
-            if key not in now or now[key] is not value:
-                setattr(self.owner, key, value)
-
-
-class _OfFunction:
-    """Variables around a function that it has by name: of the functions that it is in, of its file, and of other files
-    of the user's. And what its arguments are by default, as `seen=` and its like."""
-
-    def __init__(self, function: FunctionType) -> None:
-        self.cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-        self.function, own = function, function.__globals__
-        names, parts = _names(function.__code__)
-        self.places = {name: (own, name) for name in names if name in own}
-        for name in [*self.places]:
-            if isinstance(file := own[name], ModuleType) and is_users(file.__name__):
-                self.places |= {f"{name}.{part}": (vars(file), part) for part in parts if part in vars(file)}
-
-    def read(self) -> dict[str, Any]:
-        held = {name: own[key] for name, (own, key) in self.places.items() if key in own}
-        cells = {name: _content_of(cell) for name, cell in self.cells.items()}
-        defaults = {f"{name}=": value for name, value in self._defaults().items()}
-        return held | defaults | {name: value for name, value in cells.items() if value is not _NONE}
-
-    def _defaults(self) -> dict[str, Any]:
-        by_place, code = self.function.__defaults__ or (), self.function.__code__
-        first = code.co_argcount - len(by_place)
-        by_name = self.function.__kwdefaults__ or {}
-        return dict(zip(code.co_varnames[first : code.co_argcount], by_place, strict=True)) | by_name
-
-    def _write_default(self, name: str, value: Any) -> None:
-        if name in (by_name := self.function.__kwdefaults__ or {}):
-            by_name[name] = value
-        else:
-            by_place = [value if key == name else old for key, old in self._defaults().items() if key not in by_name]
-            self.function.__defaults__ = tuple(by_place)
-
-    def write(self, held: dict[str, Any]) -> None:
-        now = self.read()
-        for name, value in held.items():
-            if name in now and now[name] is value:
-                continue
-            if name.endswith("="):
-                self._write_default(name[:-1], value)
-            elif name in self.cells:
-                self.cells[name].cell_contents = value
-            else:
-                own, key = self.places[name]
-                own[key] = value
-
-
-_GENERATORS = (random.Random, np.random.RandomState, np.random.Generator)
-_OF_ALL: tuple[tuple[str, Any], ...] = ("random", vars(random)["_inst"]), ("numpy", vars(np.random.mtrand)["_rand"])
-"""Those from which functions of the modules `random` and `np.random` draw."""
-
-
-class _OfGenerator:
-    """A generator of Python's or NumPy's: what a step draws from it is a number of the plan. (PyTorch's draws are not:
-    they are operators of the graph.)"""
-
-    EXTREME = 1 / 64
-
-    def __init__(self, generator: Any, name: str = "state") -> None:
-        self.generator, self.name = generator, name
-        self.state = self._state()
-
-    def _state(self) -> Any:
-        if isinstance(self.generator, random.Random):
-            return self.generator.getstate()
-        if isinstance(self.generator, np.random.RandomState):
-            return self.generator.get_state(legacy=False)
-        return self.generator.bit_generator.state
-
-    def _put(self, state: Any) -> None:
-        if isinstance(self.generator, random.Random):
-            self.generator.setstate(state)
-        elif isinstance(self.generator, np.random.RandomState):
-            self.generator.set_state(state)
-        else:
-            self.generator.bit_generator.state = state
-
-    def read(self) -> dict[str, Any]:
-        with np.printoptions(threshold=sys.maxsize):
-            return {self.name: f"state {hash(str(self._state())) & 0xFFFFFFFF:x}"}
-
-    def write(self, held: dict[str, Any]) -> None:
-        if held != self.read():
-            self._put(self.state)
-
-    def draw_next(self, high: bool) -> None:
-        """Have it draw one of its lowest, or highest, numbers next."""
-        for _ in range(1000):
-            state, number = self._state(), self.generator.random()
-            if (1 - number if high else number) < self.EXTREME:
-                self._put(state)
-                return
-
-
-_Unwatched = _OfSlots | _OfArray | _OfContext | _OfEnvironment
-_Holder = _Unwatched | _OfObject | _OfClass | _OfFunction | _OfGenerator
+    return isinstance(item, ARRAYS) or (isinstance(item, Mapping) and any(isinstance(x, ARRAYS) for x in item.values()))
 
 
 @dataclass(frozen=True)
 class _Place:
     path: str
-    holder: _Holder
+    holder: Holder
     held: dict[str, Any]
 
 
@@ -716,7 +486,7 @@ def check_next_step(
             "it a buffer of the model (register_buffer) that the step writes into, or give it with the batch; a model "
             "that keeps what follows from its weights for later calls is called once before girih.optimize or infer"
         ) from None
-    except Exception as error:
+    except Exception as error:  # the user's code runs, and may fail in any way: that is told, and kept as the cause
         first = next(iter(str(error).splitlines()), "no message")
         raise CaptureError(
             f"the step changes {_told(changed)}, and the next one cannot be captured then "
@@ -746,7 +516,7 @@ def check_later_steps(
         try:
             if not (differs() and comes()):
                 continue
-        except Exception:
+        except CaptureError:  # as which all that the user's code raises comes; what else fails is ours, and no answer
             return
         if steps == 0:  # a number that is noted is another one for this program
             return
@@ -759,7 +529,7 @@ def check_further_steps(changed: Sequence[tuple[str, Any, Any]], differs: Callab
         try:
             if not differs():
                 continue
-        except Exception:
+        except CaptureError:  # as which all that the user's code raises comes; what else fails is ours, and no answer
             return
         raise _refused_later(changed, steps)
 
@@ -786,20 +556,6 @@ def _classes(value: Any) -> list[tuple[str, Any]]:
     return [(kind.__qualname__, kind) for kind in type(value).__mro__]
 
 
-@cache
-def _names(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """The global names that a function reads, those in it too, and names of attributes."""
-    names, parts = set(), set(code.co_names)
-    for step in dis.get_instructions(code):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            names.add(step.argval)
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            known, others = _names(inner)
-            names, parts = names | known, parts | others
-    return frozenset(names), frozenset(parts)
-
-
 def _numbers(tensor: Tensor) -> Any:
     """What tells whether a tensor was written into; see `weights`."""
     marks = tensor.shape, tensor.dtype, -1 if tensor.is_inference() else tensor._version
@@ -809,31 +565,6 @@ def _numbers(tensor: Tensor) -> Any:
 def _is_installed(kind: type) -> bool:
     """Is it of a package that is installed, and neither Python's, PyTorch's nor ours?"""
     return not is_of_libraries(kind.__module__) and not is_users(kind.__module__)
-
-
-@cache
-def is_users(module: str | None) -> bool:
-    """Is code of this module a part of the user's program, and not of a package that is installed?"""
-    file = str(getattr(sys.modules.get(str(module)), "__file__", None))
-    installed = "site-packages" in file or "dist-packages" in file
-    return not is_of_libraries(module) and not installed and not _is_of_cython(module)
-
-
-def _is_of_cython(module: str | None) -> bool:
-    """Is it the module of methods that Cython compiles, as those of NumPy's generators?"""
-    return str(module).startswith("_cython_")
-
-
-def is_of_libraries(module: str | None) -> bool:
-    """Is it one of Python's, PyTorch's, NumPy's or ours?"""
-    return str(module).partition(".")[0] in _OTHERS
-
-
-def _content_of(cell: CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # it has no value yet
-        return _NONE
 
 
 def _content(container: Container) -> list[Any]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+from girih.host import cores_here
 
 
 def threads_of(jobs: int | None) -> int:
@@ -21,10 +18,10 @@ def threads_of(jobs: int | None) -> int:
         ValueError: 0, or no number.
     """
     if jobs is None:
-        return cores()
+        return cores_here()
     if not isinstance(jobs, int) or jobs == 0:
         raise ValueError(f"n_jobs={jobs!r}: expected None, a positive number of threads, or -1 for one on each core")
-    return jobs if jobs > 0 else max(1, cores() + 1 + jobs)
+    return jobs if jobs > 0 else max(1, cores_here() + 1 + jobs)
 
 
 class Team:

@@ -21,7 +21,6 @@ Cost: proposals × (nodes × their labels in one layer + nodes × devices).
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +30,7 @@ from typing import ClassVar
 import numpy as np
 
 from girih.graph import Graph
+from girih.host import cores_here
 from girih.layout import Mesh, coordinates_of
 from girih.layout.budget import Budget
 from girih.partition.search import ScoredSearch
@@ -343,7 +343,7 @@ def _chains(arrays: Arrays, starts: Mapping[str, np.ndarray], options: Sampled, 
             slice_size = min(2 * slice_size, 256)
         return MarkovChain(name, best, before, seconds, sampler, accepted, found_at, own.spent, stopped)
 
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+    with ThreadPoolExecutor(cores_here()) as pool:
         work = [pool.submit(one, number, name, labels) for number, (name, labels) in enumerate(starts.items())]
         return [job.result() for job in work]
 

@@ -7,7 +7,6 @@ between different pieces and layouts. The compiled loops release the interpreter
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from girih.graph import Value
+from girih.host import cores_here
 from girih.layout import Layout, Placements, Transfers, mark_of
 from girih.layout.budget import Budget
 from girih.layout.mesh import COUNTED
@@ -104,7 +104,7 @@ def priced(wanted: Sequence[WantedTable], transfers: Transfers, budget: Budget |
                 table = np.where(others.any(axis=1), np.inf, table)
             tables[number] = table
 
-    workers = os.cpu_count() or 1
+    workers = cores_here()
     if sum(work_of) < LARGE or workers == 1:
         for group in groups.values():
             work(group)

@@ -9,24 +9,25 @@ setting is not measured again, unless `again`.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import lsq_linear
 
 from girih.cost.calls import Call
 from girih.cost.device_calls import local_calls
-from girih.cost.pricing import price
+from girih.cost.pricing import handed_bytes, most_instructions, price
 from girih.cost.profile import SEND, Moving, Profile, save_profile
 from girih.cost.roofline import fit
 from girih.cost.setting import setting_of, threads_of
 from girih.cost.store import Measurement, Setting, Store
 from girih.graph import Graph, Input, Node, Output, Ref, Value
+from girih.host import cores_here
 from girih.layout import Links, Mesh, Replicated, Sharding, Transfers
 from girih.machine import Machine, MachineError, machine
 from girih.machine.sizes import SizeTable
@@ -44,11 +45,12 @@ from girih.run.calibrate.measure_links import (
     sizes_of,
 )
 from girih.run.calibrate.measure_moves import Moved, MoveTask
-from girih.run.calibrate.measure_operators import OperatorTask, Sample, Task
-from girih.run.calibrate.measure_steps import Copied, StepTask, can_be_stepped, exchanging
-from girih.run.engines.crew import Crew
+from girih.run.calibrate.measure_operators import LEAST_ROUNDS, OperatorTask, Sample, Task
+from girih.run.calibrate.measure_steps import Copied, Stepped, StepTask, can_be_stepped, drawn_batch, exchanging
+from girih.run.engines.crew import Crew, Status
 from girih.run.engines.engine import CALIBRATED, Engine, engine_of
 from girih.run.engines.launcher import refusal_alone
+from girih.run.training.session import Run
 from girih.run.worker.service import Options
 
 Observe = Callable[[str, float], None]
@@ -59,6 +61,9 @@ PREPARE_SHARE = 0.15  # of which this for making inputs and the first executions
 MOST_SECONDS = 0.25  # for each call
 HANDED = (1 << 10, 1 << 16, 1 << 20, 1 << 23)  # bytes of a batch
 HANDINGS = 9
+MOST_ROUNDS = 30  # steps of a program
+BESIDES = 1e-6  # seconds of an instruction besides, until steps tell
+WEAK, MOST_FACTOR = 0.1, 10.0  # how much weighs that factors are 1, and by how much they may differ
 WORKER_SECONDS = 300.0  # beyond the budget, after which a worker counts as hung
 CHUNK_CALLS, CHUNK_BYTES = 400, 256 << 20  # that are measured in the same rounds
 
@@ -118,7 +123,7 @@ def calibrate(
         crew = engine.crew(idle_program(workers), options)
         steps = _Steps()
         try:
-            crowded = device == "cpu" and threads * workers > (os.cpu_count() or 1)
+            crowded = device == "cpu" and threads * workers > cores_here()
             wanted = _wanted(programs, largest_bytes)
             if device == "cpu":
                 fit_here = [program for program in programs if can_be_stepped(program, where, threads)]
@@ -128,13 +133,14 @@ def calibrate(
             between: Between = "one clock" if crew.carries and not crowded else "nothing"
             links = tuple(measured_links(crew, budget_seconds * LINK_SHARE, largest_bytes, note, between))
             copy, combine = _copies(crew, workers, budget_seconds * COPY_SHARE, largest_bytes, note)
-            handing = measured_handing(crew, largest_bytes).later(steps.around)
+            handing, besides = handed_as_in_steps(measured_handing(crew, largest_bytes), steps.handing)
             moving = as_in_steps(measured_moving(crew, budget_seconds * MOVE_SHARE), steps.copies)
         finally:
             crew.close()
         roofline = fit(store.samples(setting), where.device)
-        measured = (setting, roofline, links, copy, combine, _now(), crew.carries, handing, engine.one_process, moving)
-        profile = _with_exchanges_as_in_steps(Profile(machine_name, engine.name, *measured), where, steps.exchanging)
+        measured = setting, roofline, links, copy, combine, _now(), crew.carries
+        profile = Profile(machine_name, engine.name, *measured, handing, engine.one_process, moving, besides)
+        profile = _with_exchanges_as_in_steps(profile, where, steps.exchanging)
         save_profile(store, profile)
     note("done", 1.0)
     return profile
@@ -157,16 +163,23 @@ def _wanted(programs: Sequence[Program], largest: int) -> list[list[Call]]:
     return wanted
 
 
+class Handed(NamedTuple):
+    """Of a program's steps the bytes that a worker is handed, its instructions, and the seconds besides these."""
+
+    bytes: float
+    instructions: int
+    seconds: float
+
+
 @dataclass
 class _Steps:
     """What steps of programs told. keys: of the calls that were measured. exchanging: of a program, the seconds of a
-    step that its exchanges take. around: the most that a worker does before its first and behind its last
-    instruction, in seconds; of several programs' steps the median."""
+    step that its exchanges take. handing: what steps took besides their instructions."""
 
     keys: set[str] = field(default_factory=set)
     copies: list[Copied] = field(default_factory=list)
     exchanging: list[tuple[Program, float]] = field(default_factory=list)
-    around: float = 0.0
+    handing: list[Handed] = field(default_factory=list)
 
 
 def _steps(
@@ -180,13 +193,14 @@ def _steps(
     note: Observe,
 ) -> _Steps:
     """Measure the calls of programs in steps of them. What fails there is left to be measured apart."""
-    told, around = _Steps(), []
+    told = _Steps()
     for number, program in enumerate(programs):
         found = local_calls(program, over=True)
         known = told.keys if again else store.measured(setting, list(found.calls)).keys()
         note(f"steps {number} of {len(programs)}", STEP_SHARE * number / len(programs))
-        replies = _ask(crew, StepTask(program, budget_seconds / len(programs), crowded))
-        if any(isinstance(reply, str) for reply in replies):
+        answers, took = stepped(crew, program, budget_seconds / len(programs), crowded)
+        replies = [reply for reply in answers if isinstance(reply, Stepped)]
+        if len(replies) < len(answers):
             continue
         samples: dict[int, list[Sample]] = {}
         for rank, reply in enumerate(replies):
@@ -200,9 +214,48 @@ def _steps(
         if not program.orders:
             seconds = {which: row.seconds for which, row in measured.items()}
             told.exchanging.append((program, exchanging(program, replies, seconds)))
-        around.append(max(reply.around for reply in replies))
-    told.around = float(np.median(around)) if around else 0.0
+        besides = np.asarray(took) - np.max([reply.steps for reply in replies], axis=0)
+        told.handing.append(Handed(handed_bytes(program), most_instructions(program), float(np.median(besides))))
     return told
+
+
+def stepped(crew: Crew, program: Program, seconds: float, crowded: bool) -> tuple[list[Stepped | str], list[float]]:
+    """What each worker measured in about so many seconds of steps of a program, or why it could not; and the seconds of
+    each step from handing the batch in to its results."""
+    first = _ask(crew, StepTask(program, crowded))
+    took = []
+    if not any(isinstance(reply, str) for reply in first):
+        run = Run(program, _Measuring(crew), seed=0, steps=0, observe=None)
+        batch = drawn_batch(program)
+        for _ in range(int(min(max(seconds / max(first), LEAST_ROUNDS), MOST_ROUNDS))):
+            began = time.perf_counter()
+            run.step(batch)
+            took.append(time.perf_counter() - began)
+    last = crew.command("measure", [{} for _ in range(crew.size)])
+    return (last if took else first), took
+
+
+class _Measuring:
+    """A crew whose steps are those of a StepTask."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew, self.rank, self.size, self.carries, self.program = (
+            crew,
+            crew.rank,
+            crew.size,
+            crew.carries,
+            crew.program,
+        )
+
+    def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:
+        assert name == "step"
+        return self._crew.command("measure", [{"given": own["inputs"]} for own in fields])
+
+    def status(self) -> list[Status]:
+        return self._crew.status()
+
+    def close(self) -> None:
+        self._crew.close()
 
 
 def _operators(
@@ -360,6 +413,25 @@ def measured_moving(crew: Crew, budget_seconds: float) -> Moving:
     return Moving(1 / out, 1 / back, latency, share)
 
 
+def handed_as_in_steps(handing: SizeTable, steps: Sequence[Handed]) -> tuple[SizeTable, float]:
+    """What handing a batch in takes, and each instruction, so that they come closest to what programs' steps took
+    besides their instructions: a driver checks and divides the batch, too, and puts the results together."""
+    if not steps:
+        return handing, 0.0
+    parts = [(handing.seconds(item.bytes), BESIDES * item.instructions) for item in steps]
+    slower, besides = _factors(parts, [item.seconds for item in steps])
+    return handing.scaled(slower, slower), BESIDES * besides
+
+
+def _factors(parts: Sequence[tuple[float, float]], seconds: Sequence[float]) -> tuple[float, float]:
+    """By what two parts of what programs take are multiplied so that their sums come closest to what they took, in
+    relative errors; near 1 as far as the programs do not tell the parts apart."""
+    told = np.asarray(parts) / np.asarray(seconds)[:, None]
+    matrix = np.vstack([told, WEAK * np.eye(2)])
+    first, second = lsq_linear(matrix, np.append(np.ones(len(told)), [WEAK, WEAK]), (1 / MOST_FACTOR, MOST_FACTOR)).x
+    return float(first), float(second)
+
+
 def as_in_steps(moving: Moving, copies: Sequence[Copied]) -> Moving:
     """Copies are so much slower, or faster, than in a loop as those of a program's steps were altogether."""
     if not copies:
@@ -374,21 +446,35 @@ def as_in_steps(moving: Moving, copies: Sequence[Copied]) -> Moving:
 def _with_exchanges_as_in_steps(
     profile: Profile, where: Machine, exchanging: Sequence[tuple[Program, float]]
 ) -> Profile:
-    """Exchanges that workers carry themselves are so much slower, or faster, than apart as those of programs' steps
-    were altogether: a step's find less in the caches, and workers that come to each other at other times each step."""
+    """Exchanges that workers carry themselves take so much more, or less, than apart as those of programs' steps did: a
+    step's find less in the caches, and workers that come to each other at other times each step. What each message
+    takes, however small, and what its bytes take are told apart by the programs' different messages."""
     if not profile.carried:
         return profile
-    alone = 0.0
-    for program, _ in exchanging:
-        prices = price(program, profile.applied(where), profile=profile).prices
-        rows = [at for at, step in enumerate(program.steps) if _exchanges(step)]
-        alone += float(prices.before[rows].max(axis=1).sum() + prices.after[rows].max(axis=1).sum())
-    together = sum(seconds for _, seconds in exchanging)
-    if not (alone > 0 and together > 0):
+    tables: tuple[SizeTable, ...] = (profile.copy, profile.combine, *(table for _, table in profile.links))
+
+    def with_tables(copy: SizeTable, combine: SizeTable, *links: SizeTable) -> Profile:
+        patterns = tuple(zip((pattern for pattern, _ in profile.links), links, strict=True))
+        return replace(profile, copy=copy, combine=combine, links=patterns)
+
+    small = with_tables(*(table.latency for table in tables))
+    parts, seconds = [], []
+    for program, took in exchanging:
+        latency, whole = (_exchange_seconds(program, where, own) for own in (small, profile))
+        if took > 0 and whole > 0:
+            parts.append((latency, whole - latency))
+            seconds.append(took)
+    if not parts:
         return profile
-    slower = together / alone
-    links = tuple((pattern, table.slower(slower)) for pattern, table in profile.links)
-    return replace(profile, links=links, copy=profile.copy.slower(slower), combine=profile.combine.slower(slower))
+    factors = _factors(parts, seconds)
+    return with_tables(*(table.scaled(*factors) for table in tables))
+
+
+def _exchange_seconds(program: Program, where: Machine, profile: Profile) -> float:
+    """What a program's exchanges take one behind the other, each as long as for the worker that has most to do."""
+    prices = price(program, profile.applied(where), profile=profile).prices
+    rows = [at for at, step in enumerate(program.steps) if _exchanges(step)]
+    return float(prices.before[rows].max(axis=1).sum() + prices.after[rows].max(axis=1).sum())
 
 
 def _exchanges(step: Step) -> bool:

@@ -4,16 +4,18 @@ What a call takes depends on what lies in the caches when it begins: on the call
 reads, and on memory that has just been freed and is given again. Rounds in which each different call comes once
 (`girih.run.calibrate.measure_operators`) know nothing of that, and small calls of a repeated layer take up to three
 times as long there. So what a program computes is measured where it is computed: instruction by instruction, in steps
-that exchange what they exchange in a run. A call's time is the mean of all places at which it comes. Where workers copy
-to files and back themselves, copies are measured there too.
+that exchange what they exchange in a run, and that the driver begins as it does in a run: it hands each worker its part
+of a batch, one after the other, and hears from it. A call's time is the mean of all places at which it comes. Where
+workers copy to files and back themselves, copies are measured there too.
 
-Numbers are drawn as a layer's first weights are, small and not negative, for states of optimizers have roots taken of
-them. Where they do not do (a matrix that is not positive definite), all of the program's calls are measured apart.
+Numbers are drawn so that they stay of one size from layer to layer: large ones would saturate a softmax, whose denormal
+numbers take processors ten times as long. They are not negative, for states of optimizers have roots taken of them.
+Where they do not do (a matrix that is not positive definite), all of the program's calls are measured apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from statistics import median
@@ -29,13 +31,12 @@ from girih.machine import Machine
 from girih.machine.names import cores_for_copies
 from girih.program import BlockStep, ComputeStep, FreeStep, MoveStep, Program, StartStep, TransferStep
 from girih.program.life.accounts import memory_uses
-from girih.run.calibrate.measure_operators import COLD_ROUNDS, LEAST_ROUNDS, Sample, samples_of
+from girih.run.calibrate.measure_operators import COLD_ROUNDS, Sample, samples_of
 from girih.run.errors import StepError
-from girih.run.transport.transport import Transport, exchange
-from girih.run.worker.parts import Tensor, box_of, shape_of
-from girih.run.worker.worker import Worker
+from girih.run.transport.transport import Transport
+from girih.run.worker.parts import Tensor, box_of, reporters, shape_of
+from girih.run.worker.worker import MeasuredInterval, Worker
 
-MOST_ROUNDS = 30
 LEARNING_RATE = 1e-3
 """What numbers of a step are: large ones would have weights grow without an end."""
 SHARE_OF_MEMORY = 0.5
@@ -71,12 +72,15 @@ class Copied:
 @dataclass(frozen=True)
 class Stepped:
     """What was measured in steps. calls: a Sample of each compute step that the device has a share of, by its position
-    in `program.steps`. seconds: of all instructions of a step. around: before the first, and behind the last one."""
+    in `program.steps`. steps: seconds that all instructions of a step take, of each step."""
 
     calls: dict[int, Sample]
     copies: tuple[Copied, ...]
-    seconds: float
-    around: float
+    steps: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float:
+        return median(self.steps)
 
 
 def exchanging(program: Program, replies: Sequence[Stepped], seconds: Mapping[int, float]) -> float:
@@ -98,42 +102,45 @@ def exchanging(program: Program, replies: Sequence[Stepped], seconds: Mapping[in
 
 @dataclass(frozen=True)
 class StepTask:
-    """Run steps of a program for about `seconds`, as one of its workers.
+    """Run steps of a program, as one of its workers, each when the driver hands in its part of what enters a step.
 
-    crowded: the workers share cores. Replies with what was measured, or the text of an error.
+    crowded: the workers share cores. Replies first with the seconds that a step takes, or the text of an error, then
+    with each step's results, as a run's worker does, and at the end, when it is handed nothing, with a Stepped, or the
+    text of an error.
     """
 
     program: Program
-    seconds: float
     crowded: bool
 
-    def __call__(self, transport: Transport, rank: int, device: Any) -> Stepped | str:
+    def __call__(self, transport: Transport, rank: int, device: Any) -> Iterator[Any]:
         worker = Worker(self.program, rank, transport, device=device, timeline=True)
         drawn = drawn_inputs(self.program, rank)
         worker.take_state({item.name: drawn.pop(item.name) for item in self.program.graph.state_inputs})
-        flushed = torch.set_flush_denormal(True)  # of which a run has few, and drawn numbers may have many
+        flushed = flushes_denormal()  # the thread may be the user's own
+        torch.set_flush_denormal(True)
+        measured, failed = list[list[MeasuredInterval]](), ""
         try:
             for _ in range(COLD_ROUNDS):
                 began = perf_counter()
-                _stepped(worker, drawn)
-            count = _agreed(transport, rank, self.seconds / (perf_counter() - began))
-            rounds, around = [], []
-            for _ in range(count):
-                around.append(_stepped(worker, drawn))
-                rounds.append(_seconds(worker))
+                _stepped(worker, {name: tensor.clone() for name, tensor in drawn.items()})
+            given = yield perf_counter() - began
+            while given is not None:
+                outputs, why = _stepped(worker, given)
+                failed = failed or why
+                measured.append(worker.intervals)  # and looked at in the end, for the driver waits
+                given = yield {name: part for name, part in outputs.items() if rank in reporters(self.program, name)}
         except StepError as error:
-            return str(error)
+            failed = str(error)
         finally:
-            if flushed:
-                torch.set_flush_denormal(False)
+            torch.set_flush_denormal(flushed)
             if worker.copiers is not None:
                 worker.copiers.close()
-        if None in around:
-            return "a call failed on drawn numbers"
-        whole = median(sum(seconds.values()) for seconds in rounds)
-        return Stepped(
-            self._calls(rank, rounds), tuple(self._copies(rank, rounds)), whole, median(filter(None, around))
-        )
+        if failed or not measured:
+            yield failed or "no step was made"
+            return
+        rounds = [_seconds(self.program, intervals) for intervals in measured]
+        steps = tuple(sum(seconds.values()) for seconds in rounds)
+        yield Stepped(self._calls(rank, rounds), tuple(self._copies(rank, rounds)), steps)
 
     def _calls(self, rank: int, rounds: Sequence[Mapping[int, float]]) -> dict[int, Sample]:
         computed = [at for at in self.program.order_of(rank) if isinstance(self.program.steps[at], ComputeStep)]
@@ -157,54 +164,55 @@ class StepTask:
             yield Copied(move.out, size, median(sum(seconds[at] for at in own) for seconds in rounds))
 
 
-def _stepped(worker: Worker, inputs: Mapping[str, Tensor]) -> float | None:
-    """Make one step; seconds before its first and behind its last instruction. None where one failed, which no other
-    worker feels."""
-    given = {name: tensor.clone() for name, tensor in inputs.items()}
-    began = perf_counter()
-    running = worker.begin(given)
+def flushes_denormal() -> bool:
+    """Does this thread compute with 0 for denormal numbers? PyTorch sets it, and does not tell it."""
+    denormal = torch.tensor(1e-310, dtype=torch.float64)
+    return float(denormal * 1.0) == 0.0
+
+
+def _stepped(worker: Worker, inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], str]:
+    """Make one step: its results, and why they are worth nothing, where a call failed, which no other worker feels."""
+    running = worker.begin(inputs)
     failed = worker.attempt(running)
-    worker.finish(running)
-    took = perf_counter() - began
-    if failed:
-        return None
-    intervals = worker.intervals
-    return took - (intervals[-1].stop - intervals[0].start if intervals else 0.0)
+    return worker.finish(running), "a call failed on drawn numbers" if failed else ""
 
 
-def _seconds(worker: Worker) -> dict[int, float]:
-    """Seconds of the instructions of the last step, by position. Freeing counts to the instruction before it."""
+def _seconds(program: Program, intervals: Sequence[MeasuredInterval]) -> dict[int, float]:
+    """Seconds of a step's instructions, by position. Freeing counts to the instruction before it."""
     seconds: dict[int, float] = {}
     last = -1
-    for item in worker.intervals:
-        last = last if isinstance(worker.program.steps[item.step], FreeStep) else item.step
+    for item in intervals:
+        last = last if isinstance(program.steps[item.step], FreeStep) else item.step
         seconds[last] = seconds.get(last, 0.0) + item.stop - item.start
     return seconds
-
-
-def _agreed(transport: Transport, rank: int, wish: float) -> int:
-    """How many steps all workers make: as many as the one that takes longest for one has time for."""
-    own = torch.tensor([float(min(max(wish, LEAST_ROUNDS), MOST_ROUNDS))])
-    others = [(peer, torch.empty(1)) for peer in range(len(transport.sent)) if peer != rank]
-    exchange(transport, [(peer, own) for peer, _ in others], others)
-    return int(min(float(each) for each in (own, *(tensor for _, tensor in others))))
 
 
 def drawn_inputs(program: Program, rank: int) -> dict[str, Tensor]:
     """One device's part of everything that enters a program, by name."""
     generator = torch.Generator().manual_seed(0)
-    bounds = _bounds(program, rank)
+    bounds = _bounds(program, (rank,))
     return {
         item.name: _drawn(program, item, shape_of(box_of(program, item.name, rank)), bounds, generator)
         for item in program.graph.inputs
     }
 
 
-def _bounds(program: Program, rank: int) -> Mapping[str, int]:
-    """Whole numbers in a buffer are less than this, by what its readers say."""
+def drawn_batch(program: Program) -> dict[str, Tensor]:
+    """Everything that a driver hands in at each step, whole, by name."""
+    generator = torch.Generator().manual_seed(0)
+    bounds = _bounds(program, range(program.mesh.devices))
+    return {
+        item.name: _drawn(program, item, program.graph.values[item.name].shape, bounds, generator)
+        for item in program.graph.inputs
+        if item.role in ("batch", "scalar")
+    }
+
+
+def _bounds(program: Program, ranks: Iterable[int]) -> Mapping[str, int]:
+    """Whole numbers in a buffer are less than this, by what its readers on these devices say."""
     calls = local_calls(program, over=True)
     found: dict[str, int] = {}
-    for at in program.order_of(rank):
+    for rank, at in ((device, at) for device in ranks for at in program.order_of(device)):
         step, number = program.steps[at], int(calls.numbers[at, rank])
         if isinstance(step, ComputeStep) and number >= 0:
             for part, operand in zip(step.reads, calls.calls[number].operands, strict=True):
@@ -224,4 +232,4 @@ def _drawn(
         return torch.full(shape, LEARNING_RATE, dtype=dtype)
     if item.role == "batch":
         return torch.randn(shape, generator=generator).to(dtype)
-    return (torch.rand(shape, generator=generator) / max(1, prod(shape[1:])) ** 0.5).to(dtype)
+    return (2 * torch.rand(shape, generator=generator) / max(1, prod(shape[1:]))).to(dtype)

@@ -8,11 +8,11 @@ workers, and PyTorch with it, is loaded when a crew is started.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from girih.host import cores_here
 from girih.machine.names import threads_here
 from girih.machine.units import counted
 from girih.program import Program
@@ -71,7 +71,7 @@ class Engine(ABC):
         Raises:
             RayUnavailableError: of Ray, nothing answers.
         """
-        return ThisHost(float(os.cpu_count() or 1))
+        return ThisHost(float(cores_here()))
 
     def most_workers(self, processors: float) -> int:
         """How many workers there are where nobody says how many."""

@@ -68,7 +68,7 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
                 f"the batch has {now[path]} at {path!r}, and the plan was made with {then}: what is no tensor is a "
                 "constant of a plan. Plan again, or give a tensor, also when planning"
             )
-    named, exact = {}, is_exact(plan.graph)
+    named = {}
     for path, name in wanted.items():
         value, tensor = plan.graph.values[name], flat[path]
         dtype = str(tensor.dtype).removeprefix("torch.")
@@ -82,7 +82,7 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
             raise PlanError(f"{of_batch(path)} is on the meta device and has no values: give a real one")
         if str(getattr(tensor, "layout", "torch.strided")) != "torch.strided":
             raise PlanError(f"{of_batch(path)} is {tensor.layout}: give it with to_dense()")
-        if exact and not tensor.is_contiguous():
+        if not tensor.is_contiguous() and is_exact(plan.graph):
             raise PlanError(f"{of_batch(path)} is not contiguous, as it was when the step was planned with exact=True")
         named[name] = tensor
     return named

@@ -37,7 +37,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
-from girih.machine.names import cores_for_copies, memory_here
+from girih.host import memory_here
+from girih.machine.names import cores_for_copies
 from girih.machine.units import format_bytes
 from girih.program import MoveStep, Program
 from girih.program.liveness import overwritten

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import Callable, Generator, MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -115,6 +115,7 @@ class Service:
         self._lines = lines
         self._progress = progress
         self._writing: saving.Writing | None = None
+        self._task: Generator[Any, Any, None] | None = None
         self.worker = Worker(
             program,
             rank,
@@ -241,7 +242,12 @@ class Service:
         transport = self.worker.transport if self._lines is None else self._lines()
         return self._loops.run(call, transport, self.rank, self._progress)
 
-    def measure(self, task: Callable[[Transport, int, Any], Any]) -> Any:
+    def measure(self, task: Callable[[Transport, int, Any], Any] | None = None, given: Any = None) -> Any:
         """Do something else than the program with the worker's transport and device
-        (`girih.run.calibrate.calibrate`)."""
-        return task(self.worker.transport, self.rank, self.worker.device)
+        (`girih.run.calibrate.calibrate`). A task that is a generator goes on at each command without a task, with what
+        is given there, until it has no more replies."""
+        if task is None:
+            return None if self._task is None else next(self._task, None) if given is None else self._task.send(given)
+        reply = task(self.worker.transport, self.rank, self.worker.device)
+        self._task = reply if isinstance(reply, Generator) else None
+        return reply if self._task is None else next(self._task)

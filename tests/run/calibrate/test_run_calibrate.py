@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +17,7 @@ from girih import gnn
 from girih.cost.calls import Call, Operand
 from girih.cost.device_calls import local_calls
 from girih.cost.profile import ALL_TO_ALL, RING, SEND, load_profile, parse_profile
-from girih.cost.setting import setting_of, threads_of
+from girih.cost.setting import METHOD, setting_of, threads_of
 from girih.cost.store import Store
 from girih.cost.work import Work
 from girih.graph import Ref
@@ -118,6 +119,31 @@ def test_what_is_known_is_not_measured_again(calibrated, tmp_path: Path) -> None
     with Store(copy) as store:
         assert store.samples(profile.setting) == before
     assert not [what for what in told if what.startswith("operators")]
+
+
+def test_what_an_older_girih_measured_is_measured_anew(calibrated, tmp_path: Path) -> None:
+    profile, path, *_ = calibrated
+    copy = tmp_path / "costs.sqlite"
+    copy.write_bytes(path.read_bytes())
+    for table in ("operators SET library", "profiles SET measured = '2026-11-20', library", "profiles SET profile"):
+        column = table.split()[-1]
+        with sqlite3.connect(copy) as connection:
+            connection.execute(f"UPDATE {table} = replace({column}, ', method {METHOD}', '')")
+        connection.close()
+    with Store(copy) as store:
+        old = load_profile(store, "local:2")
+        assert old == replace(profile, setting=replace(profile.setting, library=f"torch {torch.__version__}"))
+        assert "by an older girih" in old.caution
+        assert store.count(old.setting) > store.count(profile.setting) == 0
+    told: list[str] = []
+    calibrate(
+        "local:2", store_path=copy, budget_seconds=0.2, largest_bytes=4096, observe=lambda what, _: told.append(what)
+    )
+    assert [what for what in told if what.startswith("operators")]
+    with Store(copy) as store:
+        new = load_profile(store, "local:2")
+        assert (new.setting, new.caution) == (profile.setting, "")
+        assert store.count(new.setting) > 0
 
 
 def test_one_device_and_threads(tmp_path: Path) -> None:

@@ -15,10 +15,21 @@ from girih.cost.profile import Moving, load_profile
 from girih.cost.store import Store
 from girih.machine import machine
 from girih.machine.machine import with_memory
+from girih.machine.sizes import SizeTable
 from girih.program import ComputeStep, MoveStep
-from girih.run.calibrate.calibrate import as_in_steps, calibrate, idle_program
-from girih.run.calibrate.measure_steps import Copied, StepTask, can_be_stepped, drawn_inputs, exchanging
+from girih.run.calibrate.calibrate import Handed, as_in_steps, calibrate, handed_as_in_steps, idle_program, stepped
+from girih.run.calibrate.measure_steps import (
+    Copied,
+    Stepped,
+    StepTask,
+    can_be_stepped,
+    drawn_batch,
+    drawn_inputs,
+    exchanging,
+    flushes_denormal,
+)
 from girih.run.engines.threads import ThreadCrew
+from girih.run.transport.transport import NoTransport
 from girih.run.worker.service import Options
 from girih.simulate.tasks import move_amounts
 
@@ -49,7 +60,7 @@ def words() -> girih.Plan:
 def replies_of(plan: girih.Plan, workers: int) -> list:
     crew = ThreadCrew(idle_program(workers), Options(timeout=60.0, device="cpu", threads=1))
     try:
-        return crew.command("measure", [{"task": StepTask(plan.program, 0.01, False)} for _ in range(workers)])
+        return stepped(crew, plan.program, 0.01, crowded=False)[0]
     finally:
         crew.close()
 
@@ -63,10 +74,27 @@ def test_every_compute_step_of_every_worker_is_measured(words) -> None:
         assert all(local_calls(program, over=True).numbers[at, rank] != NOTHING for at in reply.calls)
 
 
+@pytest.mark.skipif(not torch.set_flush_denormal(False), reason="this processor has no such switch")
+@pytest.mark.parametrize("flushed", [True, False])
+def test_denormal_numbers_are_afterwards_what_they_were_in_this_thread(flushed: bool) -> None:
+    plan = planned(nn.Linear(4, 4), (torch.zeros(2, 4), torch.zeros(2, 4)), machine="local:1", search="single")
+    try:
+        torch.set_flush_denormal(flushed)
+        task = StepTask(plan.program, False)(NoTransport(), 0, torch.device("cpu"))
+        assert isinstance(next(task), float)
+        assert flushes_denormal()
+        assert isinstance(task.send(drawn_batch(plan.program)), dict)
+        assert isinstance(next(task), Stepped)
+        assert flushes_denormal() == flushed
+        assert bool(torch.tensor(2e-310, dtype=torch.float64) / 2 == 0) == flushed
+    finally:
+        torch.set_flush_denormal(False)
+
+
 def test_what_is_told_of_a_step_adds_up(words) -> None:
     """Computing, waiting for who computes longer, and exchanging are all that workers do."""
     program, replies = words.program, replies_of(words, 2)
-    assert all(reply.around > 0 for reply in replies)
+    assert all(seconds > 0 for reply in replies for seconds in reply.steps)
     numbers = local_calls(program, over=True).numbers
     same = dict.fromkeys(range(int(numbers.max()) + 1), 1e-5)
     counts = [sum(numbers[at, rank] != NOTHING for at in program.order_of(rank)) for rank in range(2)]
@@ -80,6 +108,31 @@ def test_whole_numbers_are_drawn_within_what_they_look_up(words) -> None:
         whole = [tensor for tensor in drawn.values() if tensor.dtype == torch.int64 and tensor.dim()]
         assert whole
         assert all(int(tensor.min()) >= 0 and 2 < int(tensor.max()) < 50 for tensor in whole)
+
+
+def test_drawn_numbers_keep_their_size_from_layer_to_layer() -> None:
+    """Denormal numbers, which a saturated softmax has, take processors ten times as long as those of a run."""
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(512, 512), nn.ReLU()) for _ in range(4)], nn.Linear(512, 512))
+    labels = torch.zeros(32, dtype=torch.int64)
+    program = planned(model, (torch.zeros(32, 512), labels), nn.functional.cross_entropy).program
+    drawn = drawn_inputs(program, 0)
+    weights = {item.path: drawn[item.name] for item in program.graph.inputs if item.role == "parameter"}
+    (batch,) = (tensor for tensor in drawn_batch(program).values() if tensor.shape == (32, 512))
+    output = torch.func.functional_call(model, weights, batch)
+    assert float(torch.softmax(output, dim=1).min()) > 1e-6
+    assert all(float(item.min()) >= 0 for item in weights.values())
+
+
+def test_a_driver_takes_in_predictions_what_it_took_in_steps() -> None:
+    handing = SizeTable((1000, 2000), (1e-3, 2e-3), (0.0, 0.0))
+    steps = [Handed(1000, 100, 2.2e-3), Handed(2000, 1000, 6e-3), Handed(1000, 3000, 8e-3), Handed(2000, 10, 4.02e-3)]
+    slower, besides = handed_as_in_steps(handing, steps)
+    for item in steps:
+        assert slower.seconds(item.bytes) + besides * item.instructions == pytest.approx(item.seconds, rel=0.05)
+    assert besides == pytest.approx(2e-6, rel=0.1)
+    assert handed_as_in_steps(handing, []) == (handing, 0.0)
+    (one,) = (handed_as_in_steps(handing, [Handed(1000, 100, 2e-3)]),)
+    assert one[0].seconds(1000) + 100 * one[1] == pytest.approx(2e-3, rel=0.05)
 
 
 def test_what_fails_on_drawn_numbers_leaves_no_worker_waiting_and_is_measured_apart(tmp_path: Path) -> None:
@@ -107,10 +160,10 @@ def test_in_steps_where_workers_copy_themselves_and_there_is_memory(words, monke
         model, (batch, batch), machine="local:1", search="single", memory=int(0.7 * free.peak), hold="vdnn"
     )
     assert limited.program.host
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("girih.machine.names.cores_here", lambda: 2)
     assert can_be_stepped(limited.program, here, 2)
     assert not can_be_stepped(limited.program, here, 1)  # a core is free for copies
-    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    monkeypatch.setattr("girih.machine.names.cores_here", lambda: 1)
     (reply,) = replies_of(limited, 1)
     amounts = move_amounts(limited.program)
     moves = [step for step in limited.program.steps if isinstance(step, MoveStep)]

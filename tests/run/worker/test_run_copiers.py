@@ -39,7 +39,7 @@ def test_copies_wait_on_no_core_that_computes(copiers: Copiers) -> None:
 
 @pytest.mark.skipif(not TASKS.exists(), reason="counts the threads of this process by what Linux tells")
 def test_a_worker_that_computes_on_all_cores_copies_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 2 * torch.get_num_threads())
+    monkeypatch.setattr("girih.machine.names.cores_here", lambda: 2 * torch.get_num_threads())
     copiers = copiers_of(torch.device("cpu"), 2)
     tensor = torch.randn(1 << 20)
     tensor.neg()  # this thread's own
@@ -64,7 +64,7 @@ def test_copies_that_wait_for_a_disk_go_to_threads(monkeypatch: pytest.MonkeyPat
 
 
 def test_copies_are_beside_computation_where_there_are_cores_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 2 * torch.get_num_threads() + 2)
+    monkeypatch.setattr("girih.machine.names.cores_here", lambda: 2 * torch.get_num_threads() + 2)
     copiers = copiers_of(torch.device("cpu"), 2)
     assert isinstance(copiers, Copiers)
     assert copiers.when == "beside"
