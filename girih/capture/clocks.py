@@ -40,8 +40,8 @@ MOST = 6
 
 @dataclass
 class Readings:
-    """What a step reads, in words. ahead: how many seconds its clocks are, at their first reading. files: where it
-    reads each."""
+    """What a step reads, in words. ahead: how many seconds its clocks are, at their first reading. files: by name, what
+    it asks of each, and where."""
 
     ahead: float
     told: list[str] = field(default_factory=list)
@@ -103,11 +103,23 @@ class _Opening(_StandIn):
     """In the place of the function that opens files."""
 
     def __call__(self, file: Any, mode: str = "r", *given: Any, **named: Any) -> Any:
-        readings = _OPEN.get(get_ident())
-        is_read = "r" in mode and isinstance(file, (str, os.PathLike))
-        if readings is not None and is_read and is_users(_module_of(caller := _reader())):
-            readings.files.setdefault(os.fspath(file), find_source(caller))
+        if "r" in mode:
+            _note_file("reads", file)
         return self.real(file, mode, *given, **named)
+
+
+class _Asking(_StandIn):
+    """In the place of a function that tells what is on the disk; `os.path.exists`, `Path.is_file`, `glob` call one."""
+
+    def __call__(self, path: Any = ".", *given: Any, **named: Any) -> Any:
+        _note_file("asks for", path)
+        return self.real(path, *given, **named)
+
+
+def _note_file(how: str, file: Any) -> None:
+    readings = _OPEN.get(get_ident())
+    if readings is not None and isinstance(file, (str, os.PathLike)) and is_users(_module_of(caller := _reader())):
+        readings.files.setdefault(os.fspath(file), f"{how} {os.fspath(file)!r} at {find_source(caller)}")
 
 
 def _reader() -> FrameType:
@@ -144,7 +156,7 @@ def _chance(real: Any, ahead: float, *given: Any) -> Any:
     return real(*given)
 
 
-_DRAWING = "random", "secrets", "uuid", "numpy", "pathlib"
+_DRAWING = "random", "secrets", "uuid", "numpy", "pathlib", "genericpath", "posixpath", "ntpath", "glob"
 _NOW = time.time
 _COUNTERS = "time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime"
 _FUNCTIONS = (
@@ -159,6 +171,7 @@ _FUNCTIONS = (
     _StandIn(os, "urandom", _chance),
     _Opening(builtins, "open", _chance),
     _Opening(io, "open", _chance),
+    *(_Asking(os, name, _chance) for name in ("stat", "lstat", "access", "listdir", "scandir")),
     _Seeding(random.Random, "seed", _chance, "random.Random()"),
     _StandIn(random, "_urandom", _chance, "os.urandom"),  # of `secrets` and of NumPy's generators without seeds
 )
@@ -248,11 +261,11 @@ def read_in(attributes: Attributes, ahead: float = 0.0) -> Iterator[Readings]:
 
 
 def warn_of_files(readings: Readings) -> None:
-    """Tell of the files that a step has read: nobody looks into them again."""
+    """Tell of the files that a step has read, or asked for: nobody looks at them again."""
     if readings.files:
-        told = ", ".join(f"{name!r} at {place}" for name, place in [*readings.files.items()][:MOST])
+        told = ", ".join([*readings.files.values()][:MOST])
         warnings.warn(
-            f"the step reads {told}: a plan has what was there when it was planned, in each step; read files outside "
+            f"the step {told}: a plan has what was there when it was planned, in each step; read files outside "
             "of the step, and keep what the step needs in an attribute of the model, or give it with the batch",
             stacklevel=2,
         )

@@ -1,8 +1,9 @@
 """Numbers that a step keeps and counts on: which later step is the first that takes another branch for them?
 
-While the program runs, its numbers are `_Whole` and `_Real`, which note on a tape what is computed of them, and how
-each question that is asked of them (`n % 17 == 0`, `t < 0.1`) was answered. Such a tape says, without the program,
-what the next step leaves, and so on until a question is answered otherwise: that step is run, and has its own tape.
+While the program runs, its numbers are `_Whole` and `_Real`, which note on a tape what is computed of them, their text
+too (`_Text`), and how each question that is asked of them (`n % 17 == 0`, `t < 0.1`, `str(n).endswith("9")`) was
+answered. Such a tape says, without the program, what the next step leaves, and so on until a question is answered
+otherwise: that step is run, and has its own tape.
 """
 
 from __future__ import annotations
@@ -72,17 +73,21 @@ class Tape:
     def apply(self, function: Callable[..., Any], *operands: Any) -> Any:
         if not all(isinstance(item, _NUMBERS) for item in operands):
             return NotImplemented
+        return self.note(function, *operands)
+
+    def note(self, function: Callable[..., Any], *operands: Any) -> Any:
+        """Compute it, and note that; a number or a text that comes out is noted on, too."""
         result = function(*map(_plain, operands))
         if isinstance(result, np.generic):
             result = result.item()
-        if type(result) not in (int, float, bool):
+        if type(result) not in (int, float, bool, str):
             return result
         asks = type(result) is bool
         self.entries.append(_Entry(function, tuple(map(self._operand, operands)), result if asks else None))
         return result if asks else self._noted(result, self.count + len(self.entries) - 1)
 
-    def _noted(self, number: Number, place: int) -> Any:
-        noted: Any = (_Whole if isinstance(number, int) else _Real)(number)
+    def _noted(self, item: Number | str, place: int) -> Any:
+        noted: Any = (_Text if isinstance(item, str) else _Whole if isinstance(item, int) else _Real)(item)
         noted.tape, noted.place = self, place
         return noted
 
@@ -110,16 +115,23 @@ def is_number(item: Any) -> bool:
 
 
 def _plain(item: Any) -> Any:
+    if isinstance(item, _Text):
+        return str.__str__(item)
     kind: Any = int if isinstance(item, int) else float
     return kind.__pos__(item) if isinstance(item, _Noted) else item
 
 
 class _Noted:
-    """A number whose tape notes what is computed of it."""
+    """What has a tape that notes what is computed of it."""
 
     tape: Tape
     place: int
 
+    def __deepcopy__(self, _: Any) -> Any:
+        return self
+
+
+class _Number(_Noted):
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other  # type: ignore[operator]
 
@@ -128,16 +140,33 @@ class _Noted:
             return self.tape.apply(function, *items)
         return getattr(function, method)(*map(_plain, items), **named)
 
-    def __deepcopy__(self, _: Any) -> Any:
+    def __format__(self, how: str) -> Any:
+        return self.tape.note(format, self, how)
+
+
+class _Whole(_Number, int):
+    pass
+
+
+class _Real(_Number, float):
+    pass
+
+
+class _Text(_Noted, str):
+    """The text of a number, and parts of it. Where Python puts it together with others (`f"step {n}"`, `"%d" % n`,
+    `join`) it makes a plain string, of which nothing is known: most are printed, or written into a log."""
+
+    def __str__(self) -> Any:
         return self
 
+    def __format__(self, how: str) -> Any:
+        return self.tape.note(format, self, how)
 
-class _Whole(_Noted, int):
-    pass
+    def __radd__(self, before: Any) -> Any:
+        return self.tape.note(operator.add, before, self)
 
-
-class _Real(_Noted, float):
-    pass
+    def __iter__(self) -> Iterator[str]:
+        return iter([self[at] for at in range(len(self))])
 
 
 def _method(function: Callable[..., Any], turned: bool = False) -> Callable[..., Any]:
@@ -147,11 +176,30 @@ def _method(function: Callable[..., Any], turned: bool = False) -> Callable[...,
     return method
 
 
+def _text_method(name: str) -> Callable[..., Any]:
+    function = getattr(str, name)
+
+    def method(self: Any, *given: Any, **named: Any) -> Any:
+        result = self.tape.note(partial(function, **named) if named else function, self, *given)
+        if not isinstance(result, (bool, _Noted)) and result is not NotImplemented:  # such as a list of its parts
+            self.tape.note(operator.eq, self, _plain(self))
+        return result
+
+    return method
+
+
+def _text_of(function: Callable[[Any], str]) -> Callable[..., Any]:
+    return lambda self: self.tape.note(function, self)
+
+
 def _value(kind: Callable[[Any], Any]) -> Callable[..., Any]:
     """What becomes a plain number, or a key, so that nothing is known of it but that it is another for another one."""
 
     def method(self: Any) -> Any:
-        self.tape.apply(operator.eq, self.tape.apply(kind, self) if kind is not hash else self, kind(_plain(self)))
+        if kind is hash:
+            self.tape.note(operator.eq, self, _plain(self))
+        else:
+            self.tape.note(operator.eq, self.tape.note(kind, self), kind(_plain(self)))
         return kind(_plain(self))
 
     return method
@@ -169,10 +217,23 @@ def _fill(kind: type) -> None:
         setattr(kind, f"__{name}__", _method(function))
     for name, function in (("int", int), ("float", float), ("hash", hash), ("trunc", int)):
         setattr(kind, f"__{name}__", _value(function))
+    for name, text in (("str", str), ("repr", repr)):
+        setattr(kind, f"__{name}__", _text_of(text))
+
+
+def _fill_text() -> None:
+    for name in ("eq", "ne", "lt", "le", "gt", "ge", "contains", "getitem", "add", "mul", "rmul"):
+        setattr(_Text, f"__{name}__", _text_method(f"__{name}__"))
+    for name in vars(str):
+        if name[0] != "_" and name != "maketrans":
+            setattr(_Text, name, _text_method(name))
+    for name, function in (("int", int), ("float", float), ("hash", hash), ("len", len)):
+        setattr(_Text, f"__{name}__", _value(function))
 
 
 _fill(_Whole)
 _fill(_Real)
+_fill_text()
 _FUNCTIONS = {name: item for name, item in vars(math).items() if callable(item)}
 
 
@@ -224,7 +285,7 @@ def _follow(tapes: Sequence[Tape], numbers: Sequence[Number], most: int) -> tupl
         left -= sum(len(tape.entries) + 1 for tape in tapes)
         try:
             later = next(filter(None, (tape.next(now) for tape in tapes)), None)
-        except (ArithmeticError, ValueError):
+        except (ArithmeticError, ValueError, LookupError):
             return (steps, now), False
         if later is None:
             return (steps, now), True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dates
+import glob
 import itertools
 import os
 import pickle
@@ -14,9 +15,11 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from os.path import isfile
 from pathlib import Path
 from time import perf_counter
 from time import time as now
+from types import BuiltinFunctionType
 from typing import Any
 
 import numpy as np
@@ -180,8 +183,35 @@ def test_a_step_that_reads_a_file_is_told_of(reads: Callable[[Path], Any], tmp_p
         capture(step_with(lambda _: float(reads(file))), BATCH)
 
 
+@pytest.mark.parametrize(
+    "asks",
+    [
+        os.path.exists,
+        os.path.getsize,
+        os.stat,
+        isfile,
+        Path.exists,
+        Path.is_file,
+        lambda path: os.access(path, os.R_OK),
+        lambda path: glob.glob(str(path)),
+    ],
+)
+def test_a_step_that_asks_whether_a_file_exists_is_told_of(asks: Callable[[Path], Any], tmp_path: Path) -> None:
+    file = tmp_path / "flag"
+    file.write_text("2")
+    with pytest.warns(UserWarning, match=rf"step asks for '.*flag' at .*{__name__}\.py:\d+: a plan has what was there"):
+        capture(step_with(lambda _: 2 if asks(file) else 1), BATCH)
+    assert isinstance(os.stat, BuiltinFunctionType)
+
+
+def test_a_folder_that_is_listed_is_told_of(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"step asks for '.*' at .*: a plan has what was there"):
+        capture(step_with(lambda _: len(os.listdir(tmp_path)) + 1), BATCH)
+
+
 def test_a_step_that_writes_a_file_is_told_nothing(tmp_path: Path) -> None:
     capture(step_with(lambda _: (tmp_path / "log").write_text("a step") and 1), BATCH)
+    capture(step_with(lambda _: os.makedirs(tmp_path / "a" / "b", exist_ok=True) or 1), BATCH)
 
 
 def test_clocks_are_the_users_own_again() -> None:
