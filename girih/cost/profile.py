@@ -87,10 +87,11 @@ class Profile:
         believed all the same: it is of this host, while the data sheet knows neither its processor nor its links."""
         if not self.machine.startswith("local:") or is_of_this_method(self.setting):
             return ""
+        backend = "" if self.backend == "processes" else f" --backend {self.backend}"
         return (
             f"{self.machine} was calibrated on {self.when[:10]} by an older girih, which measured operators, copies "
             "and exchanges apart from a plan's steps: predicted times may be too short, most of all under a memory "
-            f"limit; `girih calibrate --again --machine {self.machine}` renews it"
+            f"limit; `girih calibrate --again --machine {self.machine}{backend}` renews it"
         )
 
     def applied(self, item: Machine) -> Machine:

@@ -133,6 +133,7 @@ def test_an_older_profile_is_believed_and_told_of(tmp_path: Path) -> None:
     assert told.caution.startswith("local:2 was calibrated on 2026-11-20 by an older girih, which measured operators, ")
     assert told.caution.endswith("`girih calibrate --again --machine local:2` renews it")
     assert str(told).endswith(told.caution)
+    assert replace(old, backend="threads").caution.endswith("--machine local:2 --backend threads` renews it")
     with Store(store) as opened:
         save_profile(opened, now)
     assert plan.predict(store=store).caution == ""
