@@ -15,13 +15,17 @@ from lowered_programs import alone
 from numpy.typing import NDArray
 from run_programs import rates, trained
 
+from girih.api import plan_graph
+from girih.graph import parse_graph
+from girih.kernels.evaluate import interpret
 from girih.ops import description_of
-from girih.program import Program, check
+from girih.program import Overlap, Program, check
 from girih.program.again import sequenced, with_again
 from girih.program.life.accounts import memory_use
 from girih.program.life.lifetimes import Lifetimes, lifetimes
 from girih.program.moves.moves import moved
 from girih.program.moves.residency import floor
+from girih.run.training.session import start
 from girih.run.worker.measure import peak_bytes
 from girih.run.worker.worker import Worker
 from girih.search.memory.belady import belady
@@ -128,6 +132,46 @@ def test_training_has_the_same_bits_and_the_planned_peak() -> None:
         states.append({name: tensor.clone() for name, tensor in worker.state.items()})
         assert peak_bytes(worker, dict(batch) | rates(captured.graph)) == memory_use(program).peak
     assert all(states[0][name].equal(other[name]) for other in states[1:] for name in states[0])
+
+
+SHARED = """graph
+  input %x: float64[64, 32]  batch  "0"
+  input %u: float64[128, 64]  batch  "1"
+  input %v: float64[128, 64]  batch  "2"
+  %early: float64[128, 32] = aten.mm(self=%u, mat2=%x)  # forward
+  %a: float64[128, 32] = aten.tanh(self=%early)  # forward
+  %b: float64[128, 32] = aten.mul.Tensor(self=%early, other=%a)  # forward
+  %c: float64[128, 32] = aten.mul.Tensor(self=%a, other=%b)  # forward
+  %late: float64[128, 32] = aten.mm(self=%v, mat2=%x)  # forward
+  %d: float64[128, 32] = aten.add.Tensor(self=%c, other=%late)  # forward
+  return %d result"""
+"""x is brought once to where both products read all of it."""
+
+
+@pytest.mark.parametrize("window", [Overlap(), Overlap(4, 16)])
+def test_what_two_readers_share_is_fetched_again_for_the_later(window: Overlap) -> None:
+    graph = parse_graph(SHARED)
+    plan = plan_graph(graph, machine="local:2", memory="unlimited", objective="bytes", compare=()).but(overlap=window)
+    lives = plan.lifetimes
+    between, copy = lives.maker["c"], lives.maker["x.copy"]
+    fetched = lives.maker["x@x.copy.0"]
+    seconds = np.ones(len(lives.steps))
+    assert {copy, fetched} <= cheapest(lives, seconds, between, 1.0)
+    assert fetched not in cheapest(lives, seconds, between, 1.0, fetching=False)
+    anew = plan.but(sequence=with_again(lives, between, {copy, fetched}))
+    check(anew.unmoved)
+    there = [(item.born, item.last) for item in anew.lifetimes.storages if item.name.startswith("x.copy")]
+    between = anew.lifetimes.maker["c"]
+    assert len(there) == 2
+    assert not any(born <= between <= last for born, last in there)
+    assert anew.bytes_received.tolist() == (2 * plan.bytes_received).tolist()
+    draw = torch.Generator().manual_seed(0)
+    given = {item.name: torch.randn(graph.values[item.name].shape, dtype=torch.float64, generator=draw)
+             for item in graph.inputs}  # fmt: skip
+    with start(anew.program, backend="processes") as run:
+        torch.testing.assert_close(run.step(given)["d"], interpret(graph, given)["d"], rtol=1e-12, atol=1e-12)
+        assert [item.bytes_received for item in run.statistics()] == anew.bytes_received.tolist()
+        assert run.peak_bytes(given) == [use.peak for use in anew.memory_by_device]
 
 
 def test_gradients_do_not_wait_for_the_end() -> None:

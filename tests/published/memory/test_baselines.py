@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 from counts import random_cases
-from graphs import random_graph
+from graphs import perceptron, random_graph
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from lowered_programs import alone
 from run_programs import rates, trained
 
+from girih.api import plan_graph
 from girih.ops import description_of
-from girih.program import MoveStep, Program, check
+from girih.program import MoveStep, Overlap, Program, TransferStep, check
 from girih.program.again import sequenced
 from girih.program.life.accounts import memory_use
 from girih.program.life.lifetimes import Lifetimes, lifetimes
@@ -240,6 +241,27 @@ def test_stages_follow_the_layers_and_have_all_steps_once() -> None:
         chain = chain_of(stages, np.ones(len(lives.steps)))
         assert chain.seconds.sum() == stages.forward[-1]
         assert (chain.tape <= chain.most[1]).all()
+
+
+@pytest.mark.parametrize("window", [Overlap(), Overlap(4, 16)])
+def test_stages_that_come_again_may_fetch_again(window: Overlap) -> None:
+    graph = perceptron(9, 128, 64)
+    plan = plan_graph(graph, machine="titanx-40g:2", memory="unlimited", search="sharded", compare=())
+    plan = plan.but(overlap=window)
+    lives = plan.lifetimes
+    stages = staged(lives, 3)
+    operations = [Operation(stage) for stage in range(stages.count)]
+    for stage in reversed(range(stages.count)):
+        operations += [Operation(stage), Operation(stage, backward=True)]
+    times, peaks = [], []
+    for fetching in (False, True):
+        sequence = sequence_of(stages, operations, fetching)
+        own = plan.but(sequence=sequence)
+        check(own.unmoved)
+        times.append(sum(isinstance(lives.steps[at], TransferStep) for at in sequence))
+        peaks.append(own.peak)
+    assert times[0] == len(plan.lowered.transfers) < times[1]
+    assert peaks[1] < peaks[0]
 
 
 def test_what_does_not_go_backward_is_left_as_it_is() -> None:
