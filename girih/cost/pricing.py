@@ -106,7 +106,7 @@ def handed_bytes(program: Program) -> float:
 
 
 def most_instructions(program: Program) -> int:
-    """Of the worker that has the most in a step."""
+    """How many instructions a step has for the worker that has the most of them."""
     return max(len(program.order_of(rank)) for rank in range(program.mesh.devices))
 
 

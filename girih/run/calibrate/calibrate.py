@@ -222,34 +222,44 @@ def _steps(
 def stepped(crew: Crew, program: Program, seconds: float, crowded: bool) -> tuple[list[Stepped | str], list[float]]:
     """What each worker measured in about so many seconds of steps of a program, or why it could not; and the seconds of
     each step from handing the batch in to its results."""
-    first = _ask(crew, StepTask(program, crowded))
+    replies = _ask(crew, StepTask(program, crowded))
     took = []
-    if not any(isinstance(reply, str) for reply in first):
+    if not _told(replies):
         run = Run(program, _Measuring(crew), seed=0, steps=0, observe=None)
         batch = drawn_batch(program)
-        for _ in range(int(min(max(seconds / max(first), LEAST_ROUNDS), MOST_ROUNDS))):
-            began = time.perf_counter()
-            run.step(batch)
-            took.append(time.perf_counter() - began)
+        try:
+            for _ in range(int(min(max(seconds / max(replies), LEAST_ROUNDS), MOST_ROUNDS))):
+                began = time.perf_counter()
+                run.step(batch)
+                took.append(time.perf_counter() - began)
+        except _NoStepError as error:
+            replies = list(error.args)
     last = crew.command("measure", [{} for _ in range(crew.size)])
-    return (last if took else first), took
+    return (replies if _told(replies) else last), took
+
+
+def _told(replies: Sequence[Any]) -> bool:
+    """Has a worker said why it cannot go on?"""
+    return any(isinstance(reply, str) for reply in replies)
+
+
+class _NoStepError(Exception):
+    """A step that workers could not end; its arguments are their replies."""
 
 
 class _Measuring:
     """A crew whose steps are those of a StepTask."""
 
     def __init__(self, crew: Crew) -> None:
-        self._crew, self.rank, self.size, self.carries, self.program = (
-            crew,
-            crew.rank,
-            crew.size,
-            crew.carries,
-            crew.program,
-        )
+        self._crew, self.program = crew, crew.program
+        self.rank, self.size, self.carries = crew.rank, crew.size, crew.carries
 
     def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:
         assert name == "step"
-        return self._crew.command("measure", [{"given": own["inputs"]} for own in fields])
+        replies = self._crew.command("measure", [{"given": own["inputs"]} for own in fields])
+        if _told(replies):
+            raise _NoStepError(*replies)
+        return replies
 
     def status(self) -> list[Status]:
         return self._crew.status()

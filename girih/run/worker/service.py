@@ -246,8 +246,11 @@ class Service:
         """Do something else than the program with the worker's transport and device
         (`girih.run.calibrate.calibrate`). A task that is a generator goes on at each command without a task, with what
         is given there, until it has no more replies."""
-        if task is None:
-            return None if self._task is None else next(self._task, None) if given is None else self._task.send(given)
-        reply = task(self.worker.transport, self.rank, self.worker.device)
-        self._task = reply if isinstance(reply, Generator) else None
-        return reply if self._task is None else next(self._task)
+        if task is not None:
+            reply = task(self.worker.transport, self.rank, self.worker.device)
+            self._task = reply if isinstance(reply, Generator) else None
+            return reply if self._task is None else next(self._task)
+        try:
+            return None if self._task is None else self._task.send(given)
+        except StopIteration:
+            return None

@@ -135,6 +135,32 @@ def test_a_driver_takes_in_predictions_what_it_took_in_steps() -> None:
     assert one[0].seconds(1000) + 100 * one[1] == pytest.approx(2e-3, rel=0.05)
 
 
+class Breaking:
+    """A crew in which the second worker's exchange fails in the second step."""
+
+    rank, size, carries, program = 0, 2, False, None
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def command(self, _: str, fields: list[dict[str, Any]]) -> list[Any]:
+        self.asked += [*fields[0]] or ["the end"]
+        if "task" in fields[0]:
+            return [1e-3, 1e-3]
+        if not fields[0]:
+            return [None, None]
+        return [{}, "an exchange failed"] if self.asked.count("given") == 2 else [{"loss": torch.ones(())}, {}]
+
+
+def test_a_step_that_fails_later_is_told_and_all_workers_end(words, monkeypatch: pytest.MonkeyPatch) -> None:
+    crew: Any = Breaking()
+    monkeypatch.setattr("girih.run.training.session.assemble", lambda *_: torch.ones(()))
+    replies, took = stepped(crew, words.program, 1.0, crowded=False)
+    assert replies == [{}, "an exchange failed"]
+    assert len(took) == 1
+    assert crew.asked == ["task", "given", "given", "the end"]
+
+
 def test_what_fails_on_drawn_numbers_leaves_no_worker_waiting_and_is_measured_apart(tmp_path: Path) -> None:
     plan = planned(Rows(), (torch.zeros(600), torch.ones(600, 4)))
     assert "a call failed on drawn numbers" in replies_of(plan, 2)
